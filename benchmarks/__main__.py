@@ -14,7 +14,19 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from benchmarks import apply, backfill, cron, herd, idle, isolation, lag, load, steady, step
+from benchmarks import (
+    apply,
+    backfill,
+    cron,
+    herd,
+    idle,
+    isolation,
+    lag,
+    load,
+    steady,
+    step,
+    telemetry,
+)
 from benchmarks.report import Measured, Report, write_document
 from benchmarks.troubles import TROUBLES
 
@@ -37,6 +49,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "isolation": isolation.run,
     "backfill": backfill.run,
     "steady": steady.run,
+    "telemetry": telemetry.run,
 }
 
 

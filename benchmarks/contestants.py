@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
@@ -30,15 +31,29 @@ class NotReadyError(RuntimeError):
     """The instant came too near while everything was being prepared."""
 
 
-async def engine(arena: Arena, count: int, workers: int, lead: float = 1) -> Herd:
-    """Run N cron schedules with one fire time, and ``workers`` replicas as shipped."""
+async def engine(
+    arena: Arena,
+    count: int,
+    workers: int,
+    lead: float = 1,
+    *,
+    at_end: Callable[[list[Process]], None] = lambda _: None,
+    **environment: str,
+) -> Herd:
+    """Run N cron schedules with one fire time, and ``workers`` replicas as shipped.
+
+    ``at_end`` is called with the processes after the last run; ``environment`` has their settings
+    that are not the default ones.
+    """
     due = _instant((6 + 2 * workers + count / 250) * lead)
     file = arena.folder / "schedules.yaml"
     file.write_text(_schedule_file(count, due))
-    async with replicas(arena, workers, file):
+    async with replicas(arena, workers, file, **environment) as processes:
         await _declared(arena, count, workers)
         _require_ahead(due)
-        return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
+        herd = await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
+        at_end(processes)
+        return herd
 
 
 async def native(arena: Arena, count: int, workers: int, lead: float = 1) -> Herd:

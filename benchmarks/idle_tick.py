@@ -30,7 +30,7 @@ async def measure_tick(url: str) -> Row:
     try:
         async with connected(url) as connection:
             floor = await _microseconds(lambda: connection.fetchval("SELECT 1"))
-            tick = await _microseconds(_idle_poller(ledger).tick)
+            tick = await _microseconds(idle_poller(ledger).tick)
     finally:
         await ledger.close()
     return {
@@ -48,7 +48,8 @@ class _NoStarter:
         raise AssertionError("an idle tick asked for the server")
 
 
-def _idle_poller(ledger: PostgresLedger) -> Poller:
+def idle_poller(ledger: PostgresLedger) -> Poller:
+    """Return a poller whose ledger has nothing due."""
     clock, settings = LedgerClock(), Settings()
     dispatcher = Dispatcher(ledger, _NoStarter(), clock, settings, on_event=print)  # type: ignore[arg-type]
     return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
@@ -68,7 +69,7 @@ async def _statements(url: str, ticks: int) -> int:
         await eventually(nobody_is_left)
         before: int = await watcher.fetchval(_COUNTED, name)
         ledger = await PostgresLedger.connect(url, connections=1)
-        poller = _idle_poller(ledger)
+        poller = idle_poller(ledger)
         for _ in range(ticks):
             tick = await poller.tick()
             assert not tick.claims, "a schedule was due"

@@ -237,8 +237,7 @@ class Replica:
         totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         loop = partial(Loop, on_event=on_event)
-        # Many closes, a large archive and steps that drain take as long as they take, and some wait
-        # for news within their turns.
+        # Many closes, a large archive and steps that drain take long; "lines" waits for news.
         unhurried = partial(loop, patience=None)
         return [
             polling,

@@ -5,6 +5,7 @@ An application with a worker of its own configures OpenTelemetry itself, and non
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import set_meter_provider
-from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import (
     MetricExporter,
     MetricReader,
@@ -21,18 +22,16 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from temporalio.contrib.opentelemetry import MetricsExporter
-from temporalio.runtime import MetricBuffer, MetricBufferDurationFormat, Runtime, TelemetryConfig
+from temporalio.runtime import Runtime
 
 from engine.errors import SettingsInvalid
+from engine.telemetry.core_metrics import CORE_METER, TemporalMetrics
 from engine.telemetry.environment import exporter_names, exporter_of, is_disabled, resource_of
 from engine.telemetry.http import Respond
 from engine.telemetry.instruments import SECONDS, use
 
-_OF_CORE: Final = "temporalio"
-"""Name of the meter of Temporal's own metrics."""
-_BUFFERED: Final = 100_000
-"""Updates of Temporal's metrics that may gather in the second between two drains."""
+_PATIENCE: Final = 5000
+"""Milliseconds for the last export of a worker that leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +41,29 @@ class Exports:
     Attributes:
         provider: the meter provider; None if they go nowhere.
         respond: answers ``/metrics``; None if no port was asked for.
-        runtime: the runtime for the Temporal client, whose own metrics are exported as well; None
-            if metrics go nowhere.
-        buffer: where the runtime leaves them.
+        temporal: Temporal's own metrics, and the runtime for its client; None if metrics go
+            nowhere.
     """
 
     provider: MeterProvider | None = None
     respond: Respond | None = None
-    runtime: Runtime | None = None
-    buffer: MetricBuffer | None = None
+    temporal: TemporalMetrics | None = None
 
     def client_options(self) -> dict[str, Runtime]:
         """Return the arguments for ``Client.connect``."""
-        return {} if self.runtime is None else {"runtime": self.runtime}
+        return {} if self.temporal is None else {"runtime": self.temporal.runtime}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Carry Temporal's metrics over while the block lasts, and export the last ones."""
-        if self.provider is None or self.buffer is None:
+        if self.provider is None or self.temporal is None:
             yield
             return
         try:
-            async with MetricsExporter(self.buffer, self.provider, meter_name=_OF_CORE):
+            with self.temporal:
                 yield
         finally:
-            self.provider.shutdown(timeout_millis=5000)
+            await asyncio.to_thread(self.provider.shutdown, timeout_millis=_PATIENCE)
             use(None)
 
 
@@ -89,19 +86,23 @@ def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) 
         readers.append(reader)
     if not readers:
         return Exports()
-    provider = MeterProvider(readers, resource=resource_of(environment), views=_VIEWS)
+    # Pages of Prometheus have no exemplars, which cost as much again as a measurement.
+    chosen = environment.get("OTEL_METRICS_EXEMPLAR_FILTER")
+    provider = MeterProvider(
+        readers,
+        resource=resource_of(environment),
+        exemplar_filter=None if chosen else AlwaysOffExemplarFilter(),
+        views=_VIEWS,
+    )
     set_meter_provider(provider)
     use(provider)
-    buffer = MetricBuffer(_BUFFERED, MetricBufferDurationFormat.SECONDS)
-    # The Temporal client must be given this runtime: a default one has no metrics.
-    telemetry = TelemetryConfig(metrics=buffer, attach_service_name=False)
-    return Exports(provider, respond, Runtime(telemetry=telemetry), buffer)
+    return Exports(provider, respond, TemporalMetrics(provider))
 
 
 _VIEWS: Final = [
     View(
         instrument_type=Histogram,
-        meter_name=_OF_CORE,
+        meter_name=CORE_METER,
         aggregation=ExplicitBucketHistogramAggregation(SECONDS),
     )
 ]

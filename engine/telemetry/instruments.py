@@ -95,7 +95,8 @@ TICK_LAG: Final = _histogram(
 )  # fmt: skip
 TICK_DURATION: Final = _histogram(
     "sched.tick.duration", "s", "outcome",
-    "Duration of a tick up to its claims; `outcome` is idle, claimed or failed",
+    "Duration of a tick that claimed something, up to its claims, or that failed; an idle tick is"
+    " the statement `probe`",
 )  # fmt: skip
 POLLER_AGE: Final = _gauge(
     "sched.poller.heartbeat.age", "s", "",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import yaml
 
 from engine.embedded import TemporalServer, free_port
 from engine.telemetry.instruments import INSTRUMENTS
-from tests.acceptance.fleet import Books, Fleet, Replica
+from tests.acceptance.fleet import ROOT, Books, Fleet, Replica
 from tests.acceptance.prometheus import PROMETHEUS, PROMTOOL, RULES, scraping
 from tests.nemesis.proxy import Link
 from tests.pages import ask
@@ -170,3 +172,18 @@ async def test_an_exporter_that_is_not_installed_is_refused_before_anything_star
     assert await worker.gone() == 2
     assert fleet.logged("SCHEDULE_SETTING_INVALID") == 1
     assert fleet.logged("no metrics exporter 'statsd' is installed here") == 1
+
+
+async def test_a_worker_of_ones_own_measures_into_the_meter_provider_of_its_application(
+    temporal: TemporalServer, namespace: str
+):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.measured_application", temporal.address, namespace,
+        cwd=ROOT, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    shown, ready = said.decode().splitlines()
+    assert {"sched.runs", "sched.windows", "sched.start.lag", "sched.windows.doubled"} <= {
+        *shown.split()
+    }
+    assert ready == "200 ready"

@@ -12,8 +12,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from engine.embedded import free_port
 from tests.acceptance.fleet import SCHED
 from tests.acceptance.home import Home
+from tests.pages import ask
 from tests.waiting import eventually
 
 ENDLESS = """
@@ -37,9 +39,14 @@ class Endless:
 
 
 async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
-    await home.up()
+    port = free_port()
+    await home.up("--http-port", str(port))
     await home.until_fired("heartbeat", 2)
     await home.until_fired("cache-sync", 1)
+    assert await ask(port, "/readyz") == (200, "ready\n")
+    _, metrics = await ask(port, "/metrics")
+    assert 'sched_starts_total{outcome="started"}' in metrics
+    assert "temporal_request_total" in metrics
     assert await home.stop() == 0
     for expected in ("Temporal ", "Web UI ", "PostgreSQL ", "sched:heartbeat:", "stopped"):
         assert expected in home.log

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from engine.errors import Code
 from engine.ledger.fires import Evidence, Outcome
+from engine.runtime.events import Alert, Event
+from engine.runtime.tracking.runs import reconcile_runs
 from tests.conformance.past import LEASE, operator, run_of, taken
 from tests.waiting import eventually
 
@@ -172,3 +175,24 @@ async def test_the_oldest_line_is_waited_for_first(bench):
     assert found == names
     assert [run.split(":")[1] for run in await in_the_way(bench, limit=2)] == names[:2]
     assert await taken(bench) == []
+
+
+async def test_a_second_run_of_a_window_that_is_not_of_its_chain_is_reported(bench):
+    """Both did their work, which the ledger and Temporal together should have prevented."""
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await started(bench, claim, "one", "one")
+    alerts: list[Event] = []
+
+    async def reconcile(run_id: str, first: str | None, closed="failed") -> list[str]:
+        alerts.clear()
+        found = [(seen(claim, run_id, first, closed), None)]
+        await reconcile_runs(bench.ledger, found, by="me", on_event=alerts.append)
+        return [each.code for each in alerts if isinstance(each, Alert)]
+
+    assert await reconcile("one", "one") == []
+    assert await reconcile("reset", "one") == []
+    assert await reconcile("listed", None, "completed") == []
+    assert await reconcile("other", "other", None) == [], "it is open: its close will be seen"
+    assert await reconcile("other", "other") == [Code.RUN_DOUBLED]
+    assert "run other is not of the chain of run one" in str(alerts[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError, TerminatedError
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 
 from engine.ledger.fires import Evidence
 from engine.runtime.dispatch.starter import with_failure
@@ -49,6 +49,31 @@ async def test_a_timeout_is_told_and_not_the_cancel_that_asyncio_makes_of_it():
     outer = ApplicationError("nobody came", type="TimeoutError")
     outer.__cause__ = ApplicationError("Application error", type="CancelledError")
     assert (await told(failure(outer))).error == "TimeoutError: nobody came"
+
+
+@pytest.mark.parametrize(
+    ("state", "given_up"),
+    [
+        (RetryState.MAXIMUM_ATTEMPTS_REACHED, "retries_exhausted"),
+        (RetryState.TIMEOUT, "retries_exhausted"),
+        (RetryState.NON_RETRYABLE_FAILURE, "fatal"),
+        (RetryState.CANCEL_REQUESTED, None),
+    ],
+)
+async def test_how_a_step_gave_up_is_told_with_the_type_of_its_error(state, given_up):
+    step = ActivityError(
+        "Activity task failed", scheduled_event_id=5, started_event_id=6, identity="w",
+        activity_type="charge", activity_id="charge/1", retry_state=state,
+    )  # fmt: skip
+    step.__cause__ = ApplicationError("no money", type="CardDeclined")
+    seen = await told(failure(step))
+    assert (seen.error_type, seen.given_up) == ("CardDeclined", given_up)
+    assert seen.error == "step charge: CardDeclined: no money"
+
+
+async def test_code_of_the_workflow_itself_gave_up_in_neither_way():
+    seen = await told(failure(ApplicationError("no", type="ValueError")))
+    assert (seen.error_type, seen.given_up) == ("ValueError", None)
 
 
 async def test_an_error_is_told_up_to_two_thousand_characters_and_as_a_database_keeps_it():

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
+from temporalio.contrib.opentelemetry import MetricsExporter
+from temporalio.runtime import (
+    BUFFERED_METRIC_KIND_COUNTER,
+    BUFFERED_METRIC_KIND_GAUGE,
+    BUFFERED_METRIC_KIND_HISTOGRAM,
+)
 
 from engine.errors import Code, SettingsInvalid
 from engine.ledger.fires import Claim, Evidence, Outcome
@@ -24,9 +31,11 @@ from engine.schedules import load_schedules
 from engine.schedules.planner import Decision
 from engine.schedules.terms import Reason, Window
 from engine.telemetry import environment, instruments
+from engine.telemetry.core_metrics import FoldedBuffer
 from engine.telemetry.export import configure
 from engine.telemetry.instruments import INSTRUMENTS, MOST_VALUES, measures, use
 from tests.metrics_page import PAGE, written
+from tests.waiting import eventually
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -343,3 +352,86 @@ def test_every_metric_of_the_alert_rules_is_on_the_page():
     known = {each.prometheus + ending for each in INSTRUMENTS for ending in endings[each.kind]}
     named = set(re.findall(r"\bsched_\w+", "\n".join(re.sub(r'".*"', "", rules).splitlines())))
     assert named - known == set()
+
+
+# --- Temporal's metrics ---
+
+
+class CoreMetric(NamedTuple):
+    name: str
+    kind: int
+    unit: str | None = None
+    description: str | None = None
+
+
+class CoreUpdate(NamedTuple):
+    metric: CoreMetric
+    value: float
+    attributes: dict[str, str]
+
+
+class CoreBuffer:
+    """Returns the updates that it was given, and keeps none of their objects alive."""
+
+    def __init__(self) -> None:
+        self.next: list[CoreUpdate] = []
+
+    def retrieve_updates(self) -> list[CoreUpdate]:
+        updates, self.next = self.next, []
+        return updates
+
+
+REQUESTS = CoreMetric("temporal_request", BUFFERED_METRIC_KIND_COUNTER)
+POLLERS = CoreMetric("temporal_num_pollers", BUFFERED_METRIC_KIND_GAUGE)
+LATENCY = CoreMetric("temporal_request_latency", BUFFERED_METRIC_KIND_HISTOGRAM)
+
+
+def test_counters_of_temporal_are_added_up_and_gauges_keep_the_last_value():
+    buffer = CoreBuffer()
+    folded = FoldedBuffer(buffer)  # type: ignore[arg-type] # a stand-in
+    start, poll = {"operation": "Start"}, {"operation": "Poll"}
+    buffer.next = [
+        CoreUpdate(REQUESTS, 1, dict(start)), CoreUpdate(REQUESTS, 2, dict(start)),
+        CoreUpdate(REQUESTS, 5, poll), CoreUpdate(POLLERS, 4, {}), CoreUpdate(POLLERS, 3, {}),
+        CoreUpdate(LATENCY, 0.1, dict(start)), CoreUpdate(LATENCY, 0.1, dict(start)),
+    ]  # fmt: skip
+    found = [(each.metric.name, each.value, each.attributes) for each in folded.retrieve_updates()]
+    assert sorted(found, key=str) == sorted(
+        [("temporal_request", 3, start), ("temporal_request", 5, poll),
+         ("temporal_num_pollers", 3, {}), ("temporal_request_latency", 0.1, start),
+         ("temporal_request_latency", 0.1, start)], key=str,
+    )  # fmt: skip
+    assert folded.retrieve_updates() == []
+
+
+async def test_no_measurement_of_temporal_has_the_labels_of_another(scrape):
+    """The SDK's exporter knows labels by the address of their object, which others get later."""
+    buffer = CoreBuffer()
+    exporter = MetricsExporter(
+        FoldedBuffer(buffer), scrape.provider,  # type: ignore[arg-type] # a stand-in
+        poll_interval=timedelta(milliseconds=1),
+    )  # fmt: skip
+    wanted: Counter[str] = Counter()
+    async with exporter:
+        for number in range(500):
+            operation = f"op-{number % 7}"
+            wanted[operation] += 1
+            buffer.next = [CoreUpdate(REQUESTS, 1, {"operation": operation})]
+            await eventually(lambda: buffer.next == [], every=0)
+    shown = {
+        dict(sample.labels)["operation"]: sample.value
+        for family in scrape.registry.collect()
+        for sample in family.samples
+        if sample.name == "temporal_request_total"
+    }
+    assert shown == wanted
+
+
+def test_sets_of_labels_beyond_the_bound_share_one():
+    buffer = CoreBuffer()
+    folded = FoldedBuffer(buffer)  # type: ignore[arg-type] # a stand-in
+    buffer.next = [CoreUpdate(REQUESTS, 1, {"workflow_type": f"w-{n}"}) for n in range(6000)]
+    found = folded.retrieve_updates()
+    assert len(found) == 5001
+    assert {"otel.metric.overflow": True} in [each.attributes for each in found]
+    assert max(each.value for each in found) == 1000
