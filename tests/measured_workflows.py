@@ -14,7 +14,7 @@ class CardDeclined(Exception):
 
 
 @step(retry=Retry(max_attempts=2, intervals=[0.1]), queue="narrow")
-async def charge(attempts_that_fail: int) -> str:
+async def bill_card(attempts_that_fail: int) -> str:
     from temporalio import activity
 
     if activity.info().attempt <= attempts_that_fail:
@@ -27,7 +27,7 @@ class Pays:
     """Charges a card, which may fail."""
 
     async def run(self, ctx: Context, attempts_that_fail: int) -> str:
-        return await ctx.step(charge, attempts_that_fail)
+        return await ctx.step(bill_card, attempts_that_fail)
 
 
 @workflow(name="lasts", version="1")

@@ -42,7 +42,7 @@ SEEN = [
     'sched_run_failures_total{error="CardDeclined",workflow="pays@1"}',
     'sched_dead_letters_added_total{cause="retries_exhausted"}',
     "sched_dead_letters",
-    'sched_step_retries_total{step="charge"}',
+    'sched_step_retries_total{step="bill_card"}',
     'sched_windows_total{class="started",timing="on_time"}',
     'sched_windows_total{class="skipped",reason="overlap"}',
     'sched_windows_total{class="skipped",reason="queue_full"}',
@@ -59,7 +59,7 @@ SEEN = [
     "sched_run_timeout_used_count",
     # Temporal's own, of the same process, in buckets that begin at a millisecond.
     'count(temporal_request_latency_seconds_bucket{le="0.001"})',
-    'temporal_activity_execution_failed_total{activity_type="charge"}',
+    'temporal_activity_execution_failed_total{activity_type="bill_card"}',
     'temporal_num_pollers{poller_type="workflow_task"}',
 ]
 AFTER_THE_OUTAGE = [
