@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import sys
+import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,23 @@ from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, sha
 # A property is about what is true. How long an example takes belongs into benchmarks.
 settings.register_profile("properties", deadline=None)
 settings.load_profile("properties")
+
+
+def _one_at_a_time(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
+    lock = threading.RLock()
+
+    @wraps(parse)
+    def locked(*args: object, **kwargs: object) -> ast.AST:
+        with lock:
+            return parse(*args, **kwargs)
+
+    return locked
+
+
+# Before 3.11.8 two threads that parse at once (pytest rewrites what Temporal's sandbox imports)
+# may fail with "AST constructor recursion depth mismatch": they count in one place.
+if sys.version_info < (3, 11, 8):
+    ast.parse = _one_at_a_time(ast.parse)  # type: ignore[assignment]  # its overloads
 
 
 @pytest.fixture(scope="session")
