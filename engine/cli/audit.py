@@ -46,20 +46,21 @@ def audit(
         typer.Option(
             "--against",
             metavar="temporal",
-            help="Compare with the runs that Temporal has, too.",
+            help="Also compare with the runs that Temporal has.",
             parser=one_of("server", ("temporal",)),
         ),
     ] = None,
     project: Annotated[
-        str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
+        str | None,
+        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
     ] = None,
     setup: SetupFunction = None,
 ) -> None:
-    """Compare what every schedule owed with what the ledger has.
+    """Check that the ledger has exactly the windows that every schedule owed.
 
-    The windows are derived a second time, from the stored definitions and the recorded actions, by
-    code that the engine does not use. Each needs exactly one row, of a class that its schedule
-    allowed. Ends with 1 unless every schedule is complete. docs/audit.md explains the verdicts.
+    The windows are derived again, from the stored definitions and the recorded actions, by code
+    that the engine does not use. Each needs exactly one row, of a class that its schedule allows.
+    The exit code is 1 unless every schedule is complete. docs/audit.md explains the verdicts.
     """
     begin = _since(since)
 
@@ -165,8 +166,8 @@ def explain(
 ) -> None:
     """Explain what was decided about one window, and why.
 
-    The planner is asked again, with what the ledger keeps of its inputs. Ends with 1 if the window
-    is missing, or if the planner decides otherwise now.
+    The planner decides again, with the inputs that the ledger keeps. The exit code is 1 if the
+    window is missing, or if the planner decides differently now.
     """
     at = moment(time, "TIME")
     found = session.ask(lambda opened: opened.explain(key, at))

@@ -37,8 +37,8 @@ Overlap = Annotated[
     typer.Option(
         "--overlap",
         metavar="POLICY",
-        help="allow: all as fast as it goes; queue: one after another."
-        "  [default: what comes nearer to the schedule's own]",
+        help="allow: all as fast as possible; queue: one after another."
+        "  [default: the one that is closer to the schedule's own]",
         parser=one_of("policy", get_args(BackfillOverlap)),
     ),
 ]
@@ -48,7 +48,7 @@ Include = Annotated[
     typer.Option(
         "--include",
         metavar="CAUSE",
-        help=f"Windows to start besides: {', '.join(INCLUDED)}. May be given several times.",
+        help=f"Also start windows with this cause: {', '.join(INCLUDED)}. May be repeated.",
         parser=one_of("cause", INCLUDED),
     ),
 ]
@@ -65,26 +65,29 @@ def backfill(
         str, typer.Option("--from", metavar="ISO", help="The first moment; a date in UTC.")
     ],
     end: Annotated[
-        str, typer.Option("--to", metavar="ISO", help="The last moment, which has passed.")
+        str, typer.Option("--to", metavar="ISO", help="The last moment; it must have passed.")
     ],
     *,
     overlap: Overlap = None,
     include: Include = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would start and what not; ask for nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="List what would start and what would not, and change nothing."
+        ),
     ] = False,
     reason: Reason = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show how far it is until all of it is laid.")
+        bool, typer.Option("--wait", help="Wait until every window is laid, and show the progress.")
     ] = False,
 ) -> None:
     """Start runs for past windows that had none.
 
-    A window that has, had or may have had a run is left alone. So is one that somebody skipped,
-    that the schedule leaves out, that other schedules kept from starting, or whose data a later
-    run has had, unless --include names the cause. What would start is counted first, and
-    --dry-run lists it. Workers lay the windows, behind all that is due; `sched show KEY` says how
-    far they are, and `sched cancel KEY` ends it.
+    A window that has, had or may have had a run is not started again. Neither is one that an
+    operator skipped, that the schedule excludes, that its dependencies prevented, or whose data a
+    later run has processed, unless --include names that cause. The command first prints how many
+    would start; --dry-run lists them. Workers start the windows after everything that is due.
+    `sched show KEY` shows the progress, and `sched cancel KEY` ends the backfill.
     """
     begin, last = _between(start, end)
     besides = cast("tuple[Included, ...]", tuple(include or ()))

@@ -48,7 +48,7 @@ AnyName = Annotated[
 ]
 Failing = Annotated[
     bool,
-    typer.Option("--failing", help="Only open runs with a step that goes on failing, by step."),
+    typer.Option("--failing", help="Only open runs with a step that keeps failing, by step."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every dead letter, of KEY or of all schedules.")]
 
@@ -64,9 +64,9 @@ commands.add_typer(group, name="dead")
 def list_letters(
     session: Session, key: AnyKey = None, limit: Limit = 20, failing: Failing = False
 ) -> None:
-    """Show what failed, timed out or was rejected, and nobody has dealt with.
+    """Show fires that failed, timed out or were rejected, and are not resolved.
 
-    Below it are open runs with a step that goes on failing; --failing shows these alone.
+    Open runs with a step that keeps failing are listed below; --failing shows only these.
     """
     if failing:
         _list_failing(session, key, limit)
@@ -157,7 +157,8 @@ def rerun(
 ) -> None:
     """Start another run of a window that failed, which resolves its dead letter.
 
-    A run that fails again is a new dead letter. Ends with 1 when overlap left it without a run.
+    A run that fails again is a new dead letter. The exit code is 1 if the overlap policy prevented
+    the run.
     """
     argument = parse_json_input(own_input)
     request_run(

@@ -59,7 +59,7 @@ commands = typer.Typer(rich_markup_mode=None)
 def print_schema() -> None:
     """Print the JSON Schema of the schedule file, for editors.
 
-    Keep it beside the file (sched schema > schedules.schema.json) and put this at its top:
+    Save it beside the file (sched schema > schedules.schema.json) and begin the file with:
     # yaml-language-server: $schema=schedules.schema.json
     """
     sys.stdout.write(json_schema_text())
@@ -116,9 +116,9 @@ def check(
 ) -> None:
     """Report every problem of a schedule file. Needs no server.
 
-    With --import also the workflows that the code does not have, inputs that do not fit them, and
-    workflows that Temporal's sandbox cannot load.
-    Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
+    With --import it also reports workflows that the code does not have, inputs that do not fit
+    them, and workflows that Temporal's sandbox cannot load. The exit code is 2 if the file cannot
+    be used, and 1 if only an expect: fails.
     """
     path = one_file(context, path, schedules)
     code = 2
@@ -191,7 +191,7 @@ def apply_file(
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Also retire keys the file no longer has.")
+        bool, typer.Option("--prune", help="Also retire keys that the file no longer has.")
     ] = False,
     force: Annotated[
         bool,
@@ -204,10 +204,10 @@ def apply_file(
 ) -> None:
     """Apply a schedule file to the ledger.
 
-    All of it in one transaction. What another project owns is refused. A schedule whose workflow
-    no worker has is refused alone: then the others are applied, and the command ends with 1. With
-    --import inputs that do not fit the code are named; another version of it may take them. It
-    warns where no worker lives that starts what comes due.
+    All changes happen in one transaction. Keys of another project are refused. A schedule whose
+    workflow no worker has is refused alone: the others are applied, and the exit code is 1. With
+    --import it also reports inputs that do not fit this code, although another version may accept
+    them. It warns if no live worker would start what comes due.
     """
     path = one_file(context, path, schedules)
     more = session.as_json or prune or force or take_from or imports or wait
@@ -321,8 +321,8 @@ async def _prune(
 def migrate(session: Session) -> None:
     """Bring the ledger's schema up to date.
 
-    Every other command does so too when it connects, but leaves large indexes to this one and to
-    the workers.
+    Every other command does this too when it connects, except for large indexes, which it leaves to
+    this command and to workers.
     """
 
     async def connect(opened: ScheduleService) -> tuple[tuple[int, ...], list[str]]:
@@ -358,18 +358,18 @@ def plan(
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Also what `apply --prune` would retire.")
+        bool, typer.Option("--prune", help="Include what `apply --prune` would retire.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="As `apply --force` would.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="As `apply --force` would do it.")] = False,
     *,
     take_from: TakeFrom = None,
     imports: CodeToo = None,
 ) -> None:
     """Show what applying a schedule file would change, and which fires move.
 
-    Nothing is changed: the apply itself is run and taken back. Ends with 0 when nothing would
-    change, with 3 when something would, with 2 when the file cannot be applied, and with 1 when
-    all that is new would be refused.
+    Nothing changes: the apply runs in a transaction that is rolled back. The exit code is 0 if
+    nothing would change, 3 if something would, 2 if the file cannot be applied, and 1 if everything
+    new in it would be refused.
     """
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)

@@ -35,13 +35,14 @@ commands = typer.Typer(rich_markup_mode=None)
 @commands.command()
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where; it is made if it does not exist.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder; it is created if it does not exist."),
     ] = Path(),
 ) -> None:
     """Create a small project that is ready to run.
 
-    It has a schedules.yaml with its schema for editors, one workflow and one step.
-    Nothing that exists is overwritten.
+    The project has a schedules.yaml with its schema for editors, one workflow and one step.
+    Existing files are not overwritten.
     """
     for path in write_project(folder):
         typer.echo(f"  {path}")

@@ -60,7 +60,8 @@ _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those
 def list_schedules(
     session: Session,
     project: Annotated[
-        str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
+        str | None,
+        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
     ] = None,
 ) -> None:
     """Show every schedule: its workflow, times, state and last run."""
@@ -169,14 +170,16 @@ def list_fires(
     limit: Limit = 20,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on: show what changes, and how far runs are."),
+        typer.Option(
+            "--follow", "-f", help="Keep running: show changes, and the progress of runs."
+        ),
     ] = False,
 ) -> None:
     """Show what became of each window, newest first.
 
-    With --follow the oldest comes first, and each further line is something that has changed: a
-    window's status, or the progress that a run tells with ctx.progress. Ctrl-C ends it. With
-    --json each line is a document.
+    With --follow the oldest comes first, and every further line is a change: a window's new status,
+    or the progress that a run reports with ctx.progress. Ctrl-C ends it. With --json each line is a
+    document.
     """
     if follow:
         _follow(session, key, status, reason_code, limit)

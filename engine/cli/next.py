@@ -144,19 +144,19 @@ def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming
 # --- command ---
 
 Expression = Annotated[
-    str | None, typer.Option("--cron", metavar="EXPR", help="Of this expression; needs no ledger.")
+    str | None, typer.Option("--cron", metavar="EXPR", help="The expression; needs no ledger.")
 ]
 Zone = Annotated[
     str | None,
-    typer.Option("--timezone", metavar="TZ", help="The expression's IANA zone; UTC without."),
+    typer.Option("--timezone", metavar="TZ", help="The expression's IANA zone; UTC by default."),
 ]
 Start = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="ISO",
-        help="After this moment instead of now; on the clock of --timezone where it has no offset."
-        " A date alone begins with its midnight, in UTC without --timezone.",
+        help="Start after this moment instead of now. Without an offset it is local to --timezone."
+        " A date alone means its midnight, in UTC without --timezone.",
     ),
 ]
 Count = Annotated[
@@ -181,10 +181,8 @@ def show_next(
 ) -> None:
     """Show the next fire of each schedule, or the next fires of one.
 
-    With --cron the fires of an expression, which need neither ledger nor file.
-
-    The ledger is asked where there is one, and otherwise, or where --schedules is given, the
-    schedule file.
+    With --cron it shows the fires of an expression, without a ledger or a file. Otherwise it reads
+    the ledger, or the schedule file if there is no ledger or --schedules is given.
     """
     now = datetime.now(UTC)
     after = now if start is None else _after(start, timezone)

@@ -70,13 +70,17 @@ Most = Annotated[
 Ordered = Annotated[
     str | None,
     typer.Option(
-        "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
+        "--order", metavar="ORDER", help="With `all`: oldest or newest first.",
         parser=one_of("order", _ORDERS),
     ),
 ]  # fmt: skip
-Paced = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.")]
+Paced = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="RATE", help="With `all`: how fast they start, as 5/1s."),
+]
 Within = Annotated[
-    str | None, typer.Option("--window", metavar="TIME", help="No window older than this.")
+    str | None,
+    typer.Option("--window", metavar="TIME", help="Leave out windows that are older than this."),
 ]
 
 
@@ -86,13 +90,16 @@ def pause(
     key: Key,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
     until: Annotated[
-        str | None, typer.Option("--until", metavar="ISO", help="When the pause ends by itself.")
+        str | None,
+        typer.Option(
+            "--until", metavar="ISO", help="The moment at which the pause ends by itself."
+        ),
     ] = None,
 ) -> None:
     """Pause a schedule until it is resumed. A deploy does not resume it.
 
-    What nobody has begun to send is skipped; runs that are open go on. Pausing again replaces
-    reason and end.
+    Windows whose start has not been sent are skipped; open runs continue. Pausing again replaces
+    the reason and the end.
     """
     end = moment(until, "--until") if until is not None else None
     if not reason.strip():
@@ -118,9 +125,9 @@ def resume(
     rate: Paced = None,
     window: Within = None,
 ) -> None:
-    """Resume a paused schedule. Missed windows start only if asked for.
+    """Resume a paused schedule. Missed windows start only on request.
 
-    With --catch-up what is not named is as in the schedule's own catchUp.
+    Options of --catch-up that are not given are those of the schedule's catchUp.
     """
     asked = _asked(policy, most=most, order=order, rate=rate, window=window)
 
@@ -236,7 +243,9 @@ def trigger(
     request_id: Annotated[
         str | None,
         typer.Option(
-            "--request-id", metavar="ID", help="Names the request: repeated, it starts one run.",
+            "--request-id",
+            metavar="ID",
+            help="The id of the request. Repeating a request starts nothing new.",
         ),
     ] = None,
     overlap: AsOverlap = None,
@@ -247,8 +256,8 @@ def trigger(
 ) -> None:  # fmt: skip
     """Start a run now, in addition to the schedule's windows.
 
-    Also of a schedule that is paused. Ends with 1 when overlap left it without a run, and warns
-    where no worker lives that would start it.
+    This works for a paused schedule too. The exit code is 1 if the overlap policy prevented the
+    run. It warns if no live worker would start it.
     """
     argument = parse_json_input(own_input)
     request_run(
@@ -273,7 +282,7 @@ def rerun(
     series: Annotated[
         int | None,
         typer.Option(
-            "--series", metavar="N", help="Where several series have that number.",
+            "--series", metavar="N", help="The series, if several have this number.",
             parser=whole_number,
         ),
     ] = None,
@@ -283,8 +292,8 @@ def rerun(
 ) -> None:  # fmt: skip
     """Start another run of a window.
 
-    Whatever became of it, under the present definition. Ends with 1 when overlap left it without
-    a run.
+    It uses the present definition, whatever became of the window before. The exit code is 1 if the
+    overlap policy prevented the run.
     """
     argument = parse_json_input(own_input)
     request_run(
@@ -374,15 +383,15 @@ def cancel(
         ),
     ],
     terminate: Annotated[
-        bool, typer.Option("--terminate", help="End it at once; it undoes nothing then.")
+        bool, typer.Option("--terminate", help="End it at once, without its undo steps.")
     ] = False,
     reason: Reason = None,
 ) -> None:
-    """Cancel a run, every open run of a schedule, or all of one that is in no file.
+    """Cancel a run, every open run of a schedule, or a schedule that is in no file.
 
-    A cancelled run may take its time to undo what it did. What nobody has begun to send is
-    skipped, and a backfill of the key ends. What a file declares fires on; what an application or
-    `sched at` asked for is over for good when its key is cancelled.
+    A cancelled run may take a while to undo its steps. Windows whose start has not been sent are
+    skipped, and a backfill of the key ends. A schedule from a file continues to fire; one that an
+    application or `sched at` created ends for good when its key is cancelled.
     """
     done = session.ask(lambda opened: opened.cancel(name, reason=reason, terminate=terminate))
     session.print(asdict(done), _describe_cancel(done, "terminated" if terminate else "cancelled"))

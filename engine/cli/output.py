@@ -364,7 +364,7 @@ def _value(value: Any) -> str:
 # Warnings about schedules without a live worker, before a window is due, and waiting for a worker.
 
 WaitForWorker = Annotated[
-    bool, typer.Option("--wait-for-worker", help="Wait until a worker lives that starts it.")
+    bool, typer.Option("--wait-for-worker", help="Wait until a live worker can start it.")
 ]
 _EVERY = 0.5
 """Seconds between two polls for a worker."""

@@ -19,20 +19,24 @@ from engine.service import ScheduleService, not_found
 
 From = Annotated[
     str,
-    typer.Option("--from", metavar="ISO", help="The first moment; a date is its midnight in UTC."),
+    typer.Option(
+        "--from", metavar="ISO", help="The first moment; a date means its midnight in UTC."
+    ),
 ]
 To = Annotated[str, typer.Option("--to", metavar="ISO", help="The moment to stop before.")]
 Outages = Annotated[
     list[str] | None,
     typer.Option(
-        "--outage", metavar="ISO/ISO", help="Nothing runs between the two; may be repeated."
+        "--outage", metavar="ISO/ISO", help="An outage between two moments; may be repeated."
     ),
 ]
 Durations = Annotated[
     list[str] | None,
     typer.Option("--duration", metavar="KEY=20m", help="How long its runs take; may be repeated."),
 ]
-New = Annotated[bool, typer.Option("--new", help="As if the ledger first saw the file at --from.")]
+New = Annotated[
+    bool, typer.Option("--new", help="Assume that the ledger first sees the file at --from.")
+]
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="OUT", help="Write a page with charts.")
 ]
@@ -55,7 +59,7 @@ def simulate(
 ) -> None:
     """Simulate a schedule file between two moments. Needs no server.
 
-    It tells what becomes of each window, and how many runs start in which minute.
+    The report shows what becomes of each window, and how many runs start in each minute.
     """
     file = ScheduleService.check(path)
     begin, stop = moment(start, "--from"), moment(end, "--to")

@@ -106,7 +106,7 @@ TakeFrom = Annotated[
     typer.Option(
         "--take-from",
         metavar="PROJECT",
-        help="What this project was called: its keys that the file has come along.",
+        help="The former name of this project: its keys that are in the file move to the new name.",
     ),
 ]
 DataDir = Annotated[
@@ -135,7 +135,7 @@ TaskQueue = Annotated[
     typer.Option(
         "--task-queue",
         metavar="NAME",
-        help="What this worker listens on.",
+        help="The task queue that this worker polls.",
         envvar="SCHED_TASK_QUEUE",
     ),
 ]
@@ -171,7 +171,7 @@ Key = Annotated[
 ]
 AnyKey = Annotated[
     str | None,
-    typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
+    typer.Argument(metavar="KEY", help="Only this schedule.", autocompletion=keys_in_the_file),
 ]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason; `sched log` shows it.")
@@ -181,14 +181,14 @@ At = Annotated[
     typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
-    str | None, typer.Option("--input", metavar="JSON", help="The argument of this run alone.")
+    str | None, typer.Option("--input", metavar="JSON", help="The argument of this run only.")
 ]
 AsOverlap = Annotated[
     Overlap | None,
     typer.Option(
         "--overlap",
         metavar="POLICY",
-        help=f"What to keep to, this once: {', '.join(get_args(Overlap))}."
+        help=f"The overlap policy for this run: {', '.join(get_args(Overlap))}."
         "  [default: the schedule's own]",
         parser=one_of("policy", get_args(Overlap)),
     ),

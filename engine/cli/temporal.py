@@ -82,14 +82,14 @@ def history(
     ],
     limit: Limit = 20,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
+        Path, typer.Option("--out", metavar="FOLDER", help="The folder of the files.")
     ] = _DEFAULT_OUT,
     setup: SetupFunction = None,
 ) -> None:
     """Export histories of runs, to replay them against new code.
 
-    One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
-    Temporal has none of the runs any more.
+    One file for each run, in Temporal's JSON format, with inputs and results. The exit code is 1 if
+    Temporal no longer has any of the runs.
     """
     written = asyncio.run(_export(name, limit, out, session.target, Setup.load(setup)))
     kept = [each for each in written if each.file is not None]
@@ -145,10 +145,10 @@ def versions(
         str | None, typer.Argument(metavar="WORKFLOW", help="Only this workflow.")
     ] = None,
 ) -> None:
-    """List versions of workflows with their open runs, and say which can go.
+    """List versions of workflows with their open runs, and which can be removed.
 
-    Known are the versions that living workers have, and those that schedules name. A run that is
-    reset, or a dead letter that is rerun, needs its version again.
+    It knows the versions that live workers have and those that schedules name. Resetting a run or
+    rerunning a dead letter needs its version again.
     """
     found = asyncio.run(_versions(workflow, session.target))
     names = "workflow version newest workers schedules open_runs removable"

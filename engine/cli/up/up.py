@@ -199,7 +199,7 @@ HttpHost = Annotated[
     typer.Option(
         "--http-host",
         metavar="ADDRESS",
-        help="Where that port listens; by default only on this machine.",
+        help="The address that this port listens on; by default only this machine.",
         envvar="SCHED_HTTP_HOST",
     ),
 ]
@@ -262,8 +262,9 @@ def worker(
 ) -> None:
     """Run one worker against existing servers.
 
-    TEMPORAL_* and SCHED_DATABASE_URL name them; one that is away is waited for. SIGTERM and
-    Ctrl-C drain the worker: nothing new is claimed, starts and steps in flight finish.
+    TEMPORAL_* and SCHED_DATABASE_URL name them. If one is unreachable, the worker waits for it.
+    SIGTERM and Ctrl-C drain the worker: it claims nothing new, and starts and steps in flight
+    finish.
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before user code is imported
@@ -299,8 +300,9 @@ def worker(
 def watch() -> None:
     """Watch the ledger, and alert when windows do not fire. Needs no worker.
 
-    It also alerts when every worker is gone, and when a server is away. SCHED_ALERT_URL is told of
-    each problem and of its end; SCHED_HEARTBEAT_URL is called every minute while all is well.
+    It also alerts when every worker is gone, and when a server is unreachable. It posts each
+    problem and its end to SCHED_ALERT_URL, and calls SCHED_HEARTBEAT_URL every minute while all is
+    well.
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()
@@ -356,8 +358,8 @@ Lines = Annotated[
     bool,
     typer.Option(
         "--lines",
-        help="No live table: a line for each start, failure and window without a run,"
-        " as into a file.",
+        help="Print a line for each start, failure and window without a run, instead of the"
+        " live table. So does `sched up` whose output is no terminal.",
     ),
 ]
 
@@ -380,10 +382,10 @@ def up(
 ) -> None:
     """Run everything locally: two servers, the schedules and one worker.
 
-    Saving the schedule file applies it; a broken one is shown, and the last good one goes on.
-    A key that it lacks is retired after 30 seconds, but never more than half of them at once.
-    Data stay in the data folder, so that a second start goes on where the first one ended.
-    Ctrl-C drains the worker, then stops both servers.
+    Saving the schedule file applies it. If it has mistakes, they are printed and the last good
+    version stays in force. A key that is removed from the file is retired after 30 seconds, but
+    never more than half of the keys at once. Data is kept in the data folder, so the next start
+    continues where this one ended. Ctrl-C drains the worker, then stops both servers.
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before any server is started
