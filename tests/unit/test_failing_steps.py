@@ -213,7 +213,7 @@ async def test_a_step_of_a_child_of_a_child_is_told_once_and_when_it_is_over():
     )
     assert [step.child for step in as_failing(fleet.noted)] == ["c"]
     assert await fleet.see(by=fleet.other) == [], "one that takes the duty over"
-    fleet.family.children = {"sched:pay:1": ["a", "b"]}
+    fleet.family.children = {}
     (notice,) = await fleet.see()
     assert isinstance(notice, Notice)
     assert "step charge (charge/1) of the child c is not retried any more" in notice.text
@@ -237,14 +237,16 @@ async def test_a_large_family_takes_several_looks_and_only_the_tracker_looks_at_
 
 async def test_a_child_that_cannot_be_described_is_left_to_a_later_turn():
     fleet = Fleet()
-    fleet.family.children = {"sched:pay:1": ["a", "b"]}
-    fleet.family.pending = {"a": [pending(6)]}
+    fleet.family.children = {"sched:pay:1": [f"child {n}" for n in range(10)]}
+    fleet.family.pending = {"child 9": [pending(6)]}
+    assert await fleet.see() == []
     fleet.family.away = True
     assert await fleet.see() == []
-    assert fleet.family.described == ["a"], "no further call in this turn"
+    assert fleet.family.described[8:] == ["child 8"], "no further call in this turn"
     fleet.family.away = False
     (alert,) = await fleet.see()
     assert isinstance(alert, Alert)
+    assert fleet.family.described[9:] == ["child 9", "child 8"], "the walk goes on"
 
 
 async def test_an_error_may_have_characters_that_no_database_keeps():
