@@ -23,11 +23,13 @@ from engine.cli.target import (
     AnyKey,
     AsOverlap,
     Input,
+    InputCode,
     Limit,
     Reason,
     Session,
     Target,
     bucket_number,
+    code_for,
     command,
     parse_json_input,
     rows_of,
@@ -153,6 +155,7 @@ def rerun(
     bucket: Bucket = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
+    imports: InputCode = None,
     reason: Reason = None,
 ) -> None:
     """Start another run of a window that failed, which resolves its dead letter.
@@ -165,6 +168,7 @@ def rerun(
         lambda opened: opened.rerun_dead(
             name, bucket, reason=reason, overlap=overlap, own_input=argument
         ),
+        code=code_for(argument, imports),
     )
 
 

@@ -54,7 +54,7 @@ class Chain:
 
 
 class OnOpen(Protocol):
-    """What is done with open runs that were described."""
+    """Callback with open runs that were described."""
 
     async def __call__(self, noted: Mapping[str, str | None], *, tracking: bool) -> None:
         """See ``RunInspector``."""
