@@ -21,6 +21,7 @@
     ├── ScheduleRetired
     ├── WorkflowUnknown                no worker has announced the workflow
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
+    ├── InputInvalid                   the workflow cannot take the input
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
@@ -357,6 +358,12 @@ class WorkflowInvalid(EngineError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(each.located("") for each in problems))
+
+
+class InputInvalid(EngineError):
+    """The workflow cannot take the input."""
+
+    code = Code.INPUT_INVALID
 
 
 class RequestInvalid(EngineError):

@@ -23,11 +23,13 @@ from engine.cli.target import (
     AnyKey,
     AsOverlap,
     Input,
+    InputCode,
     Limit,
     Reason,
     Session,
     Target,
     bucket_number,
+    code_for,
     command,
     parse_json_input,
     rows_of,
@@ -115,7 +117,7 @@ def _step_rows(fires: Sequence[Fire]) -> list[tuple[object, ...]]:
     """Return a row of a table for each step of these runs that goes on failing."""
     return [
         (instant(step.since), fire.key, fire.bucket, step.step, _attempts(step),
-         instant(step.next_attempt_at) or "has begun", fire.workflow_id, step.error)
+         instant(step.next_attempt_at) or "has begun", step.child or fire.workflow_id, step.error)
         for fire in fires
         for step in fire.failing
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
     return {
         **fields(fire, "key series bucket fire_time workflow_id started_at"),
         **step_json(step),
-        "link": ui and run_link(ui, where.namespace, fire.workflow_id, step.run_id),
+        "link": ui and run_link(ui, where.namespace, step.child or fire.workflow_id, step.run_id),
     }
 
 
@@ -153,6 +155,7 @@ def rerun(
     bucket: Bucket = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
+    imports: InputCode = None,
     reason: Reason = None,
 ) -> None:
     """Start another run of a window that failed, which resolves its dead letter.
@@ -166,6 +169,7 @@ def rerun(
         lambda opened: opened.rerun_dead(
             name, bucket, reason=reason, overlap=overlap, own_input=argument
         ),
+        code=code_for(argument, imports),
     )
 
 

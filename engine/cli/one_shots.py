@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from engine.cli.output import WaitForWorker, clock, fields, fire_json, unserved_key, wait_for_worker
-from engine.cli.target import Key, Reason, Session, command, is_date, parse_json_input, project_here
+from engine.cli.target import (
+    InputCode,
+    Key,
+    Reason,
+    Session,
+    code_for,
+    command,
+    is_date,
+    parse_json_input,
+    project_here,
+)
 from engine.schedules.terms import parse_duration
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
@@ -141,6 +151,7 @@ def start(
     own_input: Annotated[
         str | None, typer.Option("--input", metavar="JSON", help="The workflow's argument.")
     ] = None,
+    imports: InputCode = None,
     task_queue: TaskQueue = "sched",
     project: Project = None,
     wait: Annotated[
@@ -157,8 +168,10 @@ def start(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--wait'") from None
     argument = parse_json_input(own_input)
+    code = code_for(argument, imports)
 
     async def ask(opened: ScheduleService) -> Started:
+        opened.check_inputs(code)
         return await opened.start(
             workflow, *argument, id=start_id, task_queue=task_queue, wait=patience,
             project=project or project_here(session.target),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from time import monotonic
@@ -27,10 +27,12 @@ from engine.cli.target import (
     AsOverlap,
     At,
     Input,
+    InputCode,
     Key,
     Reason,
     Session,
     bucket_number,
+    code_for,
     command,
     keys_in_the_file,
     moment,
@@ -250,6 +252,7 @@ def trigger(
     ] = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
+    imports: InputCode = None,
     *,
     wait: WaitForWorker = False,
     reason: Reason = None,
@@ -265,6 +268,7 @@ def trigger(
         lambda opened: opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
         ),
+        code=code_for(argument, imports),
         wait=wait,
     )
 
@@ -288,6 +292,7 @@ def rerun(
     ] = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
+    imports: InputCode = None,
     reason: Reason = None,
 ) -> None:  # fmt: skip
     """Start another run of a window.
@@ -301,6 +306,7 @@ def rerun(
         lambda opened: opened.rerun(
             key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
         ),
+        code=code_for(argument, imports),
     )
 
 
@@ -308,14 +314,20 @@ def request_run(
     session: Session,
     request: Callable[[ScheduleService], Awaitable[Requested]],
     *,
+    code: Sequence[type] = (),
     wait: bool = False,
 ) -> None:
     """Send a request to the service and report the result; exit with 1 if there is no run.
 
-    ``wait``: wait for a worker that would start it.
+    Args:
+        session: of the command.
+        request: the request.
+        code: workflows that have to fit its input.
+        wait: whether to wait for a worker that would start it.
     """
 
     async def act(opened: ScheduleService) -> tuple[Requested, str, bool]:
+        opened.check_inputs(code)
         asked = await request(opened)
         row = await opened.schedule(asked.fire.key)
         if wait and asked.fire.status in _SOON:

@@ -231,7 +231,8 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
 def step_json(step: FailingStep) -> dict[str, object]:
     """Return one step that goes on failing as in ``sched fires --json``."""
     return fields(
-        step, "step place run_id attempts max_attempts error_type error since next_attempt_at"
+        step,
+        "step place run_id child attempts max_attempts error_type error since next_attempt_at",
     )
 
 

@@ -23,7 +23,13 @@ from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
 import typer
 
 from engine.cli.output import print_json, print_table
-from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
+from engine.errors import (
+    EngineError,
+    LedgerRequired,
+    LedgerTimeout,
+    LedgerUnavailable,
+    ScheduleFileError,
+)
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
@@ -147,6 +153,15 @@ CodeToo = Annotated[
         help="A package of the workflows that the file names; may be repeated.",
     ),
 ]
+InputCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="PACKAGE",
+        help="A package whose workflows have to fit the input; may be repeated."
+        "  [env var: SCHED_IMPORTS, comma separated]",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(
@@ -243,6 +258,28 @@ def parse_json_input(text: str | None) -> tuple[Any, ...]:
 
 def _refuse(_: str) -> NoReturn:
     raise ValueError
+
+
+def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
+    """Return the workflows against which an input is checked: of ``--import`` or SCHED_IMPORTS.
+
+    Raises:
+        EngineError: a package of ``--import`` cannot be imported. Those of the environment need
+            not be here, because they are named for workers.
+    """
+    # As late as possible: it loads Temporal's SDK.
+    from engine.runtime.discovery import import_user_code, imports_from_environment  # noqa: PLC0415
+
+    names = imports or imports_from_environment()
+    if not (given and names):
+        return []
+    try:
+        return import_user_code(names).workflows
+    except EngineError as error:
+        if imports:
+            raise
+        typer.echo(f"the input was not checked: {error}", err=True)
+        return []
 
 
 # --- instants ---

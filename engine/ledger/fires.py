@@ -331,6 +331,7 @@ class FailingStep:
         error: the first line of the last error, after its type.
         since: when it first failed, if one attempt has; otherwise when the step was scheduled.
         next_attempt_at: when the next attempt begins; None if it runs now, or is paused.
+        child: the workflow id of the child whose step it is; None for a step of the run itself.
     """
 
     step: str
@@ -342,6 +343,13 @@ class FailingStep:
     error: str
     since: datetime
     next_attempt_at: datetime | None
+    child: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The step and its place, and the child that it belongs to."""
+        of = f" of the child {self.child}" if self.child else ""
+        return f"step {self.step} ({self.place}){of}"
 
     def __str__(self) -> str:
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
@@ -350,8 +358,8 @@ class FailingStep:
         if self.next_attempt_at is not None:
             begins = f"comes at {self.next_attempt_at:%Y-%m-%d %H:%M:%SZ}"
         return (
-            f"step {self.step} ({self.place}) has failed {times}, attempt {self.attempts + 1}{of}"
-            f" {begins}: {self.error}"
+            f"{self.named} has failed {times}, attempt {self.attempts + 1}{of} {begins}:"
+            f" {self.error}"
         )
 
     def to_json(self) -> dict[str, object]:

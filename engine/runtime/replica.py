@@ -31,7 +31,7 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
-from engine.runtime.tracking.failing_steps import FailingSteps
+from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
@@ -309,7 +309,10 @@ class Replica:
         settings, serving, on_event = self._settings, self._serving, self._heard
         budget = self._budget
         stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
-        failing = self._failing = FailingSteps(ledger, settings, now=clock.now, on_event=self._emit)
+        failing = self._failing = FailingSteps(
+            ledger, settings, ChildSteps(client, settings, budget=budget),
+            now=clock.now, on_event=self._emit,
+        )  # fmt: skip
         inspector = RunInspector(
             client, ledger, clock, settings,
             ledger_id=identity, notices=(stuck.notice, failing.notice),

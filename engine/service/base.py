@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import RequestInvalid, ScheduleNotFound
 from engine.ledger import (
@@ -27,6 +27,9 @@ from engine.runtime.settings import Settings
 from engine.schedules.planner import Origin
 from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode
 
+if TYPE_CHECKING:
+    from engine.flow.definition import WorkflowDefinition
+
 # --- reads ---
 # Read operations on the ledger, for operators and applications.
 
@@ -38,6 +41,7 @@ class ReadOperations:
 
     def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
         self._ledger, self._actor = ledger, actor
+        self._code: dict[str, WorkflowDefinition] = {}
         self.migrated = migrated
 
     async def schedules(

@@ -56,6 +56,7 @@ class DeadLetters(Starting):
 
         Raises:
             LetterNotFound: there is no such letter, or it does not belong to a single window.
+            InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
             ScheduleError: ``overlap`` is given for a start, which has none.
             WorkflowUnknown: no worker has ever announced the workflow.
         """

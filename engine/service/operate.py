@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 from engine.errors import (
     FireStillOpen,
+    InputInvalid,
     LetterNotFound,
     MomentInPast,
     NotCancellable,
@@ -273,6 +275,33 @@ class Started:
 class Running(Holding):
     """Operations on runs: trigger, rerun and cancel."""
 
+    def check_inputs(self, workflows: Iterable[type]) -> None:
+        """Have requests refuse an input of their own that these ``@workflow`` classes cannot take.
+
+        Without that a run finds out. Classes of other versions are not compared.
+        """
+        if not (classes := [*workflows]):
+            return
+        from engine.flow.definition import definition_of  # noqa: PLC0415 - it loads Temporal's SDK
+
+        found = filter(None, map(definition_of, classes))
+        self._code |= {definition.type: definition for definition in found}
+
+    def _require_fitting(self, workflow_type: str | None, given: tuple[Any, ...]) -> None:
+        """Refuse an input that the workflow cannot take, if its class is known.
+
+        Raises:
+            InputInvalid: a sentence for each fault.
+        """
+        definition = self._code.get(workflow_type or "")
+        if definition is None or not given:
+            return
+        from engine.runtime.apply.code_check import input_faults  # noqa: PLC0415 - as above
+
+        faults = [f"{each.message}; {each.cure}" for each in input_faults(given[0], definition)]
+        if faults:
+            raise InputInvalid(". ".join(faults))
+
     async def trigger(
         self,
         key: str,
@@ -292,6 +321,7 @@ class Running(Holding):
             own_input: the argument of this run in a tuple; empty means the schedule's input.
 
         Raises:
+            InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
             RequestInvalid: the request id is malformed.
             ScheduleError: ``overlap`` stops the previous run, but several may be open.
             WorkflowUnknown: no worker has ever announced the workflow.
@@ -302,6 +332,7 @@ class Running(Holding):
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if fire := await schedule.transaction.fire(workflow_id):
                 return Requested(fire, new=False)
+            self._require_fitting(schedule.state.workflow_type, own_input)
             moment = from_ms(epoch_ms(schedule.now))
             request = Window(key, schedule.state.series, epoch_ms(moment), moment)
             return await _ask(schedule, "manual", request, workflow_id, overlap, own_input, reason)
@@ -323,6 +354,7 @@ class Running(Holding):
         run id of a dead letter, it starts only if that letter is still unresolved.
 
         Raises:
+            InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
             LetterNotFound: the letter has been resolved.
             WindowNotFound: the ledger has no such window.
             FireStillOpen: the window's run is open or may still start.
@@ -350,6 +382,7 @@ class Running(Holding):
             first = window.workflow_id(is_suffixed(fire.workflow_id))
             number = 1 + await schedule.transaction.count_reruns(window, first)
             workflow_id = f"{first}:rerun:{number}"
+            self._require_fitting(schedule.state.workflow_type, own_input)
             asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
             if asked.fire.status in OPEN:
                 await _deal_with(schedule, bucket, fire.series)

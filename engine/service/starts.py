@@ -106,6 +106,7 @@ class Starting(Running):
         Raises:
             StartInvalid: the id, or the name of the workflow, is malformed.
             StartInUse: the id started this workflow before, with another input.
+            InputInvalid: the workflow cannot take the input; see ``check_inputs``.
             ScheduleError: JSON cannot carry the input.
             TypeError: the class takes no input, or needs one.
             WorkflowUnknown: no worker of the task queue has ever announced the workflow.
@@ -139,6 +140,7 @@ class Starting(Running):
         async with self._ledger.transaction() as transaction:
             first = await transaction.started(new.workflow, new.start_id)
             workflow_type = None if first else await _type_of(transaction, new)
+            self._require_fitting(workflow_type, arguments)
             if workflow_type:
                 # Committed before the start, which must not share a lock with others.
                 await transaction.declare_starts(new.workflow, by=self._actor)
@@ -225,6 +227,7 @@ class Starting(Running):
             if start is None or start.workflow_id is None:
                 raise AssertionError("it is the letter of a start, and starts are never deleted")
             workflow_type = await _type_of(transaction, start)
+            self._require_fitting(workflow_type, own_input)
             number = 1 + await transaction.count_reruns(letter.window, start.workflow_id)
             fire = start.fire(
                 f"{start.workflow_id}:rerun:{number}", workflow_type, letter.fire_time,

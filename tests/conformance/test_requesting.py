@@ -8,6 +8,7 @@ import pytest
 
 from engine.errors import (
     FireStillOpen,
+    InputInvalid,
     RequestInvalid,
     ScheduleRetired,
     WindowNotFound,
@@ -15,6 +16,7 @@ from engine.errors import (
 )
 from engine.ledger.fires import Evidence
 from tests.conformance.past import HOUR, LEASE, MINUTE, declare_ago, operator, run_of, taken
+from tests.sample_workflows import Fails, Noop
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
 MINUTES = "everyMs: 60000, firstFire: next"
@@ -47,6 +49,24 @@ async def test_asking_twice_under_one_request_id_starts_one_run(bench):
     assert (claim.workflow_id, claim.timing) == ("sched:k:manual:ticket-1", "manual")
     assert claim.arguments == ({"a": 1},)
     assert len(await ops.actions()) == 1
+
+
+async def test_an_input_that_the_code_cannot_take_is_refused_if_the_code_is_there(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await close(bench, await run_of(bench, claim))
+    ops = operator(bench)
+    assert (await ops.trigger("k", own_input=({"b": 2},))).new, "without the code the run finds out"
+    ops.check_inputs([Noop, Fails])
+    for refused in (
+        ops.trigger("k", own_input=({"b": 2},)),
+        ops.rerun("k", claim.window.bucket, own_input=("text",)),
+    ):
+        with pytest.raises(InputInvalid, match=r"^input.*; the workflow noop@1 takes "):
+            await refused
+    assert len(await ops.actions()) == 1, "nothing more was requested"
+    assert (await ops.rerun("k", claim.window.bucket, own_input=({"b": "2"},))).new
+    assert (await ops.trigger("k")).new, "the schedule's own input is compared by an apply"
 
 
 async def test_without_a_request_id_each_request_is_a_run(bench):

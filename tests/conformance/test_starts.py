@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import (
+    InputInvalid,
     LedgerRequired,
     LetterNotFound,
     ScheduleError,
@@ -77,6 +78,19 @@ async def test_the_same_id_with_another_input_is_refused(bench, service, other):
     with pytest.raises(StartInUse, match="another input"):
         await service.start("noop", *other, id="7")
     assert len(await taken(bench)) == 1
+
+
+async def test_an_input_that_the_code_cannot_take_is_refused_and_leaves_the_id_free(bench, service):
+    service.check_inputs([Noop])
+    with pytest.raises(InputInvalid, match=r"input.a: .*; the workflow noop@1 takes"):
+        await service.start("noop", {"a": 1}, id="7")
+    assert (await service.start("noop", {"a": "1"}, id="7")).new
+    (claim,) = await taken(bench)
+    await ended(bench, claim)
+    with pytest.raises(InputInvalid):
+        await service.rerun_dead("sched:@noop:7", own_input=([],))
+    assert [each.workflow_id for each in await service.dead_letters()] == ["sched:@noop:7"]
+    assert (await service.rerun_dead("sched:@noop:7", own_input=({"a": "2"},))).new
 
 
 async def test_of_many_that_start_one_id_at_once_one_starts_it(bench, service):

@@ -47,6 +47,18 @@ class Patient:
         await ctx.wait_for("go", timeout=timedelta(hours=1))
 
 
+@workflow(name="failing-grandparent")
+class Grandparent:
+    async def run(self, ctx: Context) -> None:
+        await ctx.child(Parent)
+
+
+@workflow(name="failing-parent")
+class Parent:
+    async def run(self, ctx: Context) -> None:
+        await ctx.child(Patient, id="patient")
+
+
 @workflow(name="failing-child")
 class Child:
     async def run(self, ctx: Context) -> None:
@@ -71,7 +83,7 @@ def worker(client, database_url: str, key: str, told: list[object]) -> Worker:
         settings=Settings(track=timedelta(milliseconds=200), failing_attempts=2),
     )  # fmt: skip
     return Worker(
-        client, task_queue="sched", workflows=[Patient, Family, Child],
+        client, task_queue="sched", workflows=[Patient, Family, Child, Grandparent, Parent],
         activities=[charge, silent], plugins=[plugin],
     )  # fmt: skip
 
@@ -125,6 +137,30 @@ async def test_it_is_told_once_and_in_the_ledger_until_it_succeeds(client, datab
     assert (step.max_attempts, step.error) == (50, "CardDeclined: no money")
     over_now = "step failing-charge (failing-charge/1) is not retried any more"
     assert notice.text.startswith(f"{fire.workflow_id}: {over_now}, after ")
+
+
+async def test_a_step_of_a_childs_child_is_told_with_the_run_of_the_schedule(
+    client, database_url, soon
+):
+    works.clear()
+    told: list[object] = []
+
+    def alerts() -> list[str]:
+        return [event.text for event in told if isinstance(event, Alert)]
+
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    async with worker(client, database_url, "grandparent", told):
+        (text,) = await eventually(alerts, timeout=40)
+        (fire,) = await ledger.failing()
+        works.set()
+    await ledger.close()
+    assert text.startswith(
+        f"{fire.workflow_id} (failing-grandparent@1):"
+        " step failing-charge (failing-charge/1) of the child patient has failed "
+    )
+    (step,) = fire.failing
+    assert (step.child, step.step) == ("patient", "failing-charge")
+    assert step.run_id != fire.run_id
 
 
 async def test_the_failure_of_a_run_names_the_child_the_step_and_the_type_of_an_error_without_text(

@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from engine.ledger import Evidence, FailingNote, as_failing
 from engine.runtime import Settings
+from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, Closed, Event, Notice, log
-from engine.runtime.tracking.failing_steps import FailingSteps, failing_steps, goes_on_failing
+from engine.runtime.tracking.failing_steps import (
+    ChildSteps,
+    FailingSteps,
+    failing_steps,
+    goes_on_failing,
+)
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -75,16 +83,50 @@ def test_the_first_line_of_the_error_is_named_and_its_type_if_it_has_no_text(mes
     )
 
 
+class Family:
+    """The open children of runs as Temporal describes them, in place of its client."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, list[str]] = {}
+        self.pending: dict[str, Sequence[PendingActivityInfo]] = {}
+        self.described: list[str] = []
+        self.away = False
+
+    def get_workflow_handle(self, workflow_id: str) -> Any:
+        async def describe(rpc_timeout: timedelta) -> Any:
+            self.described.append(workflow_id)
+            if self.away:
+                raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
+            return self.run(workflow_id, self.pending.get(workflow_id, ()))
+
+        return SimpleNamespace(describe=describe)
+
+    def run(self, workflow_id: str, pending: Sequence[PendingActivityInfo]) -> Any:
+        children = [SimpleNamespace(workflow_id=it) for it in self.children.get(workflow_id, ())]
+        return SimpleNamespace(
+            id=workflow_id, run_id="r" if ":" in workflow_id else workflow_id,
+            workflow_type="pay@1",
+            status=WorkflowExecutionStatus.RUNNING,
+            raw_description=SimpleNamespace(
+                pending_activities=pending, pending_children=children
+            ),
+        )  # fmt: skip
+
+
 class Fleet:
     """Two replicas that look at one run, and the note that they share."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.noted: str | None = None
+        self.family = Family()
         self.one, self.other = (
-            FailingSteps(self, Settings(), now=lambda: NOW, on_event=self.events.append)  # type: ignore[arg-type] # of the ledger only what is called
+            FailingSteps(
+                self, Settings(), ChildSteps(self.family, Settings(), budget=Budget()),  # type: ignore[arg-type] # only what is called
+                now=lambda: NOW, on_event=self.events.append,
+            )
             for _ in range(2)
-        )
+        )  # fmt: skip
 
     async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
         written = [note for note in notes if note.before == self.noted]
@@ -93,19 +135,15 @@ class Fleet:
         return {note.workflow_id for note in written}
 
     async def describe(self, steps: FailingSteps, *pending: PendingActivityInfo) -> None:
-        run: Any = SimpleNamespace(
-            id="sched:pay:1", run_id="r", workflow_type="pay@1",
-            raw_description=SimpleNamespace(pending_activities=pending),
-        )  # fmt: skip
-        await steps.notice(run)
+        await steps.notice(self.family.run("sched:pay:1", pending))
 
     async def see(
-        self, *pending: PendingActivityInfo, by: FailingSteps | None = None
+        self, *pending: PendingActivityInfo, by: FailingSteps | None = None, tracking: bool = True
     ) -> list[Event]:
         by = by or self.one
         self.events.clear()
         await self.describe(by, *pending)
-        await by.compare({"sched:pay:1": self.noted})
+        await by.compare({"sched:pay:1": self.noted}, tracking=tracking)
         return list(self.events)
 
 
@@ -143,7 +181,7 @@ async def test_of_two_replicas_that_look_at_once_one_tells_it():
     for steps in (fleet.one, fleet.other):
         await fleet.describe(steps, pending(6))
     for steps in (fleet.one, fleet.other):
-        await steps.compare({"sched:pay:1": None})
+        await steps.compare({"sched:pay:1": None}, tracking=True)
     assert [type(event) for event in fleet.events] == [Alert]
 
 
@@ -162,6 +200,53 @@ async def test_a_step_that_was_told_is_not_over_while_it_fails_whatever_the_limi
     assert len(await fleet.see(pending(6))) == 1
     assert await fleet.see(pending(2)) == []
     assert [step.attempts for step in as_failing(fleet.noted)] == [1]
+
+
+async def test_a_step_of_a_child_of_a_child_is_told_once_and_when_it_is_over():
+    fleet = Fleet()
+    fleet.family.children = {"sched:pay:1": ["a", "b"], "b": ["c"]}
+    fleet.family.pending = {"c": [pending(6)]}
+    (alert,) = await fleet.see()
+    assert isinstance(alert, Alert)
+    assert alert.text.startswith(
+        "sched:pay:1 (pay@1): step charge (charge/1) of the child c has failed 5 times"
+    )
+    assert [step.child for step in as_failing(fleet.noted)] == ["c"]
+    assert await fleet.see(by=fleet.other) == [], "one that takes the duty over"
+    fleet.family.children = {}
+    (notice,) = await fleet.see()
+    assert isinstance(notice, Notice)
+    assert "step charge (charge/1) of the child c is not retried any more" in notice.text
+
+
+async def test_a_large_family_takes_several_looks_and_only_the_tracker_looks_at_it():
+    fleet = Fleet()
+    fleet.family.children = {"sched:pay:1": [f"child {n}" for n in range(20)]}
+    fleet.family.pending = {"child 19": [pending(6)], "child 0": [pending(2)]}
+    assert await fleet.see(tracking=False) == []
+    assert fleet.family.described == []
+    looks = [await fleet.see() for _ in range(3)]
+    assert [[type(event) for event in look] for look in looks] == [[], [], [Alert]]
+    assert fleet.family.described == [f"child {n}" for n in range(20)]
+    assert await fleet.see(tracking=False) == [], "what the last walk found still counts"
+    # One that has just begun, with the duty or without, takes nothing back.
+    assert await fleet.see(by=fleet.other, tracking=False) == []
+    assert await fleet.see(by=fleet.other) == []
+    assert [step.child for step in as_failing(fleet.noted)] == ["child 19"]
+
+
+async def test_a_child_that_cannot_be_described_is_left_to_a_later_turn():
+    fleet = Fleet()
+    fleet.family.children = {"sched:pay:1": [f"child {n}" for n in range(10)]}
+    fleet.family.pending = {"child 9": [pending(6)]}
+    assert await fleet.see() == []
+    fleet.family.away = True
+    assert await fleet.see() == []
+    assert fleet.family.described[8:] == ["child 8"], "no further call in this turn"
+    fleet.family.away = False
+    (alert,) = await fleet.see()
+    assert isinstance(alert, Alert)
+    assert fleet.family.described[9:] == ["child 9", "child 8"], "the walk goes on"
 
 
 async def test_an_error_may_have_characters_that_no_database_keeps():

@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ FAILING = FailingStep(
     error_type="CardDeclined", error="CardDeclined: no money", since=NOW - HOUR / 6,
     next_attempt_at=NOW + HOUR / 60,
 )  # fmt: skip
+
+FAILING_CHILD = replace(
+    FAILING, step="refund", place="refund/1", run_id="run-of-the-child", child="child:it:refunds:1"
+)
 
 FILE = """
 project: default
@@ -175,6 +180,8 @@ trigger other-place
 trigger other-place --json
 trigger nightly --request-id ticket-4711 --input '{"format": "pdf"}'
 trigger nightly --request-id ticket-4711 --overlap queue --json
+trigger resting --input '{"a": 1}' --import tests.sample_workflows
+trigger resting --input '{"a": 1}' --import tests.nowhere
 trigger nobody --json
 trigger resting --reason soon --json
 rerun hourly {started} --json
@@ -320,7 +327,7 @@ class Recorder:
             at += HOUR / 2
         self.ledger.travel(NOW)
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
-        note = FailingNote(str(self.names["running"]), None, failing_text([FAILING]))
+        note = FailingNote(str(self.names["running"]), None, failing_text([FAILING, FAILING_CHILD]))
         assert await self.ledger.note_failing([note])
 
 

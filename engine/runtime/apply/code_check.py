@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -79,18 +79,33 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
         if definition.requires_input:
             yield _wrong(key, f"the workflow {kind} needs an input", "add input:", "workflow")
         return
+    for fault in input_faults(schedule.input, definition):
+        yield _wrong(key, fault.message, fault.cure, "input", *fault.path)
+
+
+@dataclass(frozen=True, slots=True)
+class InputFault:
+    """A fault of an input; ``path`` leads to its place."""
+
+    message: str
+    cure: str
+    path: tuple[str | int, ...] = ()
+
+
+def input_faults(given: object, definition: WorkflowDefinition) -> Iterator[InputFault]:
+    """Compare an input with the one that a workflow takes."""
+    kind = definition.type
     if not definition.accepts_input:
-        yield _wrong(key, f"the workflow {kind} takes no input", "remove input:", "input")
+        yield InputFault(f"the workflow {kind} takes no input", "remove input:")
         return
-    for path, fault in _faults(schedule.input, definition.input_type):
+    wanted = definition.input_type
+    for path, fault in _faults(given, wanted):
         name = ".".join(["input", *map(str, path)])
-        cure = f"the workflow {kind} takes {_name(definition.input_type)}"
-        yield _wrong(key, f"{name}: {fault}", cure, "input", *path)
-    for name in _left_out(schedule.input, definition.input_type):
-        near = nearest_name(name, [each.name for each in fields(definition.input_type)])
-        what = f"input.{name}: {_name(definition.input_type)} has no such field"
+        yield InputFault(f"{name}: {fault}", f"the workflow {kind} takes {_name(wanted)}", path)
+    for name in _left_out(given, wanted):
+        near = nearest_name(name, [each.name for each in fields(wanted)])
         cure = f"did you mean {near}?" if near else "remove it"
-        yield _wrong(key, what, cure, "input", name)
+        yield InputFault(f"input.{name}: {_name(wanted)} has no such field", cure, (name,))
 
 
 def _wrong(key: str, what: str, cure: str, *path: str | int) -> Mismatch:

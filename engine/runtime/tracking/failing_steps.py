@@ -1,23 +1,26 @@
 """Detection of steps that go on failing in open runs.
 
 Temporal retries a step without a word until its attempts are used up, and some have no limit. The
-description of an open run lists its pending steps, so the looks of the tracker suffice: no further
-call is made.
+description of an open run lists its pending steps, so the looks of the tracker suffice; only its
+open children are described besides, a few in each turn.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import WorkflowExecutionDescription
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code
 from engine.ledger import FailingNote, FailingStep, Ledger, as_failing, failing_text
+from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, Closed, Event, Notice, OnEvent
 from engine.runtime.settings import Settings
 
@@ -35,17 +38,22 @@ def goes_on_failing(step: FailingStep, now: datetime, settings: Settings) -> boo
     return step.attempts >= settings.failing_attempts or now - step.since >= settings.failing_after
 
 
-def failing_steps(run_id: str, pending: Iterable[PendingActivityInfo]) -> list[FailingStep]:
-    """Return the pending steps whose last attempt has failed, in the order of their places."""
+def failing_steps(
+    run_id: str, pending: Iterable[PendingActivityInfo], *, child: str | None = None
+) -> list[FailingStep]:
+    """Return the pending steps whose last attempt has failed, in the order of their places.
+
+    ``child``: the workflow id of the run, if it is a child.
+    """
     found = [
-        _failing(run_id, each)
+        _failing(run_id, child, each)
         for each in pending
         if each.attempt > 1 and each.HasField("last_failure")
     ]
     return sorted(found, key=lambda step: step.place)
 
 
-def _failing(run_id: str, pending: PendingActivityInfo) -> FailingStep:
+def _failing(run_id: str, child: str | None, pending: PendingActivityInfo) -> FailingStep:
     one = pending.attempt == 2 and pending.HasField("last_attempt_complete_time")  # noqa: PLR2004 - the attempt after the first
     since = pending.last_attempt_complete_time if one else pending.scheduled_time
     waits = pending.HasField("next_attempt_schedule_time") and not pending.paused
@@ -53,6 +61,7 @@ def _failing(run_id: str, pending: PendingActivityInfo) -> FailingStep:
         step=pending.activity_type.name,
         place=pending.activity_id,
         run_id=run_id,
+        child=child,
         attempts=pending.attempt - 1,
         max_attempts=pending.maximum_attempts or None,
         error_type=_kind(pending.last_failure),
@@ -75,43 +84,145 @@ def _first_line(failure: Failure) -> str:
     return ": ".join(parts)[:_LONGEST].replace("\0", "\ufffd") or "an error without a text"
 
 
+# --- children ---
+# A child has no row of its own: its steps are those of the run that has one. Families may be large,
+# so each is walked through in as many turns as that takes.
+
+_REMEMBERED: Final = 10_000
+_CHILDREN: Final = 8
+"""Children that one turn describes: two seconds of the tracker's calls."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk through the open children of a run, and of these children.
+
+    Attributes:
+        left: workflow ids that are still to be described.
+        seen: all that are known.
+        steps: the failing steps of those that were described.
+    """
+
+    left: deque[str] = field(default_factory=deque)
+    seen: set[str] = field(default_factory=set)
+    steps: list[FailingStep] = field(default_factory=list)
+
+    def add(self, parent: WorkflowExecutionDescription) -> None:
+        """Add the open children of a run that was described."""
+        for child in parent.raw_description.pending_children:
+            if child.workflow_id not in self.seen:
+                self.seen.add(child.workflow_id)
+                self.left.append(child.workflow_id)
+
+
+class ChildSteps:
+    """Failing steps of the children of open runs."""
+
+    def __init__(self, client: Client, settings: Settings, *, budget: Budget) -> None:
+        self._client, self._settings, self._budget = client, settings, budget
+        self._walks: dict[str, _Walk] = {}
+        self._found: dict[str, list[FailingStep]] = {}
+
+    def notice(self, run: WorkflowExecutionDescription) -> None:
+        """Begin a walk through the family of an open run, unless one is in progress."""
+        walk = _Walk()
+        walk.add(run)
+        if not walk.left:
+            self._walks.pop(run.id, None)
+            _remember(self._found, run.id, [])
+        elif run.id not in self._walks:
+            _remember(self._walks, run.id, walk)
+
+    def of(self, workflow_id: str, noted: Iterable[FailingStep]) -> list[FailingStep]:
+        """Return what the last walk found; before it has ended, what the ledger has noted."""
+        found = self._found.get(workflow_id)
+        return [step for step in noted if step.child] if found is None else found
+
+    async def go_on(self) -> None:
+        """Describe some more children. A child that cannot be described is left to a later turn."""
+        for _ in range(_CHILDREN):
+            if not self._walks:
+                return
+            root = next(iter(self._walks))
+            walk = self._walks.pop(root)
+            child = walk.left.popleft()
+            try:
+                await self._describe(walk, child)
+            except RPCError:
+                walk.left.append(child)
+                self._walks[root] = walk  # behind the others
+                return
+            if walk.left:
+                self._walks = {root: walk, **self._walks}
+            else:
+                _remember(self._found, root, walk.steps)
+
+    async def _describe(self, walk: _Walk, child: str) -> None:
+        await self._budget.call(tracking=True)
+        try:
+            # Its newest run: it may have been retried, or have continued as new.
+            run = await self._client.get_workflow_handle(child).describe(
+                rpc_timeout=self._settings.rpc_timeout
+            )
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return
+            raise
+        if run.status == WorkflowExecutionStatus.RUNNING:
+            pending = run.raw_description.pending_activities
+            walk.steps += failing_steps(run.run_id, pending, child=child)
+            walk.add(run)
+
+
 # --- reports ---
 # The ledger has what was reported last of each open run. Of replicas that look at one run at the
 # same time, that which replaces the note reports the difference.
-
-_REMEMBERED: Final = 10_000
 
 
 class FailingSteps:
     """Reporter of steps that go on failing, once in a fleet per step and type of error.
 
     Args:
+        children: the failing steps of the children of the same runs.
         now: the clock that the ages of failures are measured with.
     """
 
     def __init__(
-        self, ledger: Ledger, settings: Settings, *, now: Callable[[], datetime], on_event: OnEvent
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        children: ChildSteps,
+        *,
+        now: Callable[[], datetime],
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._settings, self._now, self._emit = ledger, settings, now, on_event
+        self._children = children
         self._seen: dict[str, tuple[str, list[FailingStep]]] = {}
         self._failing: dict[str, list[FailingStep]] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
         """Take the failing steps from the description of an open run, for ``compare``."""
         steps = failing_steps(run.run_id, run.raw_description.pending_activities)
-        _remember(self._seen, run.id, (run.workflow_type, steps) if steps else None)
+        _remember(self._seen, run.id, (run.workflow_type, steps))
+        self._children.notice(run)
 
-    async def compare(self, noted: Mapping[str, str | None]) -> None:
+    async def compare(self, noted: Mapping[str, str | None], *, tracking: bool) -> None:
         """Note what has changed in runs that were described just now, and report it.
 
         Args:
             noted: the open runs, with what the ledger has of each; see ``Ledger.seen_open``.
+            tracking: whether this replica is on tracker duty, and so looks at children too.
         """
+        if tracking:
+            await self._children.go_on()
         changes: dict[str, _Change] = {}
         notes: list[FailingNote] = []
         for name, text in noted.items():
-            kind, steps = self._seen.pop(name, ("", []))
-            change = self._change(kind, as_failing(text), steps)
+            kind, own = self._seen.pop(name, ("", []))
+            before = as_failing(text)
+            steps = own + self._children.of(name, before)
+            change = self._change(kind, before, steps)
             _remember(self._failing, name, change.after or None)
             if change.after != change.before:
                 changes[name] = change
@@ -138,10 +249,11 @@ class FailingSteps:
         for step in change.after:
             known = was.pop((step.run_id, step.place), None)
             if known is None or known.error_type != step.error_type:
-                text = f"{name} ({change.workflow_type}, run {step.run_id}): {step}"
+                run = "" if step.child else f", run {step.run_id}"
+                text = f"{name} ({change.workflow_type}{run}): {step}"
                 self._emit(Alert(Code.STEP_FAILING, text))
         for step in was.values():
-            text = f"{name}: step {step.step} ({step.place}) is not retried any more"
+            text = f"{name}: {step.named} is not retried any more"
             self._emit(Notice(f"{text}, after {step.attempts} failed attempts or more", good=True))
 
     def on_event(self, event: Event) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from temporalio.client import (
     Client,
@@ -52,13 +53,21 @@ class Chain:
     cancel_requested: bool
 
 
+class OnOpen(Protocol):
+    """Callback with open runs that were described."""
+
+    async def __call__(self, noted: Mapping[str, str | None], *, tracking: bool) -> None:
+        """See ``RunInspector``."""
+
+
 class RunInspector:
     """Inspector of one ledger's runs.
 
     Args:
         ledger_id: the ledger; runs of any other are foreign and ignored.
         notices: called in turn with each open run that was described.
-        on_open: called with what ``Ledger.seen_open`` returned of runs that were described.
+        on_open: called with what ``Ledger.seen_open`` returned of runs that were described, and
+            with whether that was on tracker duty.
 
     Attributes:
         budget: the budget of calls; callers of ``find`` must take a turn before.
@@ -73,7 +82,7 @@ class RunInspector:
         *,
         ledger_id: str,
         notices: Sequence[Callable[[WorkflowExecutionDescription], Awaitable[None]]] = (),
-        on_open: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None,
+        on_open: OnOpen | None = None,
         budget: Budget | None = None,
         on_event: OnEvent,
     ) -> None:
@@ -122,7 +131,7 @@ class RunInspector:
             if each.workflow_id in changed:
                 self._emit(Closed(each))
         if noted and self._on_open is not None:
-            await self._on_open(noted)
+            await self._on_open(noted, tracking=tracking)
         for look in looks:
             if isinstance(look, BaseException):
                 raise look
