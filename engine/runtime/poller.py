@@ -160,9 +160,9 @@ class Poller:
         return self._watch.skew
 
     @property
-    def doubted_at(self) -> datetime | None:
+    def suspect_until(self) -> datetime | None:
         """Time up to which windows may have runs that the ledger does not know."""
-        return self._failover.doubted_at
+        return self._failover.suspect_until
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, until the last outcome is written.
@@ -311,7 +311,7 @@ class Poller:
         mine: list[Claim] = []
         began = time.time_ns()
         with self._unless_unknown(mine, lease_ends):
-            laid = await self._backfills.lay(mine, limit, self.doubted_at)
+            laid = await self._backfills.lay(mine, limit, self.suspect_until)
         claims += mine
         sends += self._dispatcher.send(mine, lease_ends)
         measures().count(CLAIMS, len(mine), source="backfill")
@@ -507,7 +507,7 @@ class Poller:
             try:
                 planned = plan(
                     state, now, limit=room, rows=rows,
-                    audited=self._lookups.is_audited(state), doubted_at=self.doubted_at,
+                    audited=self._lookups.is_audited(state), suspect_until=self.suspect_until,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")

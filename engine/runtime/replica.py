@@ -268,7 +268,7 @@ class Replica:
             replica=self._serving.replica, budget=budget, on_event=on_event,
             breaker=dispatcher.breaker,
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
-            busy=lambda: not dispatcher.room, doubted_at=lambda: self._poller.doubted_at,
+            busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
         )  # fmt: skip
 
     @contextmanager

@@ -560,7 +560,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         super().__init__(clock)
         self.remembers = self._tables.remembers = remembers
         self._identity = identity
-        self._doubted_at: datetime | None = None
+        self._suspect_until: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
         self._polled: dict[str, PolledQueue] = {}
@@ -622,7 +622,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             due_at=min(due, default=None),
             stale_at=min(leases, default=None),
             stop_at=min(stops, default=None),
-            doubted_at=self._doubted_at,
+            suspect_until=self._suspect_until,
             lay_at=min((each.next_at for each in laying_of(self._tables, serving)), default=None),
         )
 
@@ -636,8 +636,8 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         if doubted:
-            self._doubted_at = self.clock()
-        return self._doubted_at
+            self._suspect_until = self.clock()
+        return self._suspect_until
 
     async def announce(
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None

@@ -395,7 +395,7 @@ class Tracker:
         polls: checks the task queues of external schedules.
         busy: returns whether windows wait to be started. They come first: a close may be recorded
             a few seconds late without harm.
-        doubted_at: returns the time of the last sign that the ledger lost commits. Runs booked
+        suspect_until: returns the time of the last sign that the ledger lost commits. Runs booked
             before are booked again.
     """
 
@@ -412,7 +412,7 @@ class Tracker:
         polls: Polls | None = None,
         budget: Budget | None = None,
         busy: Callable[[], bool] = lambda: False,
-        doubted_at: Callable[[], datetime | None] = lambda: None,
+        suspect_until: Callable[[], datetime | None] = lambda: None,
         on_event: OnEvent,
     ) -> None:
         self._budget = budget or Budget()
@@ -425,7 +425,7 @@ class Tracker:
         self._aside: dict[str, float] = {}
         self._turns = 0
         self._busy, self._put_off = busy, 0
-        self._doubted_at, self._knows_of = doubted_at, doubted_at()
+        self._suspect_until, self._knows_of = suspect_until, suspect_until()
         self._rests_until, self._told = 0.0, False
         self._held_until = 0.0
         self._passed_on: dict[str, None] = {}
@@ -487,7 +487,7 @@ class Tracker:
         """List closes and describe long-open runs; ``whole``: list from the watermark on."""
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
-        if doubts := (doubted_at := self._doubted_at()) != self._knows_of:
+        if doubts := (suspect_until := self._suspect_until()) != self._knows_of:
             self._seen.clear()
             near = max(near, _DOUBTED)
         now = self._clock.now()
@@ -506,7 +506,7 @@ class Tracker:
         if self._unread:
             await self._hand_over()
             return
-        self._knows_of = doubted_at
+        self._knows_of = suspect_until
         await follow(self._ledger, on_event=self._emit)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
