@@ -55,7 +55,7 @@ def simulate(
 ) -> None:
     """Simulate a schedule file between two moments. Needs no server.
 
-    It tells what becomes of each window, and how many runs start in which minute.
+    It shows what becomes of each window, and how many runs start in which minute.
     """
     file = ScheduleService.check(path)
     begin, stop = moment(start, "--from"), moment(end, "--to")

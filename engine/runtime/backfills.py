@@ -146,7 +146,7 @@ class _LayingTurn:
         self.claims: list[Claim] = []
 
     async def take(self, key: str) -> Laid:
-        """Lay part of the key's backfill whose turn it is; end backfills that cannot go on."""
+        """Lay part of the key's backfill whose turn it is; end backfills that cannot continue."""
         laid = Laid(windows=0)
         states = await self._transaction.read([key])
         now = await self._transaction.now()

@@ -17,7 +17,7 @@ from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transacti
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, words_of
+from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
@@ -187,7 +187,7 @@ class Poller:
         return replace(tick, woken=woken)
 
     async def run_once(self) -> timedelta:
-        """Run the loop's share of a tick while sends go on; return the wait until the next."""
+        """Run the loop's share of a tick while sends continue; return the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._measured()
         if self.holds:
@@ -430,7 +430,7 @@ class Poller:
         sends = self._dispatcher.send(claims, lease_ends)
         # The rest runs beside the ticks; its failures never affect sends.
         self._lookups.want(plans)
-        tell_decided(plans, self._emit)
+        emit_decided(plans, self._emit)
         if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
             # child, the one that is written last sees the other.
@@ -481,7 +481,7 @@ class Poller:
     async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - it starts again, and ticks go on
+        except Exception as error:  # noqa: BLE001 - it starts again, and ticks continue
             logger.warning("%s: %s", name, error)
 
     def _fails(self, key: str, error: Exception) -> Alert | None:

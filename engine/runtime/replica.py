@@ -59,7 +59,7 @@ async def notify(ledger: Ledger, wake: Callable[[], None]) -> None:
         begun = asyncio.get_running_loop().time()
         try:
             await ledger.listen(wake)
-        except Exception as error:  # noqa: BLE001 - the ticks go on without hints
+        except Exception as error:  # noqa: BLE001 - the ticks continue without hints
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
         pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)

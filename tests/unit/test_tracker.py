@@ -136,7 +136,7 @@ async def test_data_that_no_run_has_are_told_by_whoever_has_the_duty(bench, monk
     monkeypatch.setattr(bench.ledger, "check_data_gaps", check)
     tracker = bench.tracker()
     await tracker.run_once()
-    assert bench.told == [Alert(Code.DATA_GAP, gap.told)]
+    assert bench.told == [Alert(Code.DATA_GAP, gap.description)]
     assert asked[0][0] >= timedelta(seconds=5), "whoever counts on a window may just begin"
 
 

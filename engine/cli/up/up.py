@@ -299,8 +299,8 @@ def worker(
 def watch() -> None:
     """Watch the ledger, and alert when windows do not fire. Needs no worker.
 
-    It also alerts when every worker is gone, and when a server is away. SCHED_ALERT_URL is told of
-    each problem and of its end; SCHED_HEARTBEAT_URL is called every minute while all is well.
+    It also alerts when every worker is gone, and when a server is away. SCHED_ALERT_URL gets
+    each problem and its end; SCHED_HEARTBEAT_URL is called every minute while all is well.
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()
@@ -316,9 +316,9 @@ def watch() -> None:
     async def run() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
-            told = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
+            receiver = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
             every = format_duration(settings.heartbeat / 2)
-            printer.log(f"watching the ledger every {every}, alerts go to {told}")
+            printer.log(f"watching the ledger every {every}, alerts go to {receiver}")
             running = asyncio.create_task(alone.run())
             await signals.asked.wait()
             alone.stop()

@@ -35,7 +35,7 @@ from engine.ledger.memory.tables import (
     check_gaps,
     facts_of,
     is_dead,
-    told_gaps,
+    reported_gaps,
 )
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
@@ -443,7 +443,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
             return check_gaps(self._tables, self.clock(), rest, limit)
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        return apart(told_gaps(self._tables, key))[:limit]
+        return apart(reported_gaps(self._tables, key))[:limit]
 
     def _leased(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
         """Yield the end of the lease and the number of each fire that a replica may take over."""
@@ -531,7 +531,7 @@ class MemorySlots(MemoryRows):
 # one each are guarded by the run ID alone.
 
 STATELESS_ID = UUID("00000000-0000-0000-0000-000000000000")
-"""The ledger ID in memos of stateless replicas, which have nothing to tell them apart."""
+"""The ledger ID in memos of stateless replicas, which nothing distinguishes."""
 
 _KEPT_FIRES = 10_000
 """Closed fires beyond this number of fires are dropped, oldest first."""
