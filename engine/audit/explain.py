@@ -1,7 +1,7 @@
 """Explanation of one window: what was decided about it, by which rule, and whether it holds.
 
-The planner is asked again, with what the ledger keeps of its inputs. What it does not keep is said:
-which runs were open, and which workflows the living workers had.
+The planner is asked again, with what the ledger keeps of its inputs. It does not keep which runs
+were open, and which workflows the living workers had; that is named where it matters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
 from engine.audit.evaluator import instant, moment
-from engine.audit.history import FOREVER, History, told
+from engine.audit.history import FOREVER, History, exact
 from engine.audit.judge import RAN
 from engine.ledger import AccountRow, DefinitionVersion
 from engine.schedules.model import CatchUp, Schedule
@@ -119,11 +119,11 @@ def explain(
     row = rows[0] if rows else None
     version = by_number.get(row.definition_version if row else chapter.version if chapter else 0)
     if version is None:
-        text = f"{key} was not declared yet at {told(place)}, and no row accounts for it."
+        text = f"{key} was not declared yet at {exact(place)}, and no row accounts for it."
         return Explanation(key, at, is_window=False, text=text, rules=rules)
     schedule = Schedule.from_json(version.definition)
     local = _local(at, schedule.timezone)
-    named = f"{told(place)} ({local})"
+    named = f"{exact(place)} ({local})"
     if chapter is not None and not chapter.windows.is_window(place) and row is None:
         text = _no_window(key, named, schedule, version, at)
         return Explanation(key, at, is_window=False, text=text, rules=rules,
@@ -155,7 +155,7 @@ def _local(at: datetime, timezone: str) -> str:
 
 
 def _owed(schedule: Schedule, version: DefinitionVersion) -> str:
-    since = told(instant(version.effective_from))
+    since = exact(instant(version.effective_from))
     return (
         f"definition {version.version} ({schedule.when}), in force since {since}, which"
         f" {version.applied_by} applied"
@@ -166,23 +166,23 @@ def _no_window(
     key: str, named: str, schedule: Schedule, version: DefinitionVersion, at: datetime
 ) -> str:
     before, after = schedule.spec.previous(at), schedule.spec.next(at)
-    near = [f"the one before is {told(instant(before))}"] if before else []
-    near += [f"the next one is {told(instant(after))}"] if after else []
-    said = f"; {', '.join(near)}" if near else ""
-    return f"{key} has no window at {named}: {_owed(schedule, version)}, has none then{said}."
+    near = [f"the one before is {exact(instant(before))}"] if before else []
+    near += [f"the next one is {exact(instant(after))}"] if after else []
+    beside = f"; {', '.join(near)}" if near else ""
+    return f"{key} has no window at {named}: {_owed(schedule, version)}, has none then{beside}."
 
 
 def _undecided(history: History, at: int) -> str:
     standing = history.standing
     if standing.forgotten_until is not None and at <= instant(standing.forgotten_until):
-        until = told(instant(standing.forgotten_until))
+        until = exact(instant(standing.forgotten_until))
         return f"Windows up to {until} may have left the ledger: the archive has its row, if any."
     if at > instant(standing.now):
         return "It is still to come."
     if at > history.cursor and (hold := history.hold_now(0)):
         return f"It is not decided: the schedule is {hold}, and its windows are when that ends."
     if at > history.cursor:
-        cursor = told(history.cursor)
+        cursor = exact(history.cursor)
         return f"It is due and not decided yet: the schedule is decided up to {cursor}."
     return _MISSING
 
@@ -192,7 +192,7 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
     late = (row.decided_at - at).total_seconds()
     where = f", {late:.3f} s after its fire time" if late >= 0 else ", before its fire time"
     of = f" with {row.windows - 1:,} others" if row.windows > 1 else ""
-    decided = told(instant(row.decided_at))
+    decided = exact(instant(row.decided_at))
     kind = row.status if _not_planned(row) else _kind_of(row)[0]
     why = f"{kind}, because {_rule(row, schedule, kind)}"
     found = [f"It was decided{of} at {decided} by the database's clock{where}: {why}."]
@@ -203,7 +203,7 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
     if row.replica:
         found.append(f"The replica {row.replica} claimed it last.")
     if row.started_at:
-        started = told(instant(row.started_at))
+        started = exact(instant(row.started_at))
         found.append(f"Its run {row.workflow_id} ({row.run_id}) started at {started}.")
     if row.history:
         before = ", then ".join(str(each.get("status")) for each in row.history)

@@ -104,7 +104,7 @@ class History:
         versions: Sequence[DefinitionVersion],
         actions: Sequence[ActionRow],
     ) -> History:
-        """Return the history that a ledger tells.
+        """Return the history that a ledger has recorded.
 
         Args:
             standing: the present state of the schedule.
@@ -217,7 +217,7 @@ def _length(text: str) -> int:
 def _pauses(
     versions: Sequence[DefinitionVersion], actions: Sequence[ActionRow], standing: Standing
 ) -> Iterator[PauseSpan]:
-    """Yield the pauses that the recorded actions tell, and the present one."""
+    """Yield the pauses of the recorded actions, and the present one."""
     begun: tuple[int, int] | None = None
     first = versions[0] if versions else None
     if first is not None and first.version == 1 and first.definition.get("paused"):
@@ -248,6 +248,6 @@ def _span(paused: Mapping[str, Any]) -> tuple[int, int]:
     return instant(datetime.fromisoformat(paused["at"])), ends
 
 
-def told(at: int) -> str:
+def exact(at: int) -> str:
     """Return an instant of the evaluator as sentences name it."""
     return exact_text(moment(at))

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol
 
 from engine.audit.evaluator import instant, moment
-from engine.audit.history import Chapter, History, OwedWindow, told
+from engine.audit.history import Chapter, History, OwedWindow, exact
 from engine.ledger import AccountRow, Status
 
 FaultKind = Literal["doubled", "missing", "phantom", "early", "unvouched", "unreadable"]
@@ -303,10 +303,10 @@ class KeyJudge:
             self._judge_window(self._take(), row)
         whole = self._first <= first and last <= self._last
         if whole and windows < row.windows and not self._is_backfilled(row):
-            text = f"its row stands for {row.windows} windows up to {told(last)}, and"
+            text = f"its row stands for {row.windows} windows up to {exact(last)}, and"
             self._fault("phantom", first, f"{text} only {windows} were owed", row.workflow_id)
         if whole and windows > row.windows:
-            text = f"its row stands for {row.windows} windows up to {told(last)}, and"
+            text = f"its row stands for {row.windows} windows up to {exact(last)}, and"
             self._fault("missing", first, f"{text} {windows} were owed", row.workflow_id)
 
     def _judge_window(self, owed: OwedWindow, row: AccountRow) -> None:
@@ -381,7 +381,7 @@ class KeyJudge:
         own = instant(row.started_at) if row.started_at else None
         noticed = own is not None and own < chapter.due(at) - _TOLERANCE
         if begun is not None and begun < chapter.due(at) - _TOLERANCE and not noticed:
-            text = f"Temporal began its run at {told(begun)}, before it was due"
+            text = f"Temporal began its run at {exact(begun)}, before it was due"
             self._fault("early", at, text, row.workflow_id)
 
     def _without_run(self, row: AccountRow) -> None:
@@ -417,14 +417,14 @@ def _both(row: AccountRow, beside: AccountRow) -> str:
 
 
 def _with_shifts(faults: Sequence[AuditFault]) -> Iterator[AuditFault]:
-    """Yield the faults; a row without a window beside a missing one is told to be shifted."""
+    """Yield the faults; a row without a window beside a missing one is reported as shifted."""
     missing = [each for each in faults if each.kind == "missing" and each.windows == 1]
     for fault in faults:
         near = min(missing, key=lambda each: abs(each.fire_time - fault.fire_time), default=None)
         if fault.kind == "phantom" and near is not None:
             by = fault.fire_time - near.fire_time
             if by and abs(by) <= timedelta(microseconds=_SHIFTED):
-                text = f"{fault.what}: the window of {told(instant(near.fire_time))} seems shifted"
+                text = f"{fault.what}: the window of {exact(instant(near.fire_time))} seems shifted"
                 yield replace(fault, what=f"{text} by {by.total_seconds():+g} s")
                 continue
         yield fault
@@ -454,9 +454,9 @@ def class_faults(
 
 def _beginning(chapter: Chapter, at: int, row: AccountRow) -> Iterator[tuple[FaultKind, str]]:
     if row.started_at is not None and instant(row.started_at) < chapter.due(at) - _TOLERANCE:
-        yield "early", f"it started at {told(instant(row.started_at))}, before it was due"
+        yield "early", f"it started at {exact(instant(row.started_at))}, before it was due"
     elif instant(row.decided_at) < at and row.reason_code != "user" and row.status in _TO_RUN:
-        yield "early", f"it was claimed at {told(instant(row.decided_at))}, before its fire time"
+        yield "early", f"it was claimed at {exact(instant(row.decided_at))}, before its fire time"
 
 
 def _wrong_start(
@@ -475,7 +475,7 @@ def _wrong_start(
         after = instant(row.decided_at) >= pause.ends and at > pause.ends - _RECORDED_LATE
         if not (pause.resumed and after):
             text = f"it ran ({row.timing}) although its schedule was paused since"
-            yield "phantom", f"{text} {told(pause.begins)}"
+            yield "phantom", f"{text} {exact(pause.begins)}"
 
 
 def _wrong_skip(

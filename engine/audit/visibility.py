@@ -155,5 +155,5 @@ def _as_unavailable() -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        text = f"Temporal could not tell its runs: {error.message}"
+        text = f"Temporal could not list its runs: {error.message}"
         raise TemporalUnavailable(text, cure="try again, or audit the ledger alone") from error

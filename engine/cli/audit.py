@@ -116,11 +116,11 @@ def _print(report: AuditReport) -> None:
 
 
 def _became(audit: KeyAudit) -> str:
-    said = [f"{count:,} {status}" for status, count in audit.statuses.items()]
-    said += [f"{audit.due:,} due now"] if audit.due else []
-    said += [f"{audit.held:,} held"] if audit.held else []
-    said += [f"{audit.outside:,} no longer kept"] if audit.outside else []
-    return ", ".join(said)
+    parts = [f"{count:,} {status}" for status, count in audit.statuses.items()]
+    parts += [f"{audit.due:,} due now"] if audit.due else []
+    parts += [f"{audit.held:,} held"] if audit.held else []
+    parts += [f"{audit.outside:,} no longer kept"] if audit.outside else []
+    return ", ".join(parts)
 
 
 def _faults(audits: Iterable[KeyAudit]) -> Iterator[str]:

@@ -114,7 +114,7 @@ _STEPS = ("SINCE", "KEY", "BUCKET", "STEP", "ATTEMPTS", "NEXT ATTEMPT", "RUN", "
 
 
 def _step_rows(fires: Sequence[Fire]) -> list[tuple[object, ...]]:
-    """Return a row of a table for each step of these runs that goes on failing."""
+    """Return a row of a table for each step of these runs that keeps failing."""
     return [
         (instant(step.since), fire.key, fire.bucket, step.step, _attempts(step),
          instant(step.next_attempt_at) or "has begun", step.child or fire.workflow_id, step.error)
@@ -128,7 +128,7 @@ def _attempts(step: FailingStep) -> str:
 
 
 def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, object]:
-    """Return one step that goes on failing as in ``sched dead list --failing --json``."""
+    """Return one step that keeps failing as in ``sched dead list --failing --json``."""
     ui = where.ui_url
     return {
         **fields(fire, "key series bucket fire_time workflow_id started_at"),

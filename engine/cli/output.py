@@ -179,7 +179,7 @@ def paused_until(pause: Pause) -> str:
 
 
 def why(fire: Fire) -> str:
-    """Return the steps of a fire that go on failing, its error and its reason.
+    """Return the steps of a fire that keep failing, its error and its reason.
 
     They are preceded by its number of windows if several.
     """
@@ -229,7 +229,7 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
 
 
 def step_json(step: FailingStep) -> dict[str, object]:
-    """Return one step that goes on failing as in ``sched fires --json``."""
+    """Return one step that keeps failing as in ``sched fires --json``."""
     return fields(
         step,
         "step place run_id child attempts max_attempts error_type error since next_attempt_at",

@@ -95,7 +95,7 @@ class Page:
         children: the schedules that wait for its windows.
         backfills: the last backfills, newest first.
         gaps: data ranges that no run covers, newest first.
-        failing: the fires of open runs with a step that goes on failing, newest first.
+        failing: the fires of open runs with a step that keeps failing, newest first.
         alone: warnings that no worker serves it or polls its task queue; empty if one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
@@ -199,9 +199,9 @@ class Page:
         row = self.row
         if problem := problem_of(row):
             sentences.print(f"problem: {problem}", style="red")
-        for warning in (*filter(None, [self.alone]), *(gap.told for gap in self.gaps)):
+        for warning in (*filter(None, [self.alone]), *(gap.description for gap in self.gaps)):
             sentences.print(warning, style="yellow")
-        for line in (*self._family(), *self._held_back()):
+        for line in (*self._relations(), *self._held_back()):
             sentences.print(line)
         since = clock(row.effective_from.replace(microsecond=0), "UTC")
         sentences.print(
@@ -237,7 +237,7 @@ class Page:
     def _parents(self) -> tuple[Rule, ...]:
         return self.row.schedule.follows if self.row.schedule else ()
 
-    def _family(self) -> list[str]:
+    def _relations(self) -> list[str]:
         """Return lines about the schedules that it follows, and those that follow it."""
         parents = [
             f"{rule.parent} ({rule.when}{', latest' if rule.window == 'latest' else ''})"
@@ -268,7 +268,7 @@ class Page:
         return lines
 
     def _still_failing(self) -> list[str]:
-        """Return a line for each step of an open run that goes on failing."""
+        """Return a line for each step of an open run that keeps failing."""
         lines = [
             f"still failing: {fire.workflow_id}: {step}"
             for fire in self.failing[:SHOWN]

@@ -122,7 +122,7 @@ class WorkflowVersion:
         newest: whether workers announce no newer one.
         workers: the projects whose living workers have it.
         schedules: the keys of the schedules whose next run is of it.
-        open_runs: how many of its runs are open, whoever started them, children included.
+        open_runs: how many of its runs are open, by whatever cause they started, children included.
     """
 
     workflow: str

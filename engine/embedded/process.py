@@ -321,10 +321,10 @@ class Server(abc.ABC):
         else:
             return
         raise EmbeddedError(
-            f"{self.name} {fault} ({self._said()})", cure=f"its log {self.log} may say more"
+            f"{self.name} {fault} ({self._last_lines()})", cure=f"its log {self.log} may say more"
         )
 
-    def _said(self) -> str:
+    def _last_lines(self) -> str:
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(self._log_start)
             lines = file.read().decode(errors="replace").splitlines()

@@ -31,7 +31,7 @@ def duration(value: timedelta | float, name: str) -> timedelta:
 
 
 class _Unsaid(int):
-    """A default that can be told from the same number written by a user."""
+    """A default that is distinguished from the same number written by a user."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,7 +170,7 @@ class AlertRow(Condition):
         opened_at: when a look first found it; when it comes again, the first time since then.
         resolved_at: when a look no longer found it; None while it is open.
         sent: whether the receiver has confirmed that it is open.
-        attempts: number of attempts to tell the receiver of its present state.
+        attempts: number of attempts to send its present state to the receiver.
         error: the last attempt's error.
     """
 
@@ -227,15 +227,15 @@ class AlertBook(Protocol):
         """
 
     async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
-        """Return alerts whose state the receiver is to be told; nobody else gets them meanwhile.
+        """Return alerts whose state is to be sent; no other process gets them meanwhile.
 
         An alert that was resolved before any attempt is not among them.
         """
 
-    async def told(self, alert: AlertRow) -> None:
-        """Record that the receiver has confirmed this state; if it changed since, tell that too."""
+    async def confirm(self, alert: AlertRow) -> None:
+        """Record that the receiver has this state; one that has changed since is sent too."""
 
-    async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
         """Record that an attempt failed, and that the next is due after ``wait``."""
 
     async def open(self) -> list[AlertRow]:
@@ -271,7 +271,7 @@ class AlertsInMemory:
             if row.is_open and row.code in of and name not in names:
                 self._rows[name] = replace(row, resolved_at=now, attempts=0, error=None)
                 self._due.pop(name, None)
-                if row.sent or row.attempts:  # perhaps told, without an answer
+                if row.sent or row.attempts:  # perhaps sent, without an answer
                     self._due[name] = now
                 else:
                     del self._rows[name]
@@ -291,7 +291,7 @@ class AlertsInMemory:
             taken.append(row)
         return taken
 
-    async def told(self, alert: AlertRow) -> None:
+    async def confirm(self, alert: AlertRow) -> None:
         """See ``AlertBook``."""
         known = self._rows.get(alert.name)
         if known is None:
@@ -304,7 +304,7 @@ class AlertsInMemory:
         if known.resolved_at != alert.resolved_at:
             self._due[alert.name] = self._clock()
 
-    async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
         """See ``AlertBook``."""
         known = self._rows.get(alert.name)
         if known is not None and known.resolved_at == alert.resolved_at:

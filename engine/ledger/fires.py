@@ -131,7 +131,7 @@ class Startable(FireIdentity):
         workflow_type: None if it was not announced, so that the run cannot start.
         missed: number of other windows that a caught-up run stands for.
         missed_from: fire time of the first of them.
-        token: required to write an outcome; None if nobody sends it.
+        token: required to write an outcome; None if no replica sends it.
         own_input: the input of this run alone, in a tuple of one; if empty, the definition's.
     """
 
@@ -312,7 +312,7 @@ class InTheWay:
     key: str
 
 
-# --- steps that go on failing ---
+# --- steps that keep failing ---
 # What the tracker saw of the pending steps of an open run. The column has JSON, to which later
 # versions may add fields: so it is compared as a whole, and read by name.
 
@@ -667,7 +667,7 @@ class DataGap:
     data_to: datetime
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The description of the gap, and how to close it."""
         begin = "the beginning" if self.data_from is None else exact_text(self.data_from)
         return (

@@ -512,7 +512,7 @@ class Ledger(Slots, AccountBook, Protocol):
         """
 
     async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
-        """Note which steps of open runs go on failing; return the IDs of the runs it wrote.
+        """Note which steps of open runs keep failing; return the IDs of the runs it wrote.
 
         A run of which something else was noted meanwhile, or that has ended, is left as it is.
         """
@@ -662,7 +662,7 @@ class Ledger(Slots, AccountBook, Protocol):
         """Return fires, newest fire time first."""
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
-        """Return fires of open runs with a step that goes on failing, newest fire time first."""
+        """Return fires of open runs with a step that keeps failing, newest fire time first."""
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""

@@ -546,7 +546,7 @@ class Probe:
             standby, which may be behind.
         transactions: number of transactions the server has ever assigned; it falls only if some are
             lost.
-        doubted_at: when a replica last saw a sign of lost commits.
+        suspect_until: when a replica last saw a sign of lost commits.
         chained: whether schedules of the project wait for windows of others.
         lay_at: when a backfill that this replica could serve has its turn, if any.
     """
@@ -559,7 +559,7 @@ class Probe:
     stop_at: datetime | None = None
     server: datetime | None = None
     transactions: int = 0
-    doubted_at: datetime | None = None
+    suspect_until: datetime | None = None
     chained: bool = False
     lay_at: datetime | None = None
 

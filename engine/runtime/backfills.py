@@ -77,14 +77,14 @@ class Backfills:
         self._lookups, self._emit = lookups, on_event
         self._looking: asyncio.Task[None] | None = None
 
-    async def lay(self, claims: list[Claim], limit: int, doubted_at: datetime | None) -> Laid:
+    async def lay(self, claims: list[Claim], limit: int, suspect_until: datetime | None) -> Laid:
         """Lay windows of the one backfill whose turn it is.
 
         Args:
             claims: receives the claims to send. After an unconfirmed commit it holds those that
                 the commit would have made; after any other error it is empty.
             limit: the most claims.
-            doubted_at: when the last sign of lost commits was seen.
+            suspect_until: when the last sign of lost commits was seen.
 
         Raises:
             LedgerUnavailable: the ledger is away, or the commit is unconfirmed.
@@ -95,7 +95,7 @@ class Backfills:
                 key = await transaction.lock_laying(self._serving)
                 if key is None:
                     return Laid()
-                turn = _LayingTurn(transaction, self._serving, self._settings, limit, doubted_at)
+                turn = _LayingTurn(transaction, self._serving, self._settings, limit, suspect_until)
                 laid = await turn.take(key)
                 claims += turn.claims
         except CommitUnknown:
@@ -139,14 +139,14 @@ class _LayingTurn:
         serving: Serving,
         settings: Settings,
         limit: int,
-        doubted_at: datetime | None,
+        suspect_until: datetime | None,
     ) -> None:
         self._transaction, self._serving, self._settings = transaction, serving, settings
-        self._limit, self._doubted_at = limit, doubted_at
+        self._limit, self._suspect_until = limit, suspect_until
         self.claims: list[Claim] = []
 
     async def take(self, key: str) -> Laid:
-        """Lay part of the key's backfill whose turn it is; end backfills that cannot go on."""
+        """Lay part of the key's backfill whose turn it is; end backfills that cannot continue."""
         laid = Laid(windows=0)
         states = await self._transaction.read([key])
         now = await self._transaction.now()
@@ -167,7 +167,7 @@ class _LayingTurn:
 
     async def _is_sure(self, each: Backfill, now: datetime, laid: Laid) -> bool:
         """Return whether the ledger is known to have every run of the key since the request."""
-        doubted = self._doubted_at
+        doubted = self._suspect_until
         if doubted is None or doubted <= each.requested_at:
             return True
         if each.looked_at is not None and each.looked_at >= doubted:

@@ -110,7 +110,7 @@ Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degrad
 OnEvent = Callable[[Event], None]
 
 
-def tell_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
+def emit_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
     """Emit each decision that is not a claim; log all excluded windows together in one line."""
     plans = list(plans)
     for planned in plans:

@@ -23,7 +23,7 @@ class FailoverDetector:
     """The ledger's history as one replica has seen it, for comparison with each probe.
 
     Attributes:
-        doubted_at: windows up to then may have runs that the ledger does not know; None when no
+        suspect_until: windows up to then may have runs that the ledger does not know; None when no
             sign of lost commits was ever seen.
     """
 
@@ -33,7 +33,7 @@ class FailoverDetector:
         self._lineage = Lineage()
         self._server: datetime | None = None
         self._transactions = self._epoch = 0
-        self.doubted_at: datetime | None = None
+        self.suspect_until: datetime | None = None
 
     async def observe(self, probe: Probe) -> bool:
         """Process a probe; return whether there is a doubt that is new to this replica.
@@ -44,14 +44,14 @@ class FailoverDetector:
             LedgerError: another ledger answers at the same address: it has other windows.
         """
         self._recognise(probe.ledger_id)
-        doubted_at = probe.doubted_at
+        suspect_until = probe.suspect_until
         if probe.server is not None:
             signs = [*self._fallen(probe)]
             if signs or probe.server != self._server:
-                doubted_at = await self._compare(signs)
+                suspect_until = await self._compare(signs)
             self._server = probe.server
             self._transactions, self._epoch = probe.transactions, probe.epoch
-        news, self.doubted_at = doubted_at != self.doubted_at, doubted_at
+        news, self.suspect_until = suspect_until != self.suspect_until, suspect_until
         return news
 
     def _recognise(self, ledger_id: UUID) -> None:
@@ -75,7 +75,7 @@ class FailoverDetector:
         here, noted = await self._ledger.lineage()
         for before in (noted, self._lineage):
             signs += [sign for sign in _differences(before, here) if sign not in signs]
-        doubted_at = await self._ledger.note_lineage(here, doubted=bool(signs))
+        suspect_until = await self._ledger.note_lineage(here, doubted=bool(signs))
         self._lineage = Lineage(
             here.system or self._lineage.system, here.timeline or self._lineage.timeline
         )
@@ -84,7 +84,7 @@ class FailoverDetector:
                 f"the ledger may have lost its last commits ({'; '.join(signs)}); {_THEN}. {_APPLY}"
             )
             self._emit(Alert(Code.COMMITS_LOST, text))
-        return doubted_at
+        return suspect_until
 
 
 def _differences(before: Lineage, here: Lineage) -> Iterator[str]:

@@ -161,7 +161,7 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
 
 
 def _mark_repeating(following: StartChildWorkflowInput | ContinueAsNewInput) -> None:
-    """Tell a child, or the next run of the chain, that it repeats an earlier one."""
+    """Mark a child, or the next run of the chain, as one that repeats an earlier one."""
     if repeats(workflow.info()):
         payload = PayloadConverter.default.to_payload({"redo": True})
         following.headers = {**following.headers, HEADER: payload}
@@ -378,5 +378,5 @@ class _HeartbeatInfo(ActivityOutboundInterceptor):
         super().heartbeat(*self.details)
 
     def heartbeat(self, *details: Any) -> None:
-        self.details = copy.deepcopy(details)  # a sync step may go on changing them
+        self.details = copy.deepcopy(details)  # a sync step may change them later
         super().heartbeat(*details)

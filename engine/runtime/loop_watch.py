@@ -1,7 +1,7 @@
 """Watch of a worker's event loop: an async step that blocks it is named.
 
-While the loop is blocked nothing else of the worker goes on: heartbeats, other async steps, leases
-and the scheduler. A thread asks the loop for a sign several times in the longest lag that is
+While the loop is blocked, the rest of the worker stands still: heartbeats, other async steps,
+leases and the scheduler. A thread asks the loop for a sign several times in the longest lag that is
 allowed, and reads the stack of the loop's thread when none has come. Code in C that keeps Python's
 lock for the whole time stops that thread too, and is not noticed.
 """
@@ -95,17 +95,17 @@ class LoopWatch(threading.Thread):
     def run(self) -> None:
         """See the base class."""
         every = self._longest / _PARTS
-        told, asked, before = False, self._ask(), time.monotonic()
+        reported, asked, before = False, self._ask(), time.monotonic()
         while not self._stopped.wait(every):
             now = time.monotonic()
             late = now - before > 2 * every
             before = now
             if self._turned.is_set():
-                told, asked = False, self._ask()
+                reported, asked = False, self._ask()
             elif late:
                 asked = now  # the whole process stood still, or had no processor
-            elif not told and now - asked >= self._longest:
-                told = True
+            elif not reported and now - asked >= self._longest:
+                reported = True
                 self._tell(now - asked)
 
     def _ask(self) -> float:

@@ -17,7 +17,7 @@ from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transacti
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, words_of
+from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
@@ -160,9 +160,9 @@ class Poller:
         return self._watch.skew
 
     @property
-    def doubted_at(self) -> datetime | None:
+    def suspect_until(self) -> datetime | None:
         """Time up to which windows may have runs that the ledger does not know."""
-        return self._failover.doubted_at
+        return self._failover.suspect_until
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, until the last outcome is written.
@@ -187,7 +187,7 @@ class Poller:
         return replace(tick, woken=woken)
 
     async def run_once(self) -> timedelta:
-        """Run the loop's share of a tick while sends go on; return the wait until the next."""
+        """Run the loop's share of a tick while sends continue; return the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._measured()
         if self.holds:
@@ -311,7 +311,7 @@ class Poller:
         mine: list[Claim] = []
         began = time.time_ns()
         with self._unless_unknown(mine, lease_ends):
-            laid = await self._backfills.lay(mine, limit, self.doubted_at)
+            laid = await self._backfills.lay(mine, limit, self.suspect_until)
         claims += mine
         sends += self._dispatcher.send(mine, lease_ends)
         measures().count(CLAIMS, len(mine), source="backfill")
@@ -430,7 +430,7 @@ class Poller:
         sends = self._dispatcher.send(claims, lease_ends)
         # The rest runs beside the ticks; its failures never affect sends.
         self._lookups.want(plans)
-        tell_decided(plans, self._emit)
+        emit_decided(plans, self._emit)
         if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
             # child, the one that is written last sees the other.
@@ -481,7 +481,7 @@ class Poller:
     async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - it starts again, and ticks go on
+        except Exception as error:  # noqa: BLE001 - it starts again, and ticks continue
             logger.warning("%s: %s", name, error)
 
     def _fails(self, key: str, error: Exception) -> Alert | None:
@@ -507,7 +507,7 @@ class Poller:
             try:
                 planned = plan(
                     state, now, limit=room, rows=rows,
-                    audited=self._lookups.is_audited(state), doubted_at=self.doubted_at,
+                    audited=self._lookups.is_audited(state), suspect_until=self.suspect_until,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")

@@ -15,7 +15,7 @@ from engine.ledger import Ledger, Serving, Transaction
 from engine.ledger.floors import again_after
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, OnEvent, tell_decided
+from engine.runtime.events import Alert, OnEvent, emit_decided
 from engine.runtime.measurements import temporal_call
 from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
@@ -205,7 +205,7 @@ class Watchdog:
                 why = unresolved_workflow_hint(planned.state.schedule, announced)
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
-        tell_decided(plans, self._emit)
+        emit_decided(plans, self._emit)
         if any(map(concerns_others, plans)):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())

@@ -59,7 +59,7 @@ async def notify(ledger: Ledger, wake: Callable[[], None]) -> None:
         begun = asyncio.get_running_loop().time()
         try:
             await ledger.listen(wake)
-        except Exception as error:  # noqa: BLE001 - the ticks go on without hints
+        except Exception as error:  # noqa: BLE001 - the ticks continue without hints
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
         pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
@@ -268,7 +268,7 @@ class Replica:
             replica=self._serving.replica, budget=budget, on_event=on_event,
             breaker=dispatcher.breaker,
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
-            busy=lambda: not dispatcher.room, doubted_at=lambda: self._poller.doubted_at,
+            busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
         )  # fmt: skip
 
     @contextmanager

@@ -93,7 +93,7 @@ class RecordedChild:
     """A start of a child, from the history of its parent.
 
     Attributes:
-        repeats: whether the parent said that it may repeat an earlier child.
+        repeats: whether the parent noted that it may repeat an earlier child.
         note: how a clean-up run undoes it, if it does.
         ended: whether it has ended, or was not started.
         undone: whether it ended by itself without success, and so has undone its work.
@@ -126,7 +126,7 @@ class RunHistory:
         first_run_id: the first run of its chain.
         base: the run that it was reset from; ``fork``: events before that number are copies.
         continued_from: the run before it in the chain, if it was continued or retried.
-        repeats: whether its parent said that it repeats an earlier child.
+        repeats: whether its parent noted that it repeats an earlier child.
         parent: workflow id, run id and the event number of its start there.
         began_at: when its own part of the history begins.
         committed: the event of its last commit; nothing before is undone.

@@ -73,7 +73,7 @@ class Settings:
         rpc_timeout: timeout of one call to the Temporal server.
         heartbeat: how often the replica announces itself.
         track: how often the tracker looks for closed runs.
-        drain: how long steps in flight may go on after a worker was asked to stop.
+        drain: how long steps in flight may continue after a worker was asked to stop.
         start_rate: the most starts this replica sends, written ``50/1s``; with None only the
             Temporal server limits them.
         loop_lag: how long a step may block the worker's event loop before it is named; None,
@@ -90,7 +90,7 @@ class Settings:
         retention_failed_age: the same for failed fires.
         retention_max_age: the age limit of all fires. A schedule's own ``retention`` overrides
             these four.
-        alert_url: the address that is told of each problem that the watch finds, and of its end.
+        alert_url: the address that receives each problem that the watch finds, and its end.
         heartbeat_url: the address that is called every minute while no window may be late.
         apply: whether a worker applies its file at start. With ``never`` another process does,
             e.g. a deploy with ``sched apply``, and the file only names the project.

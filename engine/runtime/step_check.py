@@ -1,7 +1,7 @@
 """Look at the source of workflows for steps that their worker does not have.
 
 Every worker that polls a task queue for steps may be given any step of it. One that lacks the step
-fails the attempt, and the step goes on only when another worker happens to be given a later one.
+fails the attempt, and the step continues only when another worker gets a later one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unserved_steps(
 ) -> list[Alert]:
     """Return an alert for each step that workflows name and their worker does not have.
 
-    Steps that are chosen while a run goes on are not seen, nor are those that name a task queue.
+    Steps that are chosen while a run is open are not seen, nor are those that name a task queue.
 
     Args:
         workflows: the classes that the worker serves.

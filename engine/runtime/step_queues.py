@@ -121,7 +121,7 @@ class SlotPool:
     def give_up(self) -> None:
         """Cancel steps on slots whose lease has ended, before another replica takes the slots.
 
-        A step in a thread cannot be cancelled; it goes on beside the next holder of its slot.
+        A step in a thread cannot be cancelled; it continues beside the next holder of its slot.
         """
         if boottime() >= self._until:
             self._held = 0
@@ -251,7 +251,7 @@ class _QueueNoteInterceptor(WorkflowOutboundInterceptor):
 class SlotInterceptor(Interceptor):
     """Interceptor that begins a step only on a slot, and cancels it when the slot is lost.
 
-    It must be the innermost, so that heartbeats go on while a step waits here.
+    It must be the innermost, so that heartbeats continue while a step waits here.
 
     Args:
         pool: the slots of the worker's lane.
@@ -445,7 +445,7 @@ class QueueManager:
         self._wanted = asyncio.Event()
         self._held_at = self._touched_since = -settings.lease.total_seconds()
         self._asked = 0
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     @property
     def pools(self) -> list[SlotPool]:
@@ -459,7 +459,7 @@ class QueueManager:
         if self._read_at != (epoch := self._epoch()):
             await self._read()
             self._read_at = epoch
-        self._tell_of_unknown()
+        self._report_unknown()
         for queue, limits in self._limits.items():
             if self._limited.get(queue) != limits:
                 await self._serve(queue, limits)
@@ -577,22 +577,22 @@ class QueueManager:
                 continue
             row = rows.get(step.queue)
             if row is None:
-                self._tell_unknown(step.queue, step.name, "its calls wait until one does")
+                self._alert_unknown(step.queue, step.name, "its calls wait until one does")
             elif row.dropped_at is not None:
                 text = f"queue {step.queue} of step {step.name} is in no file any more; its limits"
                 self._emit(Notice(f"{text} go on holding: {row.limits}", good=False))
 
-    def _tell_of_unknown(self) -> None:
+    def _report_unknown(self) -> None:
         while self._seen.seen:
             queue, step, run = self._seen.seen.popleft()
             if queue not in self._limits:
-                self._tell_unknown(queue, step, f"run {run} waits until one does")
-        self._told = {each for each in self._told if each[0] not in self._limits}
+                self._alert_unknown(queue, step, f"run {run} waits until one does")
+        self._reported = {each for each in self._reported if each[0] not in self._limits}
 
-    def _tell_unknown(self, queue: str, step: str, what: str) -> None:
-        if (queue, step) in self._told:
+    def _alert_unknown(self, queue: str, step: str, what: str) -> None:
+        if (queue, step) in self._reported:
             return
-        self._told.add((queue, step))
+        self._reported.add((queue, step))
         mine = f"project {self._serving.project}"
         near = nearest_name(queue, self._limits)
         hint = f" (did you mean {near}?)" if near else ""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.runtime.poller import DecidedPart, TickRecord
 
 _MOST_STARTS: Final = 10_000
-"""Starts in flight that are remembered; an older one goes on without a span."""
+"""Starts in flight that are remembered; an older one continues without a span."""
 
 # --- spans of the scheduler ---
 
@@ -115,7 +115,7 @@ class ReplicaTraces(client.Interceptor):
             return span
         try:
             span = self._spans.start(workflow_id)
-        except Exception:  # noqa: BLE001 - as above; the start itself goes on
+        except Exception:  # noqa: BLE001 - as above; the start itself continues
             logger.exception("%s is started without a trace", workflow_id)
             return INVALID_SPAN
         self._starts[workflow_id] = span

@@ -366,22 +366,22 @@ class WorkerResources:
         definition = source.definition
         assert definition is not None  # noqa: S101 - the order has no other sources
         place = f"the resource {definition.name} ({where(definition.fn)})"
-        pause, told = _FIRST_PAUSE, False
+        pause, reported = _FIRST_PAUSE, False
         while True:
             try:
                 scope = await self._attempt(source, definition)
             except Exception as error:
-                why = _said(error)
+                why = _cause(error)
                 if not (waits and isinstance(error, definition.retry_on)):
                     cure = "correct it, or what it reads; the worker has not started"
                     raise ResourceFailed(f"{place} cannot be opened: {why}", cure=cure) from error
-                if not told:
+                if not reported:
                     self._emit(Degraded(_LOOP, f"{place} cannot be opened yet: {why}"))
-                told = True
+                reported = True
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
-                if told:
+                if reported:
                     self._emit(Recovered(_LOOP))
                 return scope
 
@@ -414,15 +414,15 @@ class WorkerResources:
                 await scope.__aexit__(None, None, None)
         except Exception as raised:  # noqa: BLE001 - whatever it is, the next one is closed
             expired = isinstance(raised, TimeoutError) and limit.expired()
-            what = f"not closed after {limit_text(definition)}" if expired else _said(raised)
+            what = f"not closed after {limit_text(definition)}" if expired else _cause(raised)
             place = f"the resource {definition.name} ({where(definition.fn)})"
             self._emit(Alert(Code.RESOURCE_FAILED, f"closing {place} failed: {what}"))
 
 
-def _said(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """Return what an error says; of a group, what each of its errors says."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(map(_said, error.exceptions))
+        return "; ".join(map(_cause, error.exceptions))
     return f"{type(error).__name__}: {words_of(error)}"
 
 

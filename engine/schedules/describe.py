@@ -208,16 +208,16 @@ def note(spec: Spec, fire_time: datetime) -> str:
     real = (
         pieces.lows[piece] <= reading < pieces.highs[piece] and rule.named.first(reading) == reading
     )
-    said = []
+    notes = []
     if at == pieces.starts[piece]:
         gap = pieces.gaps[piece], pieces.lows[piece]
         if rule.named.count(*gap):
-            said.append(_shifted(rule.named, gap, reading, real=real))
+            notes.append(_shifted(rule.named, gap, reading, real=real))
     if real:
         shown = instants_of(rule.zone, reading)
         if len(shown) > 1:
-            said.append(_repeated(rule.policy, reading, shown.index(at), len(shown)))
-    return "; ".join(said)
+            notes.append(_repeated(rule.policy, reading, shown.index(at), len(shown)))
+    return "; ".join(notes)
 
 
 def _note_of_moment(spec: At) -> str:

@@ -109,9 +109,9 @@ def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
         old, new = _days_off(before[name]), _days_off(after[name])
         gone, come = [day for day in old if day not in new], [day for day in new if day not in old]
         sides = (("without", gone), ("with", come))
-        said = [f"{word} {first_of(days, _NAMED)}" for word, days in sides if days]
-        if said:
-            return f"{name} {', '.join(said)}"
+        changes = [f"{word} {first_of(days, _NAMED)}" for word, days in sides if days]
+        if changes:
+            return f"{name} {', '.join(changes)}"
     one, other = _value(before, name), _value(after, name)
     if max(len(one), len(other)) > _SHOWN:
         # The common prefix carries no information and would take the room of the difference.

@@ -66,8 +66,8 @@ class Queue:
     rate: Rate | None = None
 
     def __str__(self) -> str:
-        said = [f"concurrency {self.concurrency}"] if self.concurrency is not None else []
-        return ", ".join([*said, *([f"rate {self.rate}"] if self.rate else [])])
+        limits = [f"concurrency {self.concurrency}"] if self.concurrency is not None else []
+        return ", ".join([*limits, *([f"rate {self.rate}"] if self.rate else [])])
 
 
 # --- fields with nested fields ---
@@ -294,7 +294,7 @@ class Schedule(BaseModel):
         "Where the workflow's workers listen.", default="sched"
     )
     external: Annotated[bool, checks.switch("external")] = doc(
-        "Whether `workflow` is a Temporal type as written, which nobody looks up.", default=False
+        "Whether `workflow` is a Temporal type as written, which is not looked up.", default=False
     )
     every_ms: Annotated[int, checks.milliseconds("everyMs", 1000, 60000, 300000)] | None = doc(
         "An interval in milliseconds, aligned to 1970-01-01T00:00:00Z: 300000 is :00, :05, :10."
@@ -364,7 +364,7 @@ class Schedule(BaseModel):
         "Each run starts later than its window by the key's part of this.", default=timedelta(0)
     )
     on_dead: Annotated[str | None, checks.text("onDead", "alert-team", "alert-team@1")] = doc(
-        "The workflow that is told of each fire that failed, timed out or was rejected."
+        "The workflow that receives each fire that failed, timed out or was rejected."
     )
     after: Annotated[After, checks.nested("after", After.example, _after_of)] | None = doc(
         "The schedule before this one: a window starts once that one's has ended like this."

@@ -107,7 +107,7 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
         message = f"maxConcurrentRuns is {most}, and overlap {policy} looks at each of them first"
         cure = f"write {LOOKS_AT_ONCE} or less, or overlap: queue"
     else:
-        message = f"maxConcurrentRuns is {most}, and with overlap {policy} nobody could say which"
+        message = f"maxConcurrentRuns is {most}, and with overlap {policy} it is not known which"
         message += f" of {most} runs is the previous one"
         cure = "write overlap: queue, queue_one or skip"
     return [Fault(("maxConcurrentRuns",), Code.FIELD_INVALID, message, cure)]

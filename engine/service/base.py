@@ -141,7 +141,7 @@ class ReadOperations:
         )
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
-        """Return fires of open runs with a step that goes on failing, newest fire time first."""
+        """Return fires of open runs with a step that keeps failing, newest fire time first."""
         return await self._ledger.failing(key=key, limit=limit)
 
     async def fire(self, workflow_id: str) -> Fire | None:

@@ -366,7 +366,7 @@ class Running(Holding):
                 workflow_id=letter
             ):
                 raise LetterNotFound(
-                    f"somebody has resolved {letter} meanwhile", cure=f"see `sched fires {key}`"
+                    f"{letter} has been resolved meanwhile", cure=f"see `sched fires {key}`"
                 )
             fire = await decided_window(schedule, bucket, series)
             if fire.status in OPEN and fire.windows == 1:
@@ -520,8 +520,8 @@ def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
     most = schedule.max_concurrent_runs
     if overlap in STOPS and most > 1:
         raise ScheduleError(
-            f"{schedule.key} has up to {most} runs at once, and with overlap {overlap} nobody could"
-            " say which of them is the previous one",
+            f"{schedule.key} has up to {most} runs at once, and with overlap {overlap} it is not"
+            " known which of them is the previous one",
             cure="write allow, queue, queue_one or skip, or cancel runs first",
         )
 

@@ -1,7 +1,7 @@
 """Health of a worker: whether its loops turn, and whether its servers have answered lately.
 
 The two questions have different answers on purpose. A worker whose database is away is live and
-not ready: it waits, and goes on by itself. A restart of the fleet would only add to the outage.
+not ready: it waits, and continues by itself. A restart of the fleet would only add to the outage.
 """
 
 from __future__ import annotations

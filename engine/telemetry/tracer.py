@@ -109,21 +109,21 @@ class WatchedExporter(SpanExporter):
         self._exporter = exporter
         self._away_since: float | None = None
         self._lost, self._left = 0, False
-        self._said = _FirstLine()
+        self._first_line = _FirstLine()
         modules = {each.__module__ for each in type(exporter).__mro__}
         if not isinstance(exporter, ConsoleSpanExporter):
             for module in modules - {"builtins", "abc", "typing"}:
-                logging.getLogger(module).addFilter(self._said)
+                logging.getLogger(module).addFilter(self._first_line)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export a batch. A failure drops it, as the SDK does; it is logged once."""
         if self._left:
             return SpanExportResult.FAILURE
         try:
-            with self._said.listening():
+            with self._first_line.listening():
                 result = self._exporter.export(spans)
         except Exception as error:  # noqa: BLE001 - the SDK would log a traceback for each batch
-            self._said.line = f"{type(error).__name__}: {error}"
+            self._first_line.line = f"{type(error).__name__}: {error}"
             result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             self._exported()
@@ -135,7 +135,7 @@ class WatchedExporter(SpanExporter):
         self._lost += spans
         if self._away_since is None and not self._left:
             self._away_since = time.monotonic()
-            why = self._said.line or "the collector refused them"
+            why = self._first_line.line or "the collector refused them"
             _LOG.warning("traces are not exported, and are dropped until they are: %s", why)
 
     def _exported(self) -> None:

@@ -1,7 +1,7 @@
 """Traces of windows: one for each, with ids that every replica derives by itself.
 
 The ids of a trace and of its first spans are hashes of ledger and workflow id. So a replica that
-takes a claim over, or sees its run close, continues the trace without having been told of it.
+takes a claim over, or sees its run close, continues the trace without any message.
 
 The module uses OpenTelemetry's API alone, and is loaded only where a tracer provider is set. An API
 cannot choose ids: a provider with ``WindowIds`` (``engine.telemetry.tracer``) takes them from
@@ -168,7 +168,7 @@ def carried(span: Span) -> dict[str, str]:
 
 # --- callers ---
 # A caller's trace is linked to, and not continued: its windows may open long after it, there may be
-# many of them, and each replica has to know their trace without having been told of it.
+# many of them, and each replica has to know their trace by itself.
 
 CALLER: Final = "traceparent"
 """The name in a schedule's metadata of the span that declared it, in the form of W3C."""

@@ -31,7 +31,7 @@ async def deliver(book: AlertBook) -> list[tuple[str, bool]]:
     heard = []
     for alert in await book.take(10, lease=LEASE):
         heard.append((alert.name, alert.is_open))
-        await book.told(alert)
+        await book.confirm(alert)
     return sorted(heard)
 
 
@@ -89,10 +89,10 @@ async def test_an_attempt_that_failed_is_made_again_and_is_counted(bench: Bench)
     book = bench.ledger.alerts
     await book.note([LATE], of=ALL)
     (alert,) = await book.take(10, lease=LEASE)
-    await book.not_told(alert, "503", wait=AT_ONCE)
+    await book.put_off(alert, "503", wait=AT_ONCE)
     (again,) = await book.take(10, lease=LEASE)
     assert (again.attempts, again.error) == (2, "503")
-    await book.not_told(again, "503", wait=LEASE)
+    await book.put_off(again, "503", wait=LEASE)
     assert await book.take(10, lease=LEASE) == []
 
 
@@ -108,10 +108,10 @@ async def test_what_changes_while_the_receiver_is_told_is_told_too(bench: Bench)
     await book.note([LATE], of=ALL)
     (opened,) = await book.take(10, lease=LEASE)
     await book.note([], of=ALL)  # it ends while the message is on its way
-    await book.told(opened)
+    await book.confirm(opened)
     (resolved,) = await book.take(10, lease=LEASE)
     assert not resolved.is_open
     await book.note([LATE], of=ALL)  # and comes again while that one is
-    await book.told(resolved)
+    await book.confirm(resolved)
     assert await deliver(book) == [(LATE.name, True)]
     assert await deliver(book) == []

@@ -201,7 +201,7 @@ async def test_a_window_that_does_not_run_after_all_is_a_gap_until_its_rerun(min
     assert await minutes.check() == [], "it is told once"
     assert await minutes.gaps() == [(1, 2)]
     (gap,) = await minutes.ledger.data_gaps(minutes.key)
-    assert f"`sched rerun {minutes.key} {gap.bucket}`" in gap.told
+    assert f"`sched rerun {minutes.key} {gap.bucket}`" in gap.description
     await minutes.rerun(2)
     assert await minutes.gaps() == [(1, 2)], "it has only been asked for"
     await minutes.take()

@@ -60,7 +60,7 @@ async def test_a_role_that_may_not_ask_still_sees_that_transactions_are_gone(
     continuity._transactions = probe.transactions + 1_000_000
     assert await continuity.observe(await ledger.probe(SERVING))
     assert "transactions that this replica has seen are missing" in str(told)
-    assert (await ledger.probe(SERVING)).doubted_at == continuity.doubted_at
+    assert (await ledger.probe(SERVING)).suspect_until == continuity.suspect_until
     await ledger.close()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from engine.ledger.fires import REPEATS
-from engine.ledger.memory.tables import FireEntry, check_gaps, told_gaps
+from engine.ledger.memory.tables import FireEntry, check_gaps, reported_gaps
 from tests.model.account import Broken
 from tests.model.row_laws import CLOSED
 from tests.model.world import World
@@ -45,7 +45,7 @@ def _check(world: World, key: str, fires: list[FireEntry]) -> None:
             if run.fire is not None:
                 had[fire.fire_time] = run.fire.data_from
     waits = [fire.fire_time for fire in fires if fire.status in _WAITS]
-    told = [(gap.data_from, gap.data_to) for gap in told_gaps(world.ledger._tables, key)]
+    told = [(gap.data_from, gap.data_to) for gap in reported_gaps(world.ledger._tables, key)]
     end: datetime | None = None
     for data_to, data_from in sorted(had.items()):
         world.account.seen["data interval"] += 1

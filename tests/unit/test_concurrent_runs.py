@@ -63,7 +63,7 @@ def test_a_limit_lets_windows_wait_unless_the_schedule_says_otherwise(
         ("overlap: allow, maxConcurrentRuns: 1",
          "maxConcurrentRuns is 1, and overlap allow sets no limit; remove one of them"),
         ("overlap: cancel_previous, maxConcurrentRuns: 3",
-         "and with overlap cancel_previous nobody could say which of 3 runs is the previous one;"),
+         "and with overlap cancel_previous it is not known which of 3 runs is the previous one;"),
         ("overlap: cancel_previous, maxConcurrentRuns: 2", "; write overlap: queue, queue_one or"),
         ("overlap: terminate_previous, maxConcurrentRuns: 2", "which of 2 runs is the previous"),
         ("overlap: skip, maxConcurrentRuns: 101",

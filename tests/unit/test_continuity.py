@@ -26,7 +26,7 @@ class Noted:
 
     def __init__(self, here: Lineage = HERE, noted: Lineage = HERE) -> None:
         self.here, self.noted = here, noted
-        self.doubted_at: datetime | None = None
+        self.suspect_until: datetime | None = None
         self.asked = 0
         self.away = False
 
@@ -39,8 +39,8 @@ class Noted:
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         self.noted = lineage
         if doubted:
-            self.doubted_at = NOW
-        return self.doubted_at
+            self.suspect_until = NOW
+        return self.suspect_until
 
 
 class Watcher(FailoverDetector):
@@ -63,7 +63,7 @@ async def watching(**lineages: Lineage) -> tuple[Watcher, Noted]:
 async def test_a_server_that_was_restarted_is_no_sign():
     watcher, noted = await watching()
     assert not await watcher.observe(replace(RESTARTED, transactions=901))
-    assert (watcher.alerts, watcher.doubted_at, noted.asked) == ([], None, 2)
+    assert (watcher.alerts, watcher.suspect_until, noted.asked) == ([], None, 2)
 
 
 async def test_while_the_same_server_answers_nothing_more_is_asked():
@@ -90,7 +90,7 @@ async def test_a_replica_that_begins_after_a_failover_sees_it_by_what_the_ledger
     watcher, _ = await watching(here=here)
     (text,) = watcher.alerts
     assert said in text
-    assert watcher.doubted_at == NOW
+    assert watcher.suspect_until == NOW
 
 
 async def test_a_replica_sees_that_the_old_primary_is_back_though_that_one_noted_itself():
@@ -137,14 +137,14 @@ async def test_a_sign_is_told_once_and_not_forgotten_when_the_ledger_goes_away_a
         await watcher.observe(lost)
     noted.away = False
     assert await watcher.observe(lost)
-    assert not await watcher.observe(replace(lost, doubted_at=NOW))
+    assert not await watcher.observe(replace(lost, suspect_until=NOW))
     assert len(watcher.alerts) == 1
 
 
 async def test_the_doubt_of_another_replica_counts_and_is_not_told_again():
     watcher, _ = await watching()
-    assert await watcher.observe(replace(PROBE, doubted_at=NOW))
-    assert watcher.doubted_at == NOW
+    assert await watcher.observe(replace(PROBE, suspect_until=NOW))
+    assert watcher.suspect_until == NOW
     assert watcher.alerts == []
 
 

@@ -296,7 +296,7 @@ def test_a_decade_of_alternate_days_off_is_planned_in_bounded_parts_and_stays_du
 def test_a_young_window_of_before_a_doubt_is_looked_up_first():
     cursor = NOW - timedelta(minutes=1)
     often = schedule(everyMs=10_000)
-    doubted = {"doubted_at": NOW - timedelta(seconds=25)}
+    doubted = {"suspect_until": NOW - timedelta(seconds=25)}
     plain = decide(often, cursor)
     assert plain.decisions
     asked = decide(often, cursor, audited=False, **doubted)
@@ -306,13 +306,13 @@ def test_a_young_window_of_before_a_doubt_is_looked_up_first():
 
 def test_windows_of_after_a_doubt_start_at_once():
     often = schedule(everyMs=10_000)
-    doubted_at = NOW - timedelta(seconds=25)
-    decided = decide(often, NOW - timedelta(seconds=20), audited=False, doubted_at=doubted_at)
+    suspect_until = NOW - timedelta(seconds=25)
+    decided = decide(often, NOW - timedelta(seconds=20), audited=False, suspect_until=suspect_until)
     assert shapes(decided) == [("claimed", 1)] * 2
 
 
 def test_a_first_window_of_before_a_doubt_is_looked_up_however_the_schedule_is_new():
     hourly = schedule(everyMs=3_600_000)
     begin, cursor = first_sight(hourly, NOW)
-    decided = decide(hourly, cursor, effective_from=begin, audited=False, doubted_at=NOW)
+    decided = decide(hourly, cursor, effective_from=begin, audited=False, suspect_until=NOW)
     assert decided.audit

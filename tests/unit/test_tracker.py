@@ -77,7 +77,7 @@ class Bench:
         self.temporal, self.booked = temporal, list[int]()
         self.told: list[Event] = []
         self.at = 1000.0
-        self.doubted_at: datetime | None = None
+        self.suspect_until: datetime | None = None
         self.clock = LedgerClock()
         self.ledger = MemoryLedger(clock=self.now)
         self.breaker = Breaker(temporal.answers, on_event=self.told.append)
@@ -96,7 +96,7 @@ class Bench:
         return Tracker(
             cast("Any", self.temporal), self.ledger, self.clock, Settings(),
             inspector=cast("RunInspector", self.temporal), replica=replica, breaker=self.breaker,
-            doubted_at=lambda: self.doubted_at, on_event=self.told.append,
+            suspect_until=lambda: self.suspect_until, on_event=self.told.append,
         )  # fmt: skip
 
     async def is_free(self) -> bool:
@@ -119,7 +119,7 @@ async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits
     await tracker.run_once()
     await tracker.run_once()
     assert bench.booked == [1, 0]
-    bench.doubted_at = NOW
+    bench.suspect_until = NOW
     await tracker.run_once()
     await tracker.run_once()
     assert bench.booked == [1, 0, 1, 0]
@@ -136,14 +136,14 @@ async def test_data_that_no_run_has_are_told_by_whoever_has_the_duty(bench, monk
     monkeypatch.setattr(bench.ledger, "check_data_gaps", check)
     tracker = bench.tracker()
     await tracker.run_once()
-    assert bench.told == [Alert(Code.DATA_GAP, gap.told)]
+    assert bench.told == [Alert(Code.DATA_GAP, gap.description)]
     assert asked[0][0] >= timedelta(seconds=5), "whoever counts on a window may just begin"
 
 
 async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(bench):
-    bench.doubted_at = NOW
+    bench.suspect_until = NOW
     tracker = bench.tracker()
-    bench.doubted_at = NOW + timedelta(seconds=1)
+    bench.suspect_until = NOW + timedelta(seconds=1)
     bench.temporal.away = True
     await tracker.run_once()
     bench.temporal.away = False
@@ -220,7 +220,7 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
     assert bench.temporal.asked == ["bad", "good"], "it is put aside for a while"
     bench.at += 60
     bench.temporal.undescribable = set()
-    bench.doubted_at = bench.now()  # lets it look as far back again
+    bench.suspect_until = bench.now()  # lets it look as far back again
     await tracker.run_once()
     assert bench.booked[-1] == 2
 

@@ -318,9 +318,9 @@ def watch() -> None:
     async def run() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
-            told = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
+            receiver = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
             every = format_duration(settings.heartbeat / 2)
-            printer.log(f"watching the ledger every {every}, alerts go to {told}")
+            printer.log(f"watching the ledger every {every}, alerts go to {receiver}")
             running = asyncio.create_task(alone.run())
             await signals.asked.wait()
             alone.stop()
@@ -358,8 +358,8 @@ Lines = Annotated[
     bool,
     typer.Option(
         "--lines",
-        help="Print a line for each start, failure and window without a run, instead of the"
-        " live table. So does `sched up` whose output is no terminal.",
+        help="Print a line for each start, failure and window without a run instead of the live"
+        " table; this is the default when the output is not a terminal.",
     ),
 ]
 

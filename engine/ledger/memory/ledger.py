@@ -35,7 +35,7 @@ from engine.ledger.memory.tables import (
     check_gaps,
     facts_of,
     is_dead,
-    told_gaps,
+    reported_gaps,
 )
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
@@ -443,7 +443,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
             return check_gaps(self._tables, self.clock(), rest, limit)
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        return apart(told_gaps(self._tables, key))[:limit]
+        return apart(reported_gaps(self._tables, key))[:limit]
 
     def _leased(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
         """Yield the end of the lease and the number of each fire that a replica may take over."""
@@ -531,7 +531,7 @@ class MemorySlots(MemoryRows):
 # one each are guarded by the run ID alone.
 
 STATELESS_ID = UUID("00000000-0000-0000-0000-000000000000")
-"""The ledger ID in memos of stateless replicas, which have nothing to tell them apart."""
+"""The ledger ID in memos of stateless replicas, which nothing distinguishes."""
 
 _KEPT_FIRES = 10_000
 """Closed fires beyond this number of fires are dropped, oldest first."""
@@ -560,7 +560,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         super().__init__(clock)
         self.remembers = self._tables.remembers = remembers
         self._identity = identity
-        self._doubted_at: datetime | None = None
+        self._suspect_until: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
         self._polled: dict[str, PolledQueue] = {}
@@ -622,7 +622,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             due_at=min(due, default=None),
             stale_at=min(leases, default=None),
             stop_at=min(stops, default=None),
-            doubted_at=self._doubted_at,
+            suspect_until=self._suspect_until,
             lay_at=min((each.next_at for each in laying_of(self._tables, serving)), default=None),
         )
 
@@ -636,8 +636,8 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         if doubted:
-            self._doubted_at = self.clock()
-        return self._doubted_at
+            self._suspect_until = self.clock()
+        return self._suspect_until
 
     async def announce(
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None

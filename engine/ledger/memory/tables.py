@@ -112,7 +112,7 @@ class FireEntry(NewFire):
 
     @property
     def failing(self) -> tuple[FailingStep, ...]:
-        """The steps that go on failing; of open runs alone, as in the view."""
+        """The steps that keep failing; of open runs alone, as in the view."""
         is_open = self.status == "started" and self.lost_at is None
         return as_failing(self.failing_noted) if is_open else ()
 
@@ -290,7 +290,7 @@ def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> li
     return gaps
 
 
-def told_gaps(tables: Tables, key: str) -> list[DataGap]:
+def reported_gaps(tables: Tables, key: str) -> list[DataGap]:
     """Return the reported gaps of a key; see ``Ledger.data_gaps``."""
     told = [place for place, (_, _, told) in tables.gaps.items() if told and place[0] == key]
     found = [_gap(tables, *place) for place in sorted(told, reverse=True)]

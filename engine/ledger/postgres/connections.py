@@ -55,7 +55,7 @@ _UNCONFIRMED = (
 _TOO_LONG = {
     asyncpg.TransactionTimeoutError: "a transaction took longer than it may",
     asyncpg.IdleInTransactionSessionTimeoutError: "this process let a transaction wait",
-    asyncpg.LockNotAvailableError: "somebody else held a lock for too long",
+    asyncpg.LockNotAvailableError: "another session held a lock for too long",
     asyncpg.QueryCanceledError: "a statement was cancelled",
 }
 """Errors for what a reachable server ends by itself."""
@@ -174,7 +174,7 @@ class Connections:
                     await transaction.commit()
             except _UNCONFIRMED as error:
                 detail = str(error) or type(error).__name__
-                raise CommitUnknown(f"nobody confirmed a commit: {detail}") from error
+                raise CommitUnknown(f"no answer confirmed a commit: {detail}") from error
 
     async def listen(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
         """Listen on a dedicated connection until it is lost."""

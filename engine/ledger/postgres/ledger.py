@@ -103,8 +103,10 @@ class PostgresFires:
                 claims.append(as_claim(row))
             except EngineError as error:
                 # A replica that can read the definition takes it over later.
-                told = f"its definition cannot be read: {error}"
-                later = Outcome(row["id"], row["token"], "starting", error=told, retry_after=_SOON)
+                unread = f"its definition cannot be read: {error}"
+                later = Outcome(
+                    row["id"], row["token"], "starting", error=unread, retry_after=_SOON
+                )
                 await self.settle([later])
         return claims
 
@@ -301,22 +303,22 @@ _TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8
 
 async def lineage_of(connections: Connections) -> Lineage:
     """Return the server's lineage; None is what the server or the role's privileges withhold."""
-    system = await _told(connections, _SYSTEM)
-    timeline = await _told(connections, _TIMELINE)
+    system = await _value(connections, _SYSTEM)
+    timeline = await _value(connections, _TIMELINE)
     return Lineage(
         None if system is None else str(system), None if timeline is None else int(timeline)
     )
 
 
-async def _told(connections: Connections, text: str) -> str | int | None:
+async def _value(connections: Connections, text: str) -> str | int | None:
     """Return the value of one query; several in one would all fail if one is forbidden."""
     try:
-        ((told,),) = await connections.fetch(text)
+        ((value,),) = await connections.fetch(text)
     except LedgerUnavailable:
         raise
     except (LedgerError, asyncpg.PostgresError):
         return None  # forbidden or missing: managed databases differ
-    return told  # type: ignore[no-any-return] # what the two statements above return
+    return value  # type: ignore[no-any-return] # what the two statements above return
 
 
 # --- ledger ---

@@ -43,7 +43,7 @@ class Holders:
 
     last: str = "another session"
     since: float | None = None
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
 
     @property
     def lasted(self) -> float:
@@ -76,14 +76,14 @@ async def _watch(connections: Connections, pid: int, what: str, holders: Holders
                 continue
             if holders.since is None:
                 holders.since = asyncio.get_running_loop().time()
-            holders.last = "; ".join(map(_said, rows))
+            holders.last = "; ".join(map(_described, rows))
             pids = {row["pid"] for row in rows}
-            if not pids <= holders.told:
-                holders.told |= pids
+            if not pids <= holders.reported:
+                holders.reported |= pids
                 logger.warning("%s waits for %s", what, holders.last)
 
 
-def _said(row: asyncpg.Record) -> str:
+def _described(row: asyncpg.Record) -> str:
     if row["pid"] == 0:
         return "a prepared transaction"
     words = [row["name"], row["role"] and f"role {row['role']}", row["state"]]

@@ -127,11 +127,11 @@ class StoredAlerts:
     async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
         return list(map(_as_alert, await self._run("take_alerts", limit, lease)))
 
-    async def told(self, alert: AlertRow) -> None:
-        await self._run("alert_told", alert.name, alert.resolved_at)
+    async def confirm(self, alert: AlertRow) -> None:
+        await self._run("confirm_alert", alert.name, alert.resolved_at)
 
-    async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
-        await self._run("alert_not_told", alert.name, alert.resolved_at, error, wait)
+    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+        await self._run("put_off_alert", alert.name, alert.resolved_at, error, wait)
 
     async def open(self) -> list[AlertRow]:
         return list(map(_as_alert, await self._run("open_problems")))

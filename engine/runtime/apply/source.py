@@ -223,7 +223,7 @@ def _read(path: Path) -> bytes:
             with suppress(BlockingIOError):  # the pipe has a writer
                 begun = os.read(file.fileno(), 1)
                 if not begun:
-                    raise OSError(errno.EPIPE, "a pipe that nobody writes to")
+                    raise OSError(errno.EPIPE, "a pipe without a writer")
         os.set_blocking(file.fileno(), True)
         return begun + file.read(MAX_BYTES + 1 - len(begun))
 

@@ -38,7 +38,7 @@ class Breaker:
 
     Args:
         ask: makes the trial call; returns why there was no answer, or None if there was one.
-        on_event: called once when starts are held, and once when they go on.
+        on_event: called once when starts are held, and once when they continue.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str | None]], *, on_event: OnEvent) -> None:
@@ -75,7 +75,7 @@ class Breaker:
                 self._decided.clear()
 
     async def closed(self) -> bool:
-        """Wait while a trial call is pending; return whether sends may go on."""
+        """Wait while a trial call is pending; return whether sends may continue."""
         await self._decided.wait()
         return self._state == "closed"
 

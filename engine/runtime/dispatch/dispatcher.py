@@ -288,7 +288,7 @@ class Dispatcher:
                 await self._ledger.record_evidence(seen)
             if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
                 self.wake()
-        except Exception as error:  # noqa: BLE001 - the other answers must go on
+        except Exception as error:  # noqa: BLE001 - the other answers must be handled
             # Not lost: the leases end, a sweeper describes each run and records it as started.
             if not written:
                 self._unwritten |= {claim.token for claim, _ in answers}

@@ -301,7 +301,7 @@ _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
     WorkflowExecutionStatus.TERMINATED: "terminated",
     WorkflowExecutionStatus.TIMED_OUT: "timed_out",
 }
-"""Continue-as-new is not included: the run goes on under the same id."""
+"""Continue-as-new is not included: the run continues under the same id."""
 _FOREIGN: Final = Reason("foreign_run", "foreign run")
 _TOO_LARGE: Final = Reason("payload_too_large", "payload too large")
 _REFUSED: Final = Reason("refused", "refused by the server")
@@ -485,7 +485,7 @@ class Starter:
         self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
     ) -> Answer:
         if info is None or not self._is_of(claim, info):
-            whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
+            whose = "no memo of a ledger" if info is None else f"the memo of ledger {info.ledger}"
             error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
             outcome = Outcome(claim.fire_id, claim.token, "rejected", reason=_FOREIGN, error=error)
             return Answer(outcome, alert=error)

@@ -79,7 +79,7 @@ def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> dateti
     else:
         try:
             step = plan(state, now, limit=1, rows=1)
-        except Exception:  # noqa: BLE001 - a schedule that fails is the tick's to tell of
+        except Exception:  # noqa: BLE001 - a schedule that fails is reported by the tick
             return None
         busy = step.decisions or step.moves or step.looks or step.audit
         due = now if busy else step.next_fire_at

@@ -1,4 +1,4 @@
-"""Detection of steps that go on failing in open runs.
+"""Detection of steps that keep failing in open runs.
 
 Temporal retries a step without a word until its attempts are used up, and some have no limit. The
 description of an open run lists its pending steps, so the looks of the tracker suffice; only its
@@ -180,7 +180,7 @@ class ChildSteps:
 
 
 class FailingSteps:
-    """Reporter of steps that go on failing, once in a fleet per step and type of error.
+    """Reporter of steps that keep failing, once in a fleet per step and type of error.
 
     Args:
         children: the failing steps of the children of the same runs.
@@ -257,7 +257,7 @@ class FailingSteps:
             self._emit(Notice(f"{text}, after {step.attempts} failed attempts or more", good=True))
 
     def on_event(self, event: Event) -> None:
-        """Report that a run has ended one of whose steps went on failing."""
+        """Report that a run has ended one of whose steps kept failing."""
         if isinstance(event, Closed) and (
             steps := self._failing.pop(event.evidence.workflow_id, None)
         ):

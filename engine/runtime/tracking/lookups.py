@@ -31,7 +31,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Initial and maximum backoff of a lookup, in seconds."""
 _ALL, _LONGEST_OF_ALL = "", 5.0
 """Name of the query that all audits share, and its maximum backoff."""
-_TOLD = 3
+_REPORTED = 3
 """Number of the failed try that is reported: fewer failures usually mean an absent server."""
 _REMEMBERED = 10_000
 _SOON, _TICK = 0.05, 1.0
@@ -217,7 +217,7 @@ class RunLookups:
             # The tracker reports it, and has the run recorded by a replica that can read it.
             self._failed.failed(workflow_id)
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
-            if self._failed.failed(workflow_id) == _TOLD:
+            if self._failed.failed(workflow_id) == _REPORTED:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"
                 self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
         else:
@@ -242,7 +242,7 @@ class RunLookups:
             self._failed_audits.worked(_ALL)
             for key, error in failed.items():
                 self._missed.pop(key, None)
-                if self._failed_audits.failed(key) == _TOLD:
+                if self._failed_audits.failed(key) == _REPORTED:
                     text = f"{key}: which of its windows have run cannot be found out"
                     self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
 

@@ -273,7 +273,7 @@ class CloseWaiter:
 
 
 def _goes_on(event: HistoryEvent) -> bool:
-    """Return whether the chain goes on after this close: continued as new, or retried."""
+    """Return whether the chain continues after this close: continued as new, or retried."""
     kind = event.WhichOneof("attributes")
     return bool(kind and getattr(getattr(event, kind), "new_execution_run_id", ""))
 
@@ -302,7 +302,7 @@ class Polls:
         self._client, self._ledger, self._settings = client, ledger, settings
         self._budget, self._emit = budget, on_event
         self._asked_last = ""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._had_any = True
 
     async def look(self) -> None:
@@ -322,19 +322,19 @@ class Polls:
             except RPCError as error:
                 if classify_rpc_error(error) == "unavailable":
                     raise
-                if queue not in self._told:
-                    self._told.add(queue)
-                    text = f"whether anybody polls the task queue {queue}: {error}"
+                if queue not in self._reported:
+                    self._reported.add(queue)
+                    text = f"whether a worker polls the task queue {queue}: {error}"
                     self._emit(Alert(Code.LOOK_FAILED, text))
         if not queues and not self._had_any:
             return
         self._had_any = bool(queues)
         for row in await self._ledger.note_polls(seen, of=queues):
             waits = row.is_left_alone and row.waiting > 0
-            if waits and row.task_queue not in self._told:
+            if waits and row.task_queue not in self._reported:
                 self._emit(Alert(Code.TASK_QUEUE_UNPOLLED, nobody_polls(row)))
-            (self._told.add if waits else self._told.discard)(row.task_queue)
-        self._told.intersection_update(queues)
+            (self._reported.add if waits else self._reported.discard)(row.task_queue)
+        self._reported.intersection_update(queues)
 
     async def _asked(self, queue: str) -> tuple[datetime | None, int]:
         """Return the time of the last poll of a task queue, and its backlog."""
@@ -395,7 +395,7 @@ class Tracker:
         polls: checks the task queues of external schedules.
         busy: returns whether windows wait to be started. They come first: a close may be recorded
             a few seconds late without harm.
-        doubted_at: returns the time of the last sign that the ledger lost commits. Runs booked
+        suspect_until: returns the time of the last sign that the ledger lost commits. Runs booked
             before are booked again.
     """
 
@@ -412,7 +412,7 @@ class Tracker:
         polls: Polls | None = None,
         budget: Budget | None = None,
         busy: Callable[[], bool] = lambda: False,
-        doubted_at: Callable[[], datetime | None] = lambda: None,
+        suspect_until: Callable[[], datetime | None] = lambda: None,
         on_event: OnEvent,
     ) -> None:
         self._budget = budget or Budget()
@@ -425,8 +425,8 @@ class Tracker:
         self._aside: dict[str, float] = {}
         self._turns = 0
         self._busy, self._put_off = busy, 0
-        self._doubted_at, self._knows_of = doubted_at, doubted_at()
-        self._rests_until, self._told = 0.0, False
+        self._suspect_until, self._knows_of = suspect_until, suspect_until()
+        self._rests_until, self._reported = 0.0, False
         self._held_until = 0.0
         self._passed_on: dict[str, None] = {}
         self._unread = self._told_unread = False
@@ -454,8 +454,8 @@ class Tracker:
                     raise
                 await self._give_up(f"Temporal does not answer: {error}")
                 return self._settings.track
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self._emit(Recovered(_DUTY))
         return self._settings.track
 
@@ -479,7 +479,7 @@ class Tracker:
             return
         # Even if the lease has ended: otherwise this replica might be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
-        self._told = True
+        self._reported = True
         self._emit(Degraded(_DUTY, reason))
         await self.release()
 
@@ -487,7 +487,7 @@ class Tracker:
         """List closes and describe long-open runs; ``whole``: list from the watermark on."""
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
-        if doubts := (doubted_at := self._doubted_at()) != self._knows_of:
+        if doubts := (suspect_until := self._suspect_until()) != self._knows_of:
             self._seen.clear()
             near = max(near, _DOUBTED)
         now = self._clock.now()
@@ -506,12 +506,12 @@ class Tracker:
         if self._unread:
             await self._hand_over()
             return
-        self._knows_of = doubted_at
+        self._knows_of = suspect_until
         await follow(self._ledger, on_event=self._emit)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
-                self._emit(Alert(Code.DATA_GAP, gap.told))
+                self._emit(Alert(Code.DATA_GAP, gap.description))
             if self._polls is not None:
                 await self._polls.look()
 

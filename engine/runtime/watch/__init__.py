@@ -1,1 +1,1 @@
-"""Watch: it looks for what should have happened and did not, and tells a receiver."""
+"""Watch for what should have happened and did not; it sends alerts to a receiver."""

@@ -76,7 +76,7 @@ def judge(facts: Facts, around: Surroundings) -> Judgement:
     ]
     of = JUDGED - ({Code.DEAD_LETTERS} if facts.some_letters else set())
     of -= {Code.REPLICA_VANISHED} if around.clock is not None else set()
-    # Two windows of one schedule may be late for different reasons; the older one is told.
+    # Two windows of one schedule may be late for different reasons; that of the older one is named.
     return Judgement(list({each.name: each for each in reversed(conditions)}.values()), of)
 
 
@@ -119,14 +119,14 @@ def _not_fired(
         keys = list(dict.fromkeys(each.window.key for each in group))
         at = utc_text(oldest.fire_time)
         # No age: each look would change the text.
-        said = f"{keys[0]} has not fired: its window of {at} is past its grace"
+        text = f"{keys[0]} has not fired: its window of {at} is past its grace"
         if len(keys) > 1:
             which = f"{len(keys)} schedules of project {project} have not fired"
-            said = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"
+            text = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"
         yield Condition(
             name=f"not-fired:{key}" if key else f"not-fired:@{project}/{queue}:{cause}",
             code=Code.NOT_FIRED,
-            text=f"{said}; {group[0].why}",
+            text=f"{text}; {group[0].why}",
             since=oldest.fire_time,
             project=project,
             key=keys[0] if len(keys) == 1 else None,
@@ -165,8 +165,8 @@ def _without_worker(late: Overdue, of_project: Sequence[SeenReplica]) -> tuple[C
 def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[Cause, str]:
     if late.status is not None:
         owner = f"replica {late.owner}" if late.owner else "no replica"
-        said = f", the last answer was: {late.answer}" if late.answer else ""
-        return "no_answer", f"{owner} has it and its start is not confirmed{said}"
+        text = f", the last answer was: {late.answer}" if late.answer else ""
+        return "no_answer", f"{owner} has it and its start is not confirmed{text}"
     names = first_of(sorted(each.replica for each in there), _NAMED)
     return "undecided", f"{names} could decide it: its log says why it does not"
 
@@ -190,12 +190,12 @@ def _vanished(
         replaced = (each.project, each.task_queue) in served
         if not _silent(each, now, heartbeat) or (replaced and silent > _REPLACED):
             continue
-        others = "others go on" if replaced else f"no other serves task queue {each.task_queue}"
+        others = "others continue" if replaced else f"no other serves task queue {each.task_queue}"
         yield Condition(
             name=f"replica:{each.replica}",
             code=Code.REPLICA_VANISHED,
-            text=f"replica {each.replica} of project {each.project} has not been heard of since"
-            f" {utc_text(each.seen_at)}, and did not say that it stops; {others}",
+            text=f"replica {each.replica} of project {each.project} has been silent since"
+            f" {utc_text(each.seen_at)}, without a sign that it stops; {others}",
             since=each.seen_at,
             project=each.project,
         )
@@ -287,13 +287,13 @@ def _in_row(
     number = sum(each.windows for each in row)
     if limit is None or number < limit:
         return
-    name, code, said = kind
+    name, code, noun = kind
     last = row[0]
     why = last.error or last.reason_code
     yield Condition(
         name=f"{name}:{watched.key}",
         code=code,
-        text=f"{number} {said} of {watched.key}, its limit is {limit}"
+        text=f"{number} {noun} of {watched.key}, its limit is {limit}"
         + (f"; the last: {why}" if why else ""),
         since=row[-1].fire_time,
         project=watched.project,

@@ -1,4 +1,4 @@
-"""Receiver of alerts, and the address that hears as long as all is well.
+"""Receiver of alerts, and the address that is called as long as all is well.
 
 It is short and separate because it is all that speaks HTTP.
 """
@@ -26,13 +26,13 @@ class Receiver:
     def __init__(self, url: str, namespace: str) -> None:
         self._url, self._namespace = url, namespace
 
-    async def tell(self, alert: AlertRow) -> str | None:
+    async def send(self, alert: AlertRow) -> str | None:
         """Send an alert in its present state; return why it is not confirmed, or None."""
         return await _called(self._url, alert.to_json(self._namespace))
 
 
 async def ping(url: str) -> str | None:
-    """Tell ``SCHED_HEARTBEAT_URL`` that all is well; return why it did not answer, or None."""
+    """Call ``SCHED_HEARTBEAT_URL``, since all is well; return why it did not answer, or None."""
     return await _called(url, None)
 
 

@@ -1,4 +1,4 @@
-"""Watch: looks at the ledger for conditions, reports each once, and tells the receiver.
+"""Watch: the looks for conditions in the ledger; each is reported once, and sent to the receiver.
 
 Every replica runs one, and one of them at a time has the duty. The process `sched watch` runs one
 too, always on duty, because a fleet that is gone reports nothing.
@@ -33,7 +33,7 @@ from engine.runtime.watch.receiver import Receiver, ping
 
 _DUTY = "watch"
 _AT_ONCE = 20
-"""Alerts told at once."""
+"""Alerts sent at once."""
 _LEASE = timedelta(seconds=30)
 """Longer than a receiver may take to answer."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
@@ -79,7 +79,7 @@ class Watch:
         self._here = AlertsInMemory(lambda: datetime.now(UTC))
         self._since: dict[Code, datetime] = {}
         self._pinged = -_EVERY_PING
-        self._unheard: set[str] = set()
+        self._silent: set[str] = set()
         self._seen: dict[str, AlertRow] = {}
         self._late: set[str] | None = None
 
@@ -91,7 +91,7 @@ class Watch:
         """Look once; return the wait until the next look.
 
         Raises:
-            LedgerUnavailable: the ledger is away; the receiver has been told if it is for long.
+            LedgerUnavailable: the ledger is away; once that lasts, the receiver has an alert.
         """
         try:
             ledger = self._ledger = self._ledger or await self._open()
@@ -146,7 +146,7 @@ class Watch:
             for each in found.conditions
             if each.code is not Code.NOT_FIRED or (before and each.name in before)
         ]
-        # The first look of a process cannot tell whether what others have found is over.
+        # The first look of a process does not know whether what others have found is over.
         unjudged = {Code.NOT_FIRED} if before is None else set()
         return Judgement(lasting, set(found.of) - unjudged)
 
@@ -198,16 +198,16 @@ class Watch:
             return
         due = await book.take(_AT_ONCE, lease=_LEASE)
         receiver = self._receiver
-        await asyncio.gather(*(self._tell(receiver, book, alert) for alert in due))
+        await asyncio.gather(*(self._send(receiver, book, alert) for alert in due))
 
-    async def _tell(self, receiver: Receiver, book: AlertBook, alert: AlertRow) -> None:
-        error = await receiver.tell(alert)
-        self._heard("SCHED_ALERT_URL", error)
+    async def _send(self, receiver: Receiver, book: AlertBook, alert: AlertRow) -> None:
+        error = await receiver.send(alert)
+        self._report_answer("SCHED_ALERT_URL", error)
         if error is None:
-            await book.told(alert)
+            await book.confirm(alert)
         else:
             pause = jittered(backoff(_FIRST_PAUSE, alert.attempts - 1, _LONGEST_PAUSE))
-            await book.not_told(alert, error, wait=timedelta(seconds=pause))
+            await book.put_off(alert, error, wait=timedelta(seconds=pause))
 
     async def _ping(self, *, well: bool) -> None:
         url = self._settings.heartbeat_url
@@ -216,17 +216,17 @@ class Watch:
         if url is None or not well or boottime() - self._pinged < _EVERY_PING:
             return
         error = await ping(url)
-        self._heard("SCHED_HEARTBEAT_URL", error)
+        self._report_answer("SCHED_HEARTBEAT_URL", error)
         if error is None:
             self._pinged = boottime()
 
-    def _heard(self, variable: str, error: str | None) -> None:
+    def _report_answer(self, variable: str, error: str | None) -> None:
         """Report the first failure of an address, and its first success after that."""
-        if error is not None and variable not in self._unheard:
-            self._unheard.add(variable)
+        if error is not None and variable not in self._silent:
+            self._silent.add(variable)
             self._emit(Notice(f"{variable}: {error}; it is tried again", good=False))
-        elif error is None and variable in self._unheard:
-            self._unheard.discard(variable)
+        elif error is None and variable in self._silent:
+            self._silent.discard(variable)
             self._emit(Notice(f"{variable} answers again", good=True))
 
 

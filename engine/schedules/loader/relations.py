@@ -84,7 +84,9 @@ def _time_fault(
         message = f"{parent.key} fires once, and {schedule.key} again and again"
         return Fault(path, Code.PARENT_TIMES_DIFFER, message, "name a schedule that goes on")
     if rule.window == "same" and fire_times(parent) != fire_times(schedule):
-        message = f"{schedule.key} fires {_said(schedule)}, its parent {parent.key} {_said(parent)}"
+        message = (
+            f"{schedule.key} fires {_times(schedule)}, its parent {parent.key} {_times(parent)}"
+        )
         by_key = any(_HASHED.search((each.cron or "").upper()) for each in (parent, schedule))
         cure = "write the same times for both, or after: {schedule: …, window: latest}"
         if by_key:
@@ -112,15 +114,15 @@ def fire_times(schedule: Schedule) -> tuple[Any, ...]:
     return ("cron", cron, schedule.timezone, schedule.dst, *bounds, key)
 
 
-def _said(schedule: Schedule) -> str:
+def _times(schedule: Schedule) -> str:
     """Return when a schedule fires, in words, with everything that `fire_times` compares."""
-    said = [schedule.when]
+    parts = [schedule.when]
     if schedule.kind == "cron":
-        said = [f"'{schedule.when}' {schedule.timezone}"]
+        parts = [f"'{schedule.when}' {schedule.timezone}"]
         if schedule.dst != "standard":
-            said.append(f"dst {schedule.dst.gap}/{schedule.dst.fold}")
-    said += [f"{name} {value}" for name in ("start", "end") if (value := getattr(schedule, name))]
-    return ", ".join(said)
+            parts.append(f"dst {schedule.dst.gap}/{schedule.dst.fold}")
+    parts += [f"{name} {value}" for name in ("start", "end") if (value := getattr(schedule, name))]
+    return ", ".join(parts)
 
 
 def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:

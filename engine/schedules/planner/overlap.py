@@ -267,7 +267,7 @@ class _Line:
         """Start fires laid by a backfill, on places that no other fire needs.
 
         If more of them lead the line than are read, the fires behind them are unknown; the backfill
-        goes on until those can be read.
+        continues until those can be read.
         """
         for fire in sorted(self.behind, key=lambda each: each.fire_time):
             own = fire.overlap or self.standing

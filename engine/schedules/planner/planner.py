@@ -334,7 +334,7 @@ def plan(
     final: bool = False,
     limit: int = 1000,
     audited: bool = True,
-    doubted_at: datetime | None = None,
+    suspect_until: datetime | None = None,
     rows: int = MOST_ROWS,
     hold: Hold | None = None,
 ) -> Plan:
@@ -357,7 +357,7 @@ def plan(
         limit: the most runs to start at once; others stay due, or are claimed for later.
         audited: whether ``state.known`` holds every run since the cursor. Otherwise no missed
             window is decided (rule L4).
-        doubted_at: when a sign of lost commits was last seen. For rule L4 a window up to then
+        suspect_until: when a sign of lost commits was last seen. For rule L4 a window up to then
             counts as missed at any age.
         rows: the most decisions to return, unless ``final``; the rest stays due.
         hold: a hold in place of the schedule's own.
@@ -379,7 +379,7 @@ def plan(
         final,
         limit,
         audited or final,
-        doubted_at,
+        suspect_until,
         rows,
     )
     decided = planner.plan(now)
@@ -404,7 +404,7 @@ class _Planner:
     final: bool
     limit: int
     audited: bool
-    doubted_at: datetime | None
+    suspect_until: datetime | None
     rows: int
 
     def plan(self, now: datetime) -> Plan:
@@ -462,7 +462,7 @@ class _Planner:
         if self.unable is not None:
             until = now if self.final else max(edge - TICK, after)
             return Span(due.decide(after, until, "rejected", self.unable), until)
-        if self.doubted_at is not None and oldest <= self.doubted_at and not self.audited:
+        if self.suspect_until is not None and oldest <= self.suspect_until and not self.audited:
             return Span(iter(()), after, audit=True)
         first_seen = oldest == self.state.effective_from and oldest == schedule.spec.previous(now)
         if first_seen or oldest + schedule.delay(oldest) >= edge:

@@ -1,6 +1,6 @@
 -- All that an idle tick does. What it asks of the server lies in its memory, and every role may ask.
 -- Each lane is one index descent, so the time does not depend on the number of schedules. `lane = ANY(...) ORDER BY next_fire_at` would sort every due row.
-SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at,
+SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at AS suspect_until,
        CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server,
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS transactions,
        (SELECT min(first.next_fire_at)

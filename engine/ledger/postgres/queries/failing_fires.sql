@@ -1,4 +1,4 @@
--- The newest open runs with a step that goes on failing, of a key ($2) where one is given. All of them are
+-- The newest open runs with a step that keeps failing, of a key ($2) where one is given. All of them are
 -- read: under a generic plan, a condition on the key would read every row of it. Status and loss are tested
 -- once more for the planner; see migration 0027.
 SELECT * FROM (

@@ -1,4 +1,4 @@
--- Windows past their grace that have no class: nobody has decided them, or their start has no answer.
+-- Windows past their grace that have no class: no replica has decided them, or their start has no answer.
 -- Each lane is one index descent, as in probe.sql; the lanes are found by their index too. A schedule
 -- whose plan fails, or that is on hold, has no next fire time: the caller finds its window.
 WITH RECURSIVE lanes AS (

@@ -2,7 +2,7 @@
 -- lane is one index descent, whatever the number of schedules; `lane = ANY(...) ORDER BY due_at`
 -- would sort every due row. Beside an old snapshot no dead index entry is removed, and a search for
 -- the first would read them all: $6 to $8 are where to begin; leases and stops after $9 can wait.
-SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at,
+SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at AS suspect_until,
        CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server,
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS transactions,
        (SELECT min(first.due_at)

@@ -1,4 +1,4 @@
--- One that the receiver was never told of is forgotten: there is nothing to take back.
+-- One that was never sent to the receiver is forgotten: there is nothing to take back.
 WITH gone AS (
     SELECT name, sent OR attempts > 0 AS told FROM alerts
     WHERE namespace = $1 AND resolved_at IS NULL AND code = ANY ($2::text[]) AND name <> ALL ($3::text[])

@@ -1,4 +1,4 @@
--- A time, not a row lock: the receiver may take its time to answer, and its teller may die.
+-- A time, not a row lock: the receiver may take its time to answer, and the sender may die.
 UPDATE alerts a SET due_at = clock_timestamp() + $3::interval, attempts = a.attempts + 1
 FROM (
     SELECT name FROM alerts

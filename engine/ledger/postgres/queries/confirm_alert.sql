@@ -1,4 +1,4 @@
--- $3 is the state that the receiver has confirmed; what changed meanwhile is to be told too.
+-- $3 is the state that the receiver has confirmed; what changed meanwhile is sent too.
 WITH ended AS (
     DELETE FROM alerts WHERE namespace = $1 AND name = $2 AND resolved_at = $3::timestamptz)
 UPDATE alerts
