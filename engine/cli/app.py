@@ -34,8 +34,12 @@ EXAMPLES = {
         "sched worker --import jobs.workflows --import jobs.steps",
     ),
     "watch": ("sched watch",),
-    "list": ("sched list", "sched list --project billing --json"),
-    "show": ("sched show heartbeat", "sched show heartbeat --json"),
+    "list": ("sched list", "sched list --project billing --json", "sched list --wide"),
+    "show": (
+        "sched show heartbeat",
+        "sched show heartbeat --json",
+        "sched show heartbeat --at 2026-11-21T10:00:00Z",
+    ),
     "next": (
         "sched next",
         "sched next nightly-report -n 3",

@@ -19,6 +19,7 @@ from engine.cli.output import (
     run_link,
     step_json,
 )
+from engine.cli.run_page import details_json, details_lines, effort_line, read_details
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -34,7 +35,7 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
-from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
+from engine.service import DeadLetter, FailingStep, Fire, RunDetails, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -82,13 +83,13 @@ def list_letters(
     letters, runs = session.ask(read)
     session.print_rows(
         [letter_json(letter, session.target) for letter in letters],
-        ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),
+        ("FIRE TIME", "KEY", "BUCKET", "STATUS", "CAUSE", "RUN", "WHY"),
         [
-            (instant(each.fire_time), each.key, each.bucket, each.status, each.workflow_id,
-             _why(each))
+            (instant(each.fire_time), each.key, each.bucket, each.status, each.cause,
+             each.workflow_id, _why(each))
             for each in letters
         ],
-        spare=("RUN",),
+        spare=("RUN", "CAUSE"),
         none=f"no dead letters{f' of {key}' if key else ''}",
     )  # fmt: skip
     if runs:
@@ -139,13 +140,20 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
 
 @command(group)
 def show(session: Session, name: Name, bucket: Bucket = None) -> None:
-    """Show one dead letter: error, input, what was not undone, and its run in the Web UI."""
-    letters = session.ask(lambda opened: opened.dead_letters_of(name, bucket))
+    """Show one dead letter: error, tries, input, what was not undone, and its run in the Web UI."""
     where = session.target
+
+    async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunDetails]]:
+        found = await opened.dead_letters_of(name, bucket)
+        return [(letter, await read_details(opened, letter, where)) for letter in found]
+
+    letters = session.ask(read)
     if session.as_json:
-        print_json([letter_json(letter, where) for letter in letters])
+        documents = [letter_json(letter, where) | details_json(of) for letter, of in letters]
+        print_json(documents)
     else:
-        console().print("\n\n".join("\n".join(_page(letter, where)) for letter in letters))
+        pages = [[*_page(letter, where), *details_lines(of)] for letter, of in letters]
+        console().print("\n\n".join("\n".join(page) for page in pages))
 
 
 @command(group)
@@ -212,7 +220,8 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
             letter, "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
         ),
         "workflow": letter.workflow_type,
-        **fields(letter, "status reason error attempts started_at died_at definition_version"),
+        **fields(letter, "status cause reason error attempts starting_at started_at died_at"),
+        **fields(letter, "duration_ms tries step_retries definition_version"),
         "has_input": bool(letter.arguments),
         "input": letter.arguments[0] if letter.arguments else None,
         "not_undone": list(letter.not_undone),
@@ -228,7 +237,10 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
         f"workflow   {letter.workflow_type or 'nobody knows it'}",
         f"start      {_sends(letter.attempts)}",
+        f"cause      {letter.cause}",
     ]
+    if effort := effort_line(letter):
+        lines.append(f"took       {effort}")
     if letter.arguments:
         lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
     lines += [

@@ -17,8 +17,10 @@ import typer
 from rich.text import Text
 
 from engine.cli.output import (
+    EFFORT,
     colour_of,
     console,
+    effort,
     fields,
     fire_json,
     fire_lag,
@@ -28,6 +30,8 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
+    summary_json,
+    took,
     why,
     without_worker,
 )
@@ -38,6 +42,7 @@ from engine.service import (
     Backfill,
     Fire,
     ReasonCode,
+    RunSummary,
     ScheduleRow,
     ScheduleService,
     Status,
@@ -63,26 +68,39 @@ def list_schedules(
         str | None,
         typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
     ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", help="Also how its last 20 runs ended, and its last failure."),
+    ] = False,
 ) -> None:
     """Show every schedule: its workflow, times, state and last run."""
 
-    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], str]:
+    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], list[RunSummary], str]:
         rows = await opened.schedules(project)
-        if rows or project is None:
-            if not rows:
-                return rows, _EMPTY
-            late = overdue(rows, datetime.now(UTC))
-            alone = late or without_worker(rows, await opened.served())
-            return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
-        return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
+        summaries = await opened.run_summaries([row.key for row in rows]) if wide else []
+        return rows, summaries, await _remark(opened, rows, project)
 
-    rows, remark = session.ask(read)
+    rows, summaries, remark = session.ask(read)
     if session.as_json:
-        print_json([schedule_json(row) for row in rows])
+        more = [summary_json(each) for each in summaries] if wide else [{}] * len(rows)
+        print_json([schedule_json(row) | also for row, also in zip(rows, more, strict=True)])
+    elif rows and wide:
+        _print_wide(rows, summaries)
     elif rows:
         _print(rows)
     if remark:
         typer.echo(remark, err=session.as_json)
+
+
+async def _remark(opened: ScheduleService, rows: Sequence[ScheduleRow], project: str | None) -> str:
+    """Return what is to be said below the schedules, or in their place; empty for nothing."""
+    if not rows:
+        if project is None:
+            return _EMPTY
+        return _nothing_of(project, {row.project for row in await opened.schedules()})
+    late = overdue(rows, datetime.now(UTC))
+    alone = late or without_worker(rows, await opened.served())
+    return "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
 
 
 def _nothing_of(project: str, known: Collection[str]) -> str:
@@ -131,6 +149,27 @@ def _print(rows: Sequence[ScheduleRow]) -> None:
         optional=("PROJECT", "ORIGIN", "PROBLEM"),
         spare=_SPARE,
     )  # fmt: skip
+
+
+def _print_wide(rows: Sequence[ScheduleRow], summaries: Sequence[RunSummary]) -> None:
+    print_table(
+        ("KEY", "STATE", "NEXT FIRE", "LAST STATUS", "SUCCESS", "MEDIAN", "LAST FAILURE", "WHY"),
+        (
+            (
+                row.key, row.state, instant(row.next_start_at), row.last_status, _success(runs),
+                took(runs.median_duration_ms), instant(runs.last_failure_at), runs.error,
+            )
+            for row, runs in zip(rows, summaries, strict=True)
+        ),
+        optional=("WHY",),
+        spare=("NEXT FIRE", "LAST STATUS"),
+    )  # fmt: skip
+
+
+def _success(of: RunSummary) -> str | None:
+    """Return the success rate of the last runs: ``95 % of 20``."""
+    rate = of.success_rate
+    return None if rate is None else f"{rate:.0%} of {of.runs}".replace("%", " %")
 
 
 def _when(row: ScheduleRow) -> str:
@@ -195,9 +234,10 @@ def list_fires(
     state = f"is {status} now" if status else "has been decided yet"
     session.print_rows(
         [fire_json(fire, laying) for fire in fires],
-        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", *EFFORT, "RUN", "REASON"),
         (_fire_row(fire, laying) for fire in fires),
-        spare=("TIMING", "LAG", "RUN"),
+        spare=("TIMING", "LAG", "RUN", *EFFORT),
+        optional=EFFORT,
         none=f"no window{of}{with_code} {state}",
     )
 
@@ -247,7 +287,7 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
         instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
-        fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
+        *effort(fire), fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
     )  # fmt: skip
 
 

@@ -25,7 +25,16 @@ from engine.schedules.planner import Pause
 from engine.schedules.terms import format_duration
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
-from engine.service import Backfill, FailingStep, Fire, ScheduleRow, ScheduleService, Served
+from engine.service import (
+    Backfill,
+    DeadLetter,
+    FailingStep,
+    Fire,
+    RunSummary,
+    ScheduleRow,
+    ScheduleService,
+    Served,
+)
 
 # --- tables and JSON ---
 # Tables for people, JSON for programs.
@@ -168,6 +177,17 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
     }
 
 
+def summary_json(of: RunSummary) -> dict[str, object]:
+    """Return what ``sched list --wide --json`` adds to a schedule."""
+    rate = None if of.success_rate is None else round(of.success_rate, 4)
+    return {
+        "last_runs": of.runs,
+        "success_rate": rate,
+        **fields(of, "median_duration_ms last_failure_at last_failure"),
+        "last_failure_error": of.error,
+    }
+
+
 def pause_json(pause: Pause | None) -> dict[str, object] | None:
     """Return a pause with its start, reason, actor and end."""
     return fields(pause, "at reason by until") if pause else None
@@ -195,6 +215,32 @@ def fire_lag(fire: Fire) -> str | None:
     return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
 
 
+EFFORT = ("TOOK", "TRIES", "RETRIES")
+"""Columns of `effort`."""
+
+
+def effort(fire: Fire | DeadLetter) -> tuple[str | None, int | None, int | None]:
+    """Return cells: how long a run took, its tries and the retries of its steps, if there were."""
+    tries = fire.tries if fire.tries != 1 else None
+    return took(fire.duration_ms), tries, fire.step_retries or None
+
+
+def effort_text(tries: int | None, step_retries: int | None) -> str:
+    """Return ``3 tries, 2 step retries``, without what is unknown or happened once."""
+    parts = [f"{tries} tries" if tries and tries > 1 else "",
+             f"{step_retries} step {'retry' if step_retries == 1 else 'retries'}"
+             if step_retries else ""]  # fmt: skip
+    return ", ".join(filter(None, parts))
+
+
+def took(duration_ms: int | None) -> str | None:
+    """Return a duration as text: ``0.532 s``, ``3 min 20 s``; None if it is unknown."""
+    if duration_ms is None:
+        return None
+    seconds = duration_ms / 1000
+    return f"{seconds:.3f} s" if seconds < _PRECISE else " ".join(_largest(int(seconds)))
+
+
 def backfill_json(of: Backfill) -> dict[str, object]:
     """Return a backfill as in ``sched show --json``."""
     return {
@@ -219,7 +265,8 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
     """Return one fire as in ``sched fires --json``; ``laying``: see `is_to_be_laid`."""
     names = (
         "key series bucket fire_time windows last_fire_time workflow_id run_id status reason"
-        " reason_code timing started_at closed_at lag_ms error replica definition_version"
+        " reason_code timing starting_at started_at closed_at lag_ms duration_ms tries step_retries"
+        " error replica definition_version"
     )
     return {
         **fields(fire, names),
@@ -239,6 +286,8 @@ def step_json(step: FailingStep) -> dict[str, object]:
 # --- times ---
 # Times as text for people. Pure: now is an argument.
 
+_PRECISE = 60.0
+"""Seconds of a duration below which milliseconds are shown."""
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -275,16 +324,20 @@ def _offset(shown: datetime) -> str:
 def relative(moment: datetime, now: datetime) -> str:
     """Return ``in 3 h 12 min`` or ``7 s ago``: the two largest units."""
     length = moment - now
-    rest = abs(length) // timedelta(seconds=1)
-    if rest == 0:
+    words = " ".join(_largest(abs(length) // timedelta(seconds=1)))
+    if not words:
         return "now"
+    return f"in {words}" if length > timedelta() else f"{words} ago"
+
+
+def _largest(seconds: int) -> list[str]:
+    """Return the two largest units of a number of seconds, each with its count."""
     parts: list[tuple[int, str]] = []
     for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
+        count, seconds = divmod(seconds, size)
         if count or parts:
             parts.append((count, unit))
-    words = " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
-    return f"in {words}" if length > timedelta() else f"{words} ago"
+    return [f"{count} {unit}" for count, unit in parts[:2] if count]
 
 
 # --- links to the Temporal Web UI ---

@@ -6,17 +6,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
+    EFFORT,
     as_yaml,
     backfill_json,
     clock,
     console,
     counted,
+    effort,
     fields,
     fire_json,
     fire_lag,
@@ -33,10 +36,11 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import Key, Session, Target, command
+from engine.cli.run_page import details_json, details_lines, effort_line, read_details
+from engine.cli.target import Key, Session, Target, command, moment
 from engine.schedules.describe import describe
 from engine.schedules.terms import Rule
-from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
+from engine.service import Backfill, DataGap, Fire, RunDetails, ScheduleRow, ScheduleService
 
 SHOWN = 5
 _ASKED = 100
@@ -54,8 +58,22 @@ commands = typer.Typer(rich_markup_mode=None)
 
 
 @command(commands)
-def show(session: Session, key: Key) -> None:
-    """Show one schedule: its definition, state, last and next fires, and links."""
+def show(
+    session: Session,
+    key: Key,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Only the window of this fire time."),
+    ] = None,
+) -> None:
+    """Show one schedule: its definition, state, last and next fires, and links.
+
+    With --at it shows one window: what became of it, the tries of its run, and why that failed.
+    Ends with 1 if the ledger has no such window.
+    """
+    if at is not None:
+        _show_window(session, key, moment(at, "--at"))
+        return
 
     async def read(opened: ScheduleService) -> Page:
         row = await opened.schedule(key)
@@ -284,10 +302,10 @@ class Page:
         out.print()
         if self.fires:
             print_table(
-                ("LAST FIRES", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+                ("LAST FIRES", "STATUS", "TIMING", "LAG", *EFFORT, "RUN", "REASON"),
                 map(_fire_row, self.fires),
-                optional=("REASON",),
-                spare=("TIMING", "LAG", "RUN"),
+                optional=("REASON", *EFFORT),
+                spare=("TIMING", "LAG", "RUN", *EFFORT),
             )
         else:
             out.print("no window has been decided yet")
@@ -310,6 +328,50 @@ def _backfill(of: Backfill) -> str:
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
     return (
-        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
+        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire), *effort(fire),
         fire.run_id and fire.workflow_id, why(fire),
     )  # fmt: skip
+
+
+# --- one window ---
+
+
+def _show_window(session: Session, key: str, at: datetime) -> None:
+    """Print the fire of one window, with the tries and the failure of its run."""
+    where = session.target
+
+    async def read(opened: ScheduleService) -> tuple[Fire, RunDetails] | None:
+        await opened.schedule(key)
+        fire = await opened.fire_at(key, at)
+        return None if fire is None else (fire, await read_details(opened, fire, where))
+
+    found = session.ask(read)
+    if found is None:
+        cure = f"`sched explain {key} {instant(at)}` says why"
+        session.print(None, f"the ledger has no window of {key} at {instant(at)}; {cure}")
+        raise typer.Exit(1)
+    fire, details = found
+    link = _link(fire, where)
+    document = {**fire_json(fire), "link": link, **details_json(details)}
+    session.print(document, [*_window_lines(fire, link), *details_lines(details)])
+
+
+def _link(fire: Fire, where: Target) -> str | None:
+    if where.ui_url is None or fire.run_id is None:
+        return None
+    return run_link(where.ui_url, where.namespace, fire.workflow_id, fire.run_id)
+
+
+def _window_lines(fire: Fire, link: str | None) -> list[str]:
+    """Return what became of one window as text lines."""
+    told = {
+        "why": why(fire),
+        "window": f"{fire.key} {fire.bucket}, fire time {instant(fire.fire_time)}",
+        "sent": instant(fire.starting_at),
+        "started": instant(fire.started_at),
+        "closed": instant(fire.closed_at),
+        "took": effort_line(fire),
+        "run": link,
+    }
+    return [f"{fire.workflow_id}: {fire.status}",
+            *(f"{label:<10} {text}" for label, text in told.items() if text)]  # fmt: skip

@@ -540,6 +540,7 @@ class Session:
         rows: Iterable[Sequence[object]],
         *,
         spare: Sequence[str],
+        optional: Sequence[str] = (),
         none: str,
     ) -> None:
         """Print the documents with ``--json``, and otherwise a table with a row for each.
@@ -549,7 +550,7 @@ class Session:
         if self.as_json or not documents:
             self.print(documents, none)
         else:
-            print_table(columns, rows, spare=spare)
+            print_table(columns, rows, spare=spare, optional=optional)
 
 
 def command(

@@ -33,9 +33,11 @@ from engine.cli.target import (
 from engine.errors import TemporalUnavailable
 from engine.flow import version_key
 from engine.runtime import Setup
+from engine.runtime.run_ends import read_counts
+from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import connect_temporal
 from engine.runtime.tracking.replay import Exported, export
-from engine.service import Fire, ReasonCode, ScheduleService, Status
+from engine.service import Fire, ReasonCode, ScheduleService, Status, Try
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -107,6 +109,31 @@ async def _export(name: str, limit: int, out: Path, of: Target, setup: Setup) ->
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
     return await export(await connected(of, setup), runs, out)
+
+
+# --- tries ---
+# The tries of one run, for ``sched show --at`` and ``sched dead show``.
+
+_CALLS: Final = Settings()
+"""How long each call may take."""
+
+
+async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]:
+    """Return the tries of a run that Temporal's histories have, the oldest first.
+
+    Raises:
+        TemporalUnavailable: the server does not answer.
+    """
+    client = await connected(of, Setup.load())
+
+    async def at_once() -> None:
+        return
+
+    try:
+        found = await read_counts(client, workflow_id, run_id, _CALLS, turn=at_once)
+    except RPCError as error:
+        raise TemporalUnavailable(f"the history could not be read: {error}") from error
+    return found.tried
 
 
 # --- versions ---

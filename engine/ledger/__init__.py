@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.lazy import lazy_exports
 from engine.ledger.alerts import *
+from engine.ledger.failures import *
 from engine.ledger.fires import *
 from engine.ledger.interface import *
 from engine.ledger.records import *

@@ -10,6 +10,15 @@ from functools import cache
 from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
+from engine.ledger.failures import (
+    DeathCause,
+    FailingStep,
+    Failure,
+    GivenUp,
+    RunCounts,
+    death_cause,
+    failure_text,
+)
 from engine.schedules.model import Schedule
 from engine.schedules.terms import (
     STARTS,
@@ -38,8 +47,6 @@ Status = Literal[
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 ShownTiming = Timing | Literal["handler"]
 """The timing of a run as shown to users; see ``shown_timing``."""
-GivenUp = Literal["retries_exhausted", "fatal"]
-"""How a step ended its run: its attempts were used up, or its error allowed no other."""
 Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 Died = Literal["failed", "timed_out", "rejected"]
 EndedBadly = Died | Literal["terminated"]
@@ -197,6 +204,7 @@ class Outcome:
 
     ``status`` is ``started``, ``rejected``, ``unvouched``, or ``starting``: the outcome is unknown,
     and a sweeper retries after ``retry_after``. ``first_run_id`` is the first run of the chain.
+    ``reported``: the workers of its task queue report the retries of its steps.
     """
 
     fire_id: int
@@ -209,6 +217,7 @@ class Outcome:
     error: str | None = None
     retry_after: timedelta | None = None
     first_run_id: str | None = None
+    reported: bool = False
 
     @property
     def reason_code(self) -> ReasonCode | None:
@@ -225,8 +234,9 @@ class Evidence:
     steps that the run could not undo. ``first_run_id`` is the first run of the chain, if known;
     runs with the same value count as one.
 
-    Not stored, for measurements: ``workflow_type``; of a failed run ``error_type``, the type of the
-    innermost error, and ``given_up``, if a step ended it: whether by its last attempt or for good.
+    ``failure`` is why it failed, if that could be read; ``error`` and ``not_undone`` are of it.
+    ``counts`` are those of a run whose history was read with it. ``workflow_type`` is not stored;
+    it is for measurements.
     """
 
     workflow_id: str
@@ -239,8 +249,33 @@ class Evidence:
     not_undone: str | None = None
     first_run_id: str | None = None
     workflow_type: str | None = None
-    error_type: str | None = None
-    given_up: GivenUp | None = None
+    failure: Failure | None = None
+    counts: RunCounts | None = None
+
+    @property
+    def given_up(self) -> GivenUp | None:
+        """How a step ended the run; None if none did."""
+        return self.failure.given_up if self.failure else None
+
+    @property
+    def failure_text(self) -> str | None:
+        """The chain of errors as the ledger keeps it."""
+        return failure_text(self.failure)
+
+    @property
+    def tries(self) -> int | None:
+        """The number of tries that its history has; None if it was not read."""
+        return self.counts.tries if self.counts else None
+
+    @property
+    def step_retries(self) -> int | None:
+        """The number of retries of its steps; None if its history was not read."""
+        return self.counts.step_retries if self.counts else None
+
+    @property
+    def tried_text(self) -> str | None:
+        """The JSON of its tries; None if its history was not read."""
+        return self.counts.tried_text if self.counts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +284,8 @@ class Fire(FireIdentity):
 
     ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.terms``.
     ``failing`` are the steps of its open run that go on failing, as a worker saw them last.
+    ``starting_at`` is when it was first sent. ``duration_ms``, ``tries`` and ``step_retries`` are
+    of a closed run; the latter also of an open one, so far. None: not known (yet).
     """
 
     windows: int
@@ -266,6 +303,10 @@ class Fire(FireIdentity):
     history: tuple[dict[str, object], ...] = ()
     reason_code: ReasonCode | None = None
     failing: tuple[FailingStep, ...] = ()
+    starting_at: datetime | None = None
+    duration_ms: int | None = None
+    tries: int | None = None
+    step_retries: int | None = None
 
     @property
     def overflowed(self) -> bool:
@@ -312,93 +353,6 @@ class InTheWay:
     key: str
 
 
-# --- steps that keep failing ---
-# What the tracker saw of the pending steps of an open run. The column has JSON, to which later
-# versions may add fields: so it is compared as a whole, and read by name.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailingStep:
-    """A step of an open run whose last attempt has failed.
-
-    Attributes:
-        step: the name of the step.
-        place: the activity id, unique in the run.
-        run_id: the run; a reset run, or one that continued as new, has the same places.
-        attempts: the number of failed attempts, from 1.
-        max_attempts: the number of attempts that its retry rule allows; None is no limit.
-        error_type: the type of the last error. If it changes, the step fails in another way.
-        error: the first line of the last error, after its type.
-        since: when it first failed, if one attempt has; otherwise when the step was scheduled.
-        next_attempt_at: when the next attempt begins; None if it runs now, or is paused.
-        child: the workflow id of the child whose step it is; None for a step of the run itself.
-    """
-
-    step: str
-    place: str
-    run_id: str
-    attempts: int
-    max_attempts: int | None
-    error_type: str
-    error: str
-    since: datetime
-    next_attempt_at: datetime | None
-    child: str | None = None
-
-    @property
-    def named(self) -> str:
-        """The step and its place, and the child that it belongs to."""
-        of = f" of the child {self.child}" if self.child else ""
-        return f"step {self.step} ({self.place}){of}"
-
-    def __str__(self) -> str:
-        times = "once" if self.attempts == 1 else f"{self.attempts} times"
-        of = f" of {self.max_attempts}" if self.max_attempts else ""
-        begins = "has begun"
-        if self.next_attempt_at is not None:
-            begins = f"comes at {self.next_attempt_at:%Y-%m-%d %H:%M:%SZ}"
-        return (
-            f"{self.named} has failed {times}, attempt {self.attempts + 1}{of} {begins}:"
-            f" {self.error}"
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """Return the step as the ledger keeps it."""
-        next_at = self.next_attempt_at and exact_text(self.next_attempt_at)
-        moments = {"since": exact_text(self.since), "next_attempt_at": next_at}
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | moments
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> FailingStep:
-        """Return the step of ``to_json``, of this version or a later one."""
-        known: dict[str, Any] = {name: fields.get(name) for name in cls.__dataclass_fields__}
-        for name in ("since", "next_attempt_at"):
-            known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
-        return cls(**known)
-
-
-@dataclass(frozen=True, slots=True)
-class FailingNote:
-    """The failing steps of an open run as they are now, in place of those noted ``before``.
-
-    Both are the JSON of ``failing_text``, None for no step; ``before`` as the ledger returned it.
-    """
-
-    workflow_id: str
-    before: str | None
-    now: str | None
-
-
-def failing_text(steps: Sequence[FailingStep]) -> str | None:
-    """Return the JSON of failing steps; None if there are none."""
-    return json.dumps([step.to_json() for step in steps]) if steps else None
-
-
-def as_failing(text: str | None) -> tuple[FailingStep, ...]:
-    """Return the failing steps in the JSON of ``failing_text``."""
-    return tuple(map(FailingStep.from_json, json.loads(text))) if text else ()
-
-
 # --- fires that ended badly ---
 # Dead letters, and the runs that follow: a handler, and a clean-up run that undoes the steps.
 
@@ -435,6 +389,8 @@ class DeadLetter(BadEnd):
         kind: the kind of the fire; ``window`` and ``rerun`` can be rerun by their bucket.
         reason: why it was rejected.
         died_at: when the run closed, or when the fire was rejected.
+        given_up: how a step ended the run; see ``cause``.
+        starting_at, duration_ms, tries, step_retries: as in ``Fire``.
     """
 
     last_fire_time: datetime
@@ -444,6 +400,16 @@ class DeadLetter(BadEnd):
     started_at: datetime | None
     died_at: datetime
     definition_version: int
+    given_up: GivenUp | None = None
+    starting_at: datetime | None = None
+    duration_ms: int | None = None
+    tries: int | None = None
+    step_retries: int | None = None
+
+    @property
+    def cause(self) -> DeathCause:
+        """Why it is a dead letter, as one word."""
+        return death_cause(self.status, self.given_up)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

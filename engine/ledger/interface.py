@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from engine.ledger.alerts import AlertBook, Facts
+from engine.ledger.failures import FailingNote, RetryNote, RunCounts, RunDetails, Uncounted
 from engine.ledger.fires import (
     AccountRow,
     Claim,
@@ -16,7 +17,6 @@ from engine.ledger.fires import (
     DeadLetter,
     Ended,
     Evidence,
-    FailingNote,
     Fire,
     FollowUp,
     InTheWay,
@@ -41,6 +41,7 @@ from engine.ledger.records import (
     Probe,
     ProjectRow,
     QueueRow,
+    RunSummary,
     ScheduleRow,
     Served,
     Serving,
@@ -517,6 +518,21 @@ class Ledger(Slots, AccountBook, Protocol):
         A run of which something else was noted meanwhile, or that has ended, is left as it is.
         """
 
+    async def uncounted(self, limit: int) -> list[Uncounted]:
+        """Return closed runs whose tries or step retries are to be read from Temporal's history.
+
+        The newest fires come first.
+        """
+
+    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
+        """Note what was read of closed runs. It counts for the run that was read alone."""
+
+    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
+        """Add retries of steps that workers have seen, of open runs and those closed just now."""
+
+    async def run_details(self, workflow_id: str) -> RunDetails:
+        """Return why a run failed and its tries, as the ledger keeps them."""
+
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         """Mark started runs that Temporal does not know as lost; return those not marked before."""
 
@@ -650,6 +666,9 @@ class Ledger(Slots, AccountBook, Protocol):
 
         Only the newest 5,000 skipped rows of the key are read.
         """
+
+    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
+        """Return what became of the last runs of each of these keys, in the order of the keys."""
 
     async def fires(
         self,

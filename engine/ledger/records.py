@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
-from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
+from engine.ledger.fires import Cause, Claim, Died, Startable, Status, Timing, shared
 from engine.schedules.model import Queue, Schedule, definition_digest
 from engine.schedules.planner import (
     TIME_RULES,
@@ -94,6 +94,38 @@ class ScheduleRow:
         if self.next_fire_at is None or self.schedule is None:
             return self.next_fire_at
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
+
+
+SUMMARISED: Final = 20
+"""The number of last runs in a summary."""
+SUMMARY_ROWS: Final = 60
+"""The newest rows of a key in which these runs are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Summary of the last runs of a schedule, as far as they ended by themselves.
+
+    Attributes:
+        runs: their number, at most ``SUMMARISED``; a run that was cancelled or terminated is none.
+        completed: how many of them were completed.
+        median_duration_ms: of the completed ones.
+        last_failure_at: when a run of the schedule failed last, or a window was rejected.
+        last_failure: what became of it; ``error``: why.
+    """
+
+    key: str
+    runs: int = 0
+    completed: int = 0
+    median_duration_ms: int | None = None
+    last_failure_at: datetime | None = None
+    last_failure: Died | None = None
+    error: str | None = None
+
+    @property
+    def success_rate(self) -> float | None:
+        """The part of the runs that was completed, from 0 to 1; None without any run."""
+        return self.completed / self.runs if self.runs else None
 
 
 @dataclass(frozen=True, slots=True)

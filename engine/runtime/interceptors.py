@@ -6,6 +6,7 @@ import asyncio
 import copy
 import dataclasses
 import random
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -35,7 +36,7 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, NondeterminismError
 
-from engine.errors import Code
+from engine.errors import Code, LedgerUnavailable
 from engine.flow.failures import text_of
 from engine.flow.signals import Handlers
 from engine.flow.step_calls import repeats
@@ -49,7 +50,9 @@ from engine.flow.steps import (
     queue_of,
     step_named,
 )
+from engine.ledger import Ledger, RetryNote
 from engine.runtime.reset_keys import ResetKeys
+from engine.schedules.terms import parse_workflow_id
 from engine.telemetry.instruments import STEP_RETRIES, measures
 
 # --- interceptor base ---
@@ -110,6 +113,63 @@ class _HandlerEndings(WorkflowInboundInterceptor):
             raise ApplicationError(why, type=type(error).__name__) from error
 
 
+# --- reports of retries ---
+# No event of a run's history says that a step was retried, and a completed run is not read. So the
+# workers that run its steps count, and their replicas add it up in the ledger.
+
+_EVERY_REPORT = timedelta(seconds=1)
+_MOST_REPORTED = 10_000
+"""Runs whose retries are remembered while the ledger does not answer."""
+
+
+class RetryReports:
+    """Reports of one worker: retries of steps, and runs with steps that no such worker counts.
+
+    Workflows and steps report from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._news: deque[RetryNote] = deque(maxlen=_MOST_REPORTED)
+
+    def retried(self, workflow_id: str) -> None:
+        """Report that a further attempt of a step begins here."""
+        self._report(RetryNote(workflow_id, 1))
+
+    def elsewhere(self, workflow_id: str) -> None:
+        """Report that a run calls a step on a task queue whose workers may report nothing."""
+        self._report(RetryNote(workflow_id, 0, elsewhere=True))
+
+    def _report(self, note: RetryNote) -> None:
+        if parse_workflow_id(note.workflow_id) is not None:
+            self._news.append(note)
+
+    async def flush(self, ledger: Ledger) -> timedelta:
+        """Write what was reported since the last time; return the wait until the next time.
+
+        Raises:
+            LedgerUnavailable: the reports are kept for the next time.
+        """
+        news = [self._news.popleft() for _ in range(len(self._news))]
+        if news:
+            try:
+                await ledger.note_retries(_added_up(news))
+            except LedgerUnavailable:
+                self._news.extendleft(reversed(news))
+                raise
+        return _EVERY_REPORT
+
+
+def _added_up(notes: Sequence[RetryNote]) -> list[RetryNote]:
+    """Return one note for each run."""
+    runs: dict[str, RetryNote] = {}
+    for note in notes:
+        before = runs.get(note.workflow_id, RetryNote(note.workflow_id, 0))
+        runs[note.workflow_id] = RetryNote(
+            note.workflow_id, before.retries + note.retries, before.elsewhere or note.elsewhere
+        )
+    return [*runs.values()]
+
+
 # --- step notes and retries ---
 # Transport of the note of a step call beside its input, and enforcement of its retry rule.
 #
@@ -123,25 +183,35 @@ class StepNotes(RunInterceptor):
 
     Args:
         keys: looks up the keys of calls of runs that repeat others; a replay needs none.
+
+    Attributes:
+        reports: the reports of retries.
     """
 
     def __init__(self, keys: ResetKeys | None = None) -> None:
         self._keys = keys
+        self.reports = RetryReports()
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _StepNoteReader(next, self._keys)
+        return _StepNoteReader(next, self._keys, self.reports)
 
     def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
-        return _StepNoteWriter(following)
+        return _StepNoteWriter(following, self.reports)
 
 
 class _StepNoteWriter(WorkflowOutboundInterceptor):
+    def __init__(self, following: WorkflowOutboundInterceptor, reports: RetryReports) -> None:
+        super().__init__(following)
+        self._reports = reports
+
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         note = note_of_this_call()
         if note is not None:
             payload = PayloadConverter.default.to_payload(note.to_json())
             input.headers = {**input.headers, HEADER: payload}
+        if not _is_ours(input.task_queue) and not workflow.unsafe.is_replaying():
+            self._reports.elsewhere(workflow.info().workflow_id)
         return super().start_activity(input)
 
     async def start_child_workflow(
@@ -168,9 +238,14 @@ def _mark_repeating(following: StartChildWorkflowInput | ContinueAsNewInput) -> 
 
 
 class _StepNoteReader(ActivityInboundInterceptor):
-    def __init__(self, following: ActivityInboundInterceptor, keys: ResetKeys | None) -> None:
+    def __init__(
+        self,
+        following: ActivityInboundInterceptor,
+        keys: ResetKeys | None,
+        reports: RetryReports,
+    ) -> None:
         super().__init__(following)
-        self._keys = keys
+        self._keys, self._reports = keys, reports
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
         self._known = _StepInfoProvider(outbound)
@@ -180,6 +255,7 @@ class _StepNoteReader(ActivityInboundInterceptor):
         info = activity.info()
         if info.attempt > 1:
             measures().count(STEP_RETRIES, step=info.activity_type)
+            self._reports.retried(info.workflow_id or "")
         payload = input.headers.get(HEADER)
         note = NOTHING
         if payload is not None:

@@ -27,7 +27,17 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from engine.errors import Code, LedgerUnavailable
-from engine.ledger import ENDED_BADLY, Claim, Evidence, Ledger, Outcome, Serving, Totals
+from engine.ledger import (
+    DIED,
+    ENDED_BADLY,
+    Claim,
+    Evidence,
+    Ledger,
+    Outcome,
+    Serving,
+    Totals,
+    death_cause,
+)
 from engine.runtime.clock import age_of, boottime
 from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Event, Settled
 from engine.schedules.terms import parse_workflow_id
@@ -87,17 +97,16 @@ class EventMeter:
             key = parsed.key if parsed is not None and named else instruments.OTHER
             to.count(instruments.KEY_RUNS, end=end, key=key)
         if end in ENDED_BADLY:
-            error = run.error_type or end
+            error = run.failure.error_type if run.failure else end
             to.count(instruments.FAILURES, workflow=workflow, error=error)
-        if end == "failed" or end == "timed_out":  # noqa: PLR1714 - so that mypy sees it
-            cause = "timed_out" if end == "timed_out" else run.given_up or "failed"
-            to.count(instruments.DEAD, cause=cause)
+        if end in DIED:
+            to.count(instruments.DEAD, cause=death_cause(end, run.given_up))
 
 
 def _settled(claim: Claim, outcome: Outcome, event: Settled) -> None:
     to = measures()
     if outcome.status == "rejected":
-        to.count(instruments.DEAD, cause="rejected")
+        to.count(instruments.DEAD, cause=death_cause("rejected", None))
     if claim.kind != "window" or outcome.status == "starting":
         return
     reason = outcome.reason_code or claim.reason_code or ""
@@ -120,7 +129,7 @@ def _decided(event: Decided) -> None:
         missed = "expired" if verdict == "expired" else "coalesced"
         to.count(instruments.MISSED, windows, reason=missed)
     if verdict == "rejected":
-        to.count(instruments.DEAD, cause="rejected")
+        to.count(instruments.DEAD, cause=death_cause("rejected", None))
 
 
 # --- totals ---

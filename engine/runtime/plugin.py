@@ -30,6 +30,7 @@ from engine.runtime.interceptors import (
     HEARD_WITHIN,
     EndingFailures,
     HandlerEndings,
+    RetryReports,
     StepHeartbeats,
     StepNotes,
 )
@@ -244,6 +245,7 @@ class SchedulePlugin(SimplePlugin):
             worker=worker,
             health=self.health,
             traces=self._traces(name),
+            reports=_reports_of(worker),
         )
 
     @staticmethod
@@ -381,3 +383,9 @@ def _understanding_models(given: DataConverter | None) -> DataConverter:
     if converter.payload_converter_class is DefaultPayloadConverter:
         converter = replace(converter, payload_converter_class=PydanticPayloadConverter)
     return converter
+
+
+def _reports_of(worker: Worker) -> RetryReports | None:
+    """Return the reports of the worker's own interceptor of steps."""
+    found = worker.config(active_config=True).get("interceptors", ())
+    return next((each.reports for each in found if isinstance(each, StepNotes)), None)

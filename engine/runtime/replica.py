@@ -23,6 +23,7 @@ from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
+from engine.runtime.interceptors import RetryReports
 from engine.runtime.loop import Loop, beside
 from engine.runtime.measurements import TotalsReader, gauge
 from engine.runtime.poller import Poller
@@ -34,6 +35,7 @@ from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
+from engine.runtime.tracking.run_counts import RunCounter
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.runtime.watch.watch import Watch
@@ -109,6 +111,7 @@ class Replica:
         health: judges this replica while it serves.
         on_event: receives every event.
         traces: makes the spans of this replica; None where nothing is traced.
+        reports: what its worker reports of steps; None of a worker without the plugin's steps.
     """
 
     def __init__(
@@ -124,7 +127,9 @@ class Replica:
         worker: Worker | None = None,
         health: Health | None = None,
         traces: ReplicaTraces | None = None,
+        reports: RetryReports | None = None,
     ) -> None:
+        self._reports = reports or RetryReports()
         self._health, self._traces = health or Health(), traces
         self._seen, self._worker = seen or SeenQueues(), worker
         self._queue_manager: QueueManager | None = None
@@ -245,6 +250,8 @@ class Replica:
             loop("leases", dispatcher.leases.run_once),
             unhurried("tracker", tracker.run_once, end=tracker.release),
             unhurried("lines", waiter.run_once, end=waiter.end),
+            unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
+            loop("retries", partial(self._reports.flush, ledger)),
             loop("watchdog", watchdog.run_once),
             loop("presence", presence.run_once),
             unhurried("watch", watch.run_once, end=watch.end),
@@ -269,6 +276,14 @@ class Replica:
             breaker=dispatcher.breaker,
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
+        )  # fmt: skip
+
+    def _counter(
+        self, client: Client, ledger: Ledger, tracker: Tracker, dispatcher: Dispatcher
+    ) -> RunCounter:
+        return RunCounter(
+            client, ledger, self._settings, budget=self._budget, breaker=dispatcher.breaker,
+            is_mine=lambda: tracker.on_duty,
         )  # fmt: skip
 
     @contextmanager

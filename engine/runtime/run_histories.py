@@ -57,9 +57,10 @@ _OF_CHILDREN = {
     _INITIATED, _CHILD_STARTED, _CHILD_COMPLETED, *_UNDONE_CHILDREN,
     *(f"child_workflow_execution_{end}_event_attributes" for end in ("timed_out", "terminated")),
 }  # fmt: skip
-_RUN_ENDS = {f"workflow_execution_{end}_event_attributes" for end in (
+RUN_ENDS = {f"workflow_execution_{end}_event_attributes" for end in (
     "completed", "failed", "timed_out", "canceled", "terminated", "continued_as_new",
 )}  # fmt: skip
+"""The attributes of events that close a run."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -289,5 +290,5 @@ def _note_open(run: RunHistory, event: HistoryEvent, kind: str) -> None:
         run.open.add(event.event_id)
     elif kind in _CLOSING:
         run.open.discard(getattr(getattr(event, kind), _CLOSING[kind]))
-    elif kind in _RUN_ENDS:
+    elif kind in RUN_ENDS:
         run.closed = True

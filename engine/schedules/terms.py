@@ -426,6 +426,11 @@ def is_storable(text: str) -> bool:
     return True
 
 
+def storable(text: str) -> str:
+    """Return a text with a sign in the place of each character that ``is_storable`` refuses."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
 FirstFire = Literal["now", "next"]
 
 CatchUpPolicy = Literal["latest", "all", "none"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -16,6 +16,8 @@ from engine.ledger import (
     Fire,
     Ledger,
     NextFire,
+    RunDetails,
+    RunSummary,
     ScheduleRow,
     Served,
     State,
@@ -139,6 +141,19 @@ class ReadOperations:
         return await self._ledger.fires(
             key=key, status=status, reason_code=reason_code, limit=limit
         )
+
+    async def fire_at(self, key: str, at: datetime) -> Fire | None:
+        """Return the fire of the window of that fire time; None if the ledger has none."""
+        async with self._ledger.transaction() as transaction:
+            return await transaction.covering(key, at)
+
+    async def run_details(self, workflow_id: str) -> RunDetails:
+        """Return why a run failed, and its tries, as the ledger keeps them."""
+        return await self._ledger.run_details(workflow_id)
+
+    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
+        """Return what became of the last runs of these schedules, in their order."""
+        return await self._ledger.run_summaries(keys)
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
         """Return fires of open runs with a step that keeps failing, newest fire time first."""

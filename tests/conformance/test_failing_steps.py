@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fires import Evidence, FailingNote, FailingStep, failing_text
+from engine.ledger.failures import FailingNote, FailingStep, failing_text
+from engine.ledger.fires import Evidence
 from tests.conformance.conftest import Bench
 from tests.conformance.past import run_of
 

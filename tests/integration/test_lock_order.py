@@ -14,7 +14,8 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fires import Evidence, FailingNote, Outcome
+from engine.ledger.failures import FailingNote
+from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.apply.edits import recompute_outdated

@@ -20,6 +20,7 @@ from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Status
 from engine.ledger.postgres.connections import query
+from engine.ledger.records import SUMMARISED, SUMMARY_ROWS
 from engine.schedules.planner.decisions import FAILED
 from tests.servers import run_apart
 
@@ -52,7 +53,7 @@ FIRES = f"""
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    timing, run_id, started_at, closed_at, token, starting_at, lease_until, owner,
-                   dealt_at, followed_at, stop, stop_at, lost_at, overlap, awaits, failing)
+                   dealt_at, followed_at, stop, stop_at, lost_at, overlap, awaits, failing, counted)
 SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_timestamp(f.n * 60),
        f.kind, 1,
        'sched:' || f.key || ':' || f.n || CASE f.kind WHEN 'rerun' THEN ':rerun:1' ELSE '' END,
@@ -72,7 +73,9 @@ SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_times
        CASE WHEN f.key = 'waiting' AND f.status = 'queued' THEN '{AWAITS}'::jsonb END,
        -- Older code leaves it when it closes or loses a run.
        CASE WHEN f.n % 100 = 0 AND f.status = 'completed' OR f.status = 'started'
-            THEN '{FAILING}'::jsonb END
+            THEN '{FAILING}'::jsonb END,
+       CASE WHEN f.status = 'completed'
+            THEN CASE WHEN f.n % 1000 = 2 THEN 'wanted' ELSE 'reported' END END
 FROM (SELECT 'busy' AS key, n, 'window' AS kind, false AS lost,
              CASE WHEN n > {LAST} - 20 THEN 'starting' WHEN n > {LAST} - 40 THEN 'claimed'
                   WHEN n > {LAST} - 60 THEN 'queued' WHEN n > {LAST} - 80 THEN 'started'
@@ -341,7 +344,13 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "wish_stops": [(IDS, ["cancel"] * 2, [None] * 2, [None] * 2)],
     "withdraw": [("one",)],
     "record_evidence": [([RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
-                 ["run"])],
+                         ["run"], [None], [None], [None], [None], [None])],
+    "uncounted": [(20,)],
+    "note_counts": [([RUN], ["run"], [1], [0], [None])],
+    "note_retries": [([RUN], [1], [False])],
+    "run_details": [(RUN,)],
+    "run_summaries": [(["busy", "lost", "crowded", "merged", *(f"quiet-{n}" for n in range(46))],
+                       SUMMARY_ROWS, SUMMARISED)],
     "write_through": [("", A_MINUTE, 500)],
 }  # fmt: skip
 """What each statement is given after the namespace."""
@@ -350,7 +359,7 @@ WITHOUT_NAMESPACE: dict[str, list[tuple[Any, ...]]] = {
     "raise_epoch": [()],
     "doubt": [("system", 1, True)],
     "settle": [(IDS, [TOKEN] * 2, ["started"] * 2, ["on_time"] * 2, ["run"] * 2, [NOW] * 2,
-                [None] * 2, [None] * 2, [None] * 2, ["run"] * 2, [None] * 2)],
+                [None] * 2, [None] * 2, [None] * 2, ["run"] * 2, [None] * 2, [True] * 2)],
 }  # fmt: skip
 
 

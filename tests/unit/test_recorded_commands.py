@@ -26,7 +26,16 @@ from engine.cli.app import MODULES, load, run
 from engine.cli.target import Target, note_running
 from engine.errors import TemporalUnavailable
 from engine.ledger import MemoryLedger
-from engine.ledger.fires import Claim, Evidence, FailingNote, FailingStep, Outcome, failing_text
+from engine.ledger.failures import (
+    FailingNote,
+    FailingStep,
+    Failure,
+    FailureLink,
+    RunCounts,
+    Try,
+    failing_text,
+)
+from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
@@ -95,6 +104,8 @@ check expecting.yaml --json
 check nowhere.yaml
 list
 list --json
+list --wide
+list --wide --json
 list --project nobody
 list --project defalt --json
 show hourly
@@ -109,6 +120,12 @@ show off
 show over
 show once --json
 show huorly
+show hourly --at 2026-11-21T10:00:00Z
+show hourly --at 2026-11-21T10:00:00Z --json
+show hourly --at 2026-11-21T09:00:00Z
+show over --at 2026-11-21T09:30:00Z
+show hourly --at 2026-11-21T10:30:00Z
+show hourly --at noon
 fires
 fires --json
 fires hourly --json
@@ -269,6 +286,26 @@ class Frozen(datetime, metaclass=_Datetime):
         return NOW.astimezone(tz)
 
 
+def how_it_failed(workflow_id: str, at: datetime) -> dict[str, Any]:
+    """Evidence of a run that failed at its second try, in the third attempt of a step."""
+    chain = (
+        FailureLink(type="ActivityError", message="Activity task failed", step="charge", attempt=3,
+                    given_up="retries_exhausted"),
+        FailureLink(type="CardDeclined", message="no luck",
+                    stack='  File "steps.py", line 7, in charge\n'),
+    )  # fmt: skip
+    tried = tuple(
+        Try(number=number, run_id=f"try-{number}", started_at=at + number * HOUR / 12,
+            closed_at=at + number * HOUR / 8, error="step charge: CardDeclined: no luck")
+        for number in (1, 2)
+    )  # fmt: skip
+    counts = RunCounts(
+        workflow_id=workflow_id, run_id="try-2", tries=2, step_retries=4, tried=tried
+    )
+    failure = Failure(chain, "no luck", LEFT)
+    return {"failure": failure, "error": "no luck", "not_undone": LEFT, "counts": counts}
+
+
 class Recorder:
     """A ledger in memory with a morning behind it, and the commands that are run on it."""
 
@@ -289,7 +326,10 @@ class Recorder:
     async def start(self, claim: Claim, at: datetime) -> None:
         lag = timedelta(milliseconds=1234)
         run_id = f"run-of-{claim.workflow_id.replace(':', '-')}"
-        done = Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, at + lag)
+        done = Outcome(
+            claim.fire_id, claim.token, "started", "on_time", run_id, at + lag,
+            first_run_id=run_id, reported=True,
+        )  # fmt: skip
         assert await self.ledger.settle([done]) == 1
 
     async def end(self, name: str, at: datetime, closed: Any, **fields: Any) -> None:
@@ -317,7 +357,7 @@ class Recorder:
                 await self.start(claim, at)
                 if claim.key == "hourly" and ends:
                     end, self.names["started"] = ends.pop(0), claim.bucket
-                    told = {"error": "no luck", "not_undone": LEFT} if end == "failed" else {}
+                    told = how_it_failed(claim.workflow_id, at) if end == "failed" else {}
                     await self.end(claim.workflow_id, at + HOUR / 4, end, **told)
                     if end == "failed":
                         self.names["failed"] = claim.bucket

@@ -23,6 +23,7 @@ from temporalio.runtime import (
 )
 
 from engine.errors import Code, SettingsInvalid
+from engine.ledger.failures import Failure, FailureLink
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Settled
 from engine.runtime.measurements import EventMeter
@@ -92,6 +93,10 @@ def closed(end: str, key: str = "nightly", took: float = 3, **more: Any) -> Clos
     at = NOON + timedelta(seconds=took)
     seen = Evidence(f"sched:{key}:1", "run", NOON, end, at, workflow_type="noop@1", **more)  # type: ignore[arg-type] # a word of a close
     return Closed(seen)
+
+
+def failed_with(kind: str, **more: Any) -> Failure:
+    return Failure((FailureLink(type=kind, message="no money", **more),), f"{kind}: no money")
 
 
 def decided(verdict: str, reason: Reason | None, windows: int = 1) -> Decided:
@@ -216,7 +221,7 @@ def test_a_close_is_counted_with_its_duration_and_the_part_of_its_timeout(scrape
     ],
 )
 def test_a_dead_letter_is_counted_by_its_cause(scrape, end, more, cause):
-    measured(closed(end, error_type="CardDeclined", **more))
+    measured(closed(end, failure=failed_with("CardDeclined", **more)))
     assert scrape.value("sched_dead_letters_added_total", cause=cause) == 1
     failures = {"workflow": "noop@1", "error": "CardDeclined"}
     assert scrape.value("sched_run_failures_total", **failures) == 1
@@ -263,7 +268,7 @@ def of_many_schedules(keys: tuple[str, ...]) -> None:
     for number in range(10_000):
         key, kind = f"key-{number}", f"workflow-{number}@1"
         meter.on_event(started(replace(claim, key=key, workflow_type=kind), SECOND))
-        event = closed("failed", key, error_type=f"Error{number}")
+        event = closed("failed", key, failure=failed_with(f"Error{number}"))
         seen = replace(event.evidence, workflow_type=kind)
         meter.on_event(Closed(seen))
         meter.on_event(decided("skipped", Reason("overlap", f"{key} is open")))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import get_args
 
-from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted
+from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_text
 from engine.ledger import Claim, Evidence, Outcome, shown_timing
 from engine.ledger import Closed as ClosedWord
 from engine.runtime.events import Closed, Decided, Event, Settled
@@ -29,6 +29,8 @@ class BoardLine:
 
     Attributes:
         fire_time: the fire time; for several windows, that of the last one.
+        took: the duration of its run, once it has closed.
+        effort: how often it and its steps were tried, if more than once.
     """
 
     key: str
@@ -39,6 +41,8 @@ class BoardLine:
     workflow_id: str
     run_id: str | None
     note: str = ""
+    took: timedelta | None = None
+    effort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,15 @@ class Board:
                 fire.run_id, _several(fire.windows, fire.fire_time, timezone) + note,
             )  # fmt: skip
 
+    def learn(self, fires: Sequence[Fire]) -> None:
+        """Add to closed lines what the ledger knows of the efforts of their runs."""
+        for fire in fires:
+            line = self._lines.get(fire.workflow_id)
+            if line and line.status == fire.status and fire.duration_ms is not None:
+                took = timedelta(milliseconds=fire.duration_ms)
+                effort = effort_text(fire.tries, fire.step_retries)
+                self._lines[fire.workflow_id] = replace(line, took=took, effort=effort)
+
     def _settled(self, claim: Claim, outcome: Outcome, lag: timedelta) -> None:
         before = self._lines.get(claim.workflow_id)
         if before and before.status in _CLOSED:
@@ -186,7 +199,9 @@ class Board:
         before = self._lines.get(evidence.workflow_id)
         if before:
             note = evidence.error or before.note
-            self._keep(replace(before, status=evidence.closed, note=note))
+            took = evidence.closed_at - evidence.started_at if evidence.closed_at else None
+            effort = effort_text(evidence.tries, evidence.step_retries)
+            self._keep(replace(before, status=evidence.closed, note=note, took=took, effort=effort))
 
     def _count(self, workflow_id: str, status: str) -> None:
         """Count a window under its new status; one that has ended is not tracked further."""

@@ -62,7 +62,7 @@ _WIDE = 110
 """Width of a terminal with room for the fire time in UTC as well."""
 _GAP, _LONGEST_KEY, _LEAST_RUN = 2, 28, 12
 _NO_RUN = frozenset({"skipped", "expired", "rejected"})
-_JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right"}
+_JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right", "TOOK": "right"}
 
 
 def picture(
@@ -91,8 +91,11 @@ def _windows(
         return Text("no window yet", style="dim")
     elsewhere = any(line.timezone != "UTC" for line in lines)
     rows = [_cells(line, utc=elsewhere and width >= _WIDE) for line in lines]
-    widths = {name: max(len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
-    room = width - sum(widths.values()) - _GAP * len(widths)
+    widths, room = _widths(rows, width)
+    if room < _LEAST_RUN or not any(line.took for line in lines):
+        for row in rows:
+            del row["TOOK"]
+        widths, room = _widths(rows, width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for name, needed in widths.items():
         table.add_column(name, no_wrap=True, width=needed, justify=_JUSTIFY.get(name, "left"))
@@ -107,12 +110,19 @@ def _windows(
     return table
 
 
+def _widths(rows: Sequence[Mapping[str, str]], width: int) -> tuple[dict[str, int], int]:
+    """Return the widths of the columns, and what is left for the run."""
+    widths = {name: max(len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
+    return widths, width - sum(widths.values()) - _GAP * len(widths)
+
+
 def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
     return {
         "KEY": line.key if len(line.key) <= _LONGEST_KEY else f"{line.key[: _LONGEST_KEY - 1]}…",
         "FIRE TIME": clock(line.fire_time, line.timezone, seconds=True),
         **({"UTC": f"{line.fire_time:%H:%M:%S}Z"} if utc else {}),
-        "LAG": _lag(line.lag),
+        "LAG": _seconds(line.lag),
+        "TOOK": _seconds(line.took),
         "STATUS": line.status,
     }
 
@@ -120,7 +130,8 @@ def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
 def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | None) -> Text:
     """Return the run id and a note; if the run went wrong, the note, and the id if it fits."""
     run = Text(line.workflow_id if line.status not in _NO_RUN else "")
-    note = Text(line.note if line.note != "on time" else "", "dim")
+    told = [line.effort, line.note if line.note != "on time" else ""]
+    note = Text("; ".join(filter(None, told)), "dim")
     parts = [run, note]
     if note and line.status in WRONG:
         fits = note.cell_len + _GAP + run.cell_len <= room
@@ -184,10 +195,10 @@ def _file_lines(file: FileState | None) -> list[Text]:
     return [head, *shown]
 
 
-def _lag(lag: timedelta | None) -> str:
-    if lag is None:
+def _seconds(time: timedelta | None) -> str:
+    if time is None:
         return ""
-    seconds = lag.total_seconds()
+    seconds = max(time.total_seconds(), 0.0)
     return f"{seconds:.3f} s" if seconds < _PRECISE else f"{seconds:,.1f} s"
 
 
@@ -386,9 +397,11 @@ class Screen:
 
         async def ask() -> timedelta:
             async with self._lazy.service() as service:
+                fires = await service.fires(limit=_REMEMBERED)
                 if not self._remembers:
-                    self._board.remember(await service.fires(limit=_REMEMBERED), self._timezones)
+                    self._board.remember(fires, self._timezones)
                     self._remembers = True
+                self._board.learn(fires)
                 file = self._board.file
                 upcoming = await service.upcoming(project, _NEXT)
                 if file is self._board.file:  # else the read may predate the file's new state

@@ -11,13 +11,20 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from engine.ledger.alerts import AlertsInMemory, Facts
+from engine.ledger.failures import (
+    FailingNote,
+    RetryNote,
+    RunCounts,
+    RunDetails,
+    Uncounted,
+    as_details,
+)
 from engine.ledger.fires import (
     DENIED,
     AccountRow,
     Claim,
     DataGap,
     Evidence,
-    FailingNote,
     Fire,
     InTheWay,
     OpenRun,
@@ -35,7 +42,9 @@ from engine.ledger.memory.tables import (
     check_gaps,
     facts_of,
     is_dead,
+    more,
     reported_gaps,
+    summary_of,
 )
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
@@ -46,6 +55,7 @@ from engine.ledger.records import (
     NextFire,
     PolledQueue,
     Probe,
+    RunSummary,
     ScheduleRow,
     Served,
     Serving,
@@ -91,6 +101,41 @@ class MemoryRuns(MemoryRows):
                     self._tables.change(fire, failing_noted=note.now)
                     written.add(note.workflow_id)
         return written
+
+    async def uncounted(self, limit: int) -> list[Uncounted]:
+        found = [Uncounted(fire.workflow_id, fire.run_id or "")
+                 for fire in self._tables.fires.values() if fire.counted == "wanted"]  # fmt: skip
+        return found[: -limit - 1 : -1]
+
+    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
+        async with self._lock:
+            for each in counts:
+                fire = self._tables.of_run(each.workflow_id)
+                if fire and fire.run_id == each.run_id and fire.counted == "wanted":
+                    self._tables.change(
+                        fire,
+                        tries=fire.tries if each.tries is None else each.tries,
+                        retries_noted=more(fire.retries_noted, each.step_retries),
+                        tried_noted=each.tried_text or fire.tried_noted,
+                        counted="read",
+                    )
+
+    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
+        async with self._lock:
+            for note in notes:
+                fire = self._tables.of_run(note.workflow_id)
+                if fire and fire.counted != "read":
+                    retries = (fire.retries_noted or 0) + note.retries
+                    elsewhere = None if fire.closed_at is None else "wanted"
+                    counted = elsewhere if note.elsewhere else fire.counted
+                    self._tables.change(fire, retries_noted=retries, counted=counted)
+
+    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
+        return [summary_of(key, self._tables.of_key(key)) for key in keys]
+
+    async def run_details(self, workflow_id: str) -> RunDetails:
+        fire = self._tables.of_run(workflow_id)
+        return as_details(fire.failure_noted, fire.tried_noted) if fire else RunDetails()
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         lost = []
@@ -342,6 +387,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                     continue
                 written += 1
                 waits = outcome.status == "starting"
+                reported = outcome.status == "started" and outcome.reported
                 retry_at = self.clock() + (outcome.retry_after or timedelta())
                 self._write(
                     replace(
@@ -353,6 +399,8 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                         timing=outcome.timing or fire.timing,
                         reason=outcome.reason or fire.reason,
                         error=outcome.error,
+                        counted="reported" if reported else fire.counted,
+                        retries_noted=more(fire.retries_noted, 0 if reported else None),
                         lease_until=retry_at if waits else None,
                         token=fire.token if waits else None,
                     )
@@ -369,7 +417,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                 was_denied = fire.status in _WITHOUT_RUN
                 ends = fire.closed_at is None or seen.closed is not None  # else it was reset
                 seen_as = replace(
-                    fire,
+                    fire.ended_as(seen),
                     status=seen.closed or "started",
                     run_id=seen.run_id,
                     first_run_id=fire.first_run_id or seen.first_run_id,

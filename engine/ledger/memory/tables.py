@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any, TypeVar
 
 from engine.ledger.alerts import Facts, Letters, Overdue, Recent, SeenReplica, Watched, pause_text
+from engine.ledger.failures import Counted, FailingStep, GivenUp, as_failing
 from engine.ledger.fires import (
     DENIED,
     DIED,
@@ -21,20 +23,21 @@ from engine.ledger.fires import (
     Claim,
     DataGap,
     Evidence,
-    FailingStep,
     Fire,
     Status,
-    as_failing,
     shared,
     shown_timing,
 )
 from engine.ledger.records import (
+    SUMMARISED,
+    SUMMARY_ROWS,
     ActionRow,
     Backfill,
     DefinitionVersion,
     NewFire,
     ProjectRow,
     QueueRow,
+    RunSummary,
     Serving,
     Start,
 )
@@ -80,6 +83,11 @@ class ScheduleEntry:
         return mine and known and self.state.rules <= TIME_RULES
 
 
+def more(one: int | None, other: int | None) -> int | None:
+    """Return the larger of two numbers that may be unknown."""
+    return max((number for number in (one, other) if number is not None), default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireEntry(NewFire):
     """A fire's row: what was written first, as it has changed since."""
@@ -109,6 +117,42 @@ class FireEntry(NewFire):
     followed: bool = False
     data_from: datetime | None = None
     failing_noted: str | None = None
+    duration_ms: int | None = None
+    tries: int | None = None
+    retries_noted: int | None = None
+    counted: Counted | None = None
+    given_up: GivenUp | None = None
+    failure_noted: str | None = None
+    tried_noted: str | None = None
+
+    @property
+    def step_retries(self) -> int | None:
+        """The retries of its steps, once they are known; as in the view."""
+        return self.retries_noted if self.counted in {"reported", "read"} else None
+
+    def ended_as(self, seen: Evidence) -> FireEntry:
+        """Return the row with what the evidence says of the run's end; see record_evidence.sql."""
+        first, counted = self.first_run_id or seen.first_run_id, self.counted
+        is_first = first is not None and seen.run_id == first
+        tries = seen.tries or (1 if is_first else None)
+        if seen.closed is not None and seen.step_retries is not None:
+            counted = "read"
+        elif counted != "reported" or (seen.closed is not None and tries is None):
+            counted = None if seen.closed is None else "wanted"
+        took = None
+        if seen.closed_at is not None:
+            begun = seen.started_at if is_first else (self.started_at or seen.started_at)
+            took = max(round((seen.closed_at - begun) / timedelta(milliseconds=1)), 0)
+        return replace(
+            self,
+            duration_ms=took,
+            tries=None if seen.closed is None else tries,
+            retries_noted=more(self.retries_noted, seen.step_retries),
+            counted=counted,
+            given_up=seen.given_up,
+            failure_noted=seen.failure_text,
+            tried_noted=seen.tried_text,
+        )
 
     @property
     def failing(self) -> tuple[FailingStep, ...]:
@@ -535,3 +579,25 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
         paused=pause_text(pause.at, pause.by, pause.reason) if pause else None,
         recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
     )  # fmt: skip
+
+
+def summary_of(key: str, fires: Iterable[FireEntry]) -> RunSummary:
+    """Return what became of the last runs of a key; see run_summaries.sql."""
+    newest = sorted(fires, key=lambda fire: (fire.fire_time, fire.fire_id), reverse=True)
+    ended = [
+        fire
+        for fire in newest[:SUMMARY_ROWS]
+        if fire.status in {"completed", "failed", "timed_out"} and fire.kind != "handler"
+    ][:SUMMARISED]
+    took = [fire.duration_ms for fire in ended
+            if fire.status == "completed" and fire.duration_ms is not None]  # fmt: skip
+    failed = next((fire for fire in newest if fire.status in DIED), None)
+    return RunSummary(
+        key=key,
+        runs=len(ended),
+        completed=sum(fire.status == "completed" for fire in ended),
+        median_duration_ms=round(median(took)) if took else None,
+        last_failure_at=(failed.closed_at or failed.decided_at) if failed else None,
+        last_failure=failed.status if failed else None,  # type: ignore[arg-type] # one of DIED
+        error=(failed.error or failed.reason) if failed else None,
+    )

@@ -16,12 +16,19 @@ import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
 from engine.ledger.alerts import Facts
+from engine.ledger.failures import (
+    FailingNote,
+    RetryNote,
+    RunCounts,
+    RunDetails,
+    Uncounted,
+    as_details,
+)
 from engine.ledger.fires import (
     AccountRow,
     Claim,
     DataGap,
     Evidence,
-    FailingNote,
     Fire,
     InTheWay,
     OpenRun,
@@ -48,6 +55,7 @@ from engine.ledger.postgres.rows import (
     as_next_fire,
     as_schedule,
     as_standing,
+    as_summary,
     as_version,
     parse_apart,
 )
@@ -55,6 +63,8 @@ from engine.ledger.postgres.schema import build_indexes, check_schema_name, migr
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
+    SUMMARISED,
+    SUMMARY_ROWS,
     ActionRow,
     Backfill,
     DefinitionVersion,
@@ -62,6 +72,7 @@ from engine.ledger.records import (
     NextFire,
     PolledQueue,
     Probe,
+    RunSummary,
     ScheduleRow,
     Served,
     Serving,
@@ -72,7 +83,7 @@ from engine.ledger.records import (
     as_served,
 )
 from engine.schedules.planner import FAILED, TIME_RULES
-from engine.schedules.terms import ReasonCode
+from engine.schedules.terms import ReasonCode, storable
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---
@@ -82,6 +93,8 @@ logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
+_SUMMARIES_AT_ONCE = 50
+"""Keys whose last runs one statement reads, so that none reads more than some thousand rows."""
 """The number in ``list_fires.sql`` that makes the query planner expect few rows."""
 
 
@@ -116,12 +129,13 @@ class PostgresFires:
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
-                  "error", "retry_after", "first_run_id", "reason_code")  # fmt: skip
+                  "error", "retry_after", "first_run_id", "reason_code", "reported")  # fmt: skip
         return len(await self._write("settle", fields, outcomes))
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
-                  "not_undone", "first_run_id")  # fmt: skip
+                  "not_undone", "first_run_id", "failure_text", "given_up", "tries",
+                  "step_retries", "tried_text")  # fmt: skip
         rows = await self._write("record_evidence", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
@@ -133,6 +147,29 @@ class PostgresFires:
         fields = ("workflow_id", "before", "now")
         rows = await self._write("note_failing", fields, notes, self._namespace)
         return {row["workflow_id"] for row in rows}
+
+    async def uncounted(self, limit: int) -> list[Uncounted]:
+        return [Uncounted(**row) for row in await self._run("uncounted", limit)]
+
+    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
+        fields = ("workflow_id", "run_id", "tries", "step_retries", "tried_text")
+        await self._write("note_counts", fields, counts, self._namespace)
+
+    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
+        fields = ("workflow_id", "retries", "elsewhere")
+        await self._write("note_retries", fields, notes, self._namespace)
+
+    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
+        found = {}
+        for begin in range(0, len(keys), _SUMMARIES_AT_ONCE):
+            some = list(keys[begin : begin + _SUMMARIES_AT_ONCE])
+            for row in await self._run("run_summaries", some, SUMMARY_ROWS, SUMMARISED):
+                found[row["key"]] = as_summary(row)
+        return [found[key] for key in keys]
+
+    async def run_details(self, workflow_id: str) -> RunDetails:
+        rows = await self._run("run_details", workflow_id)
+        return as_details(*rows[0]) if rows else RunDetails()
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
         return [as_fire(row) for row in await self._run("failing_fires", key, limit)]
@@ -239,7 +276,7 @@ class PostgresFires:
         self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
     ) -> list[asyncpg.Record]:
         """Write all at once; if that fails, one by one, so that only a bad value is lost."""
-        columns = [[storable(getattr(value, field)) for value in values] for field in fields]
+        columns = [[_stored(getattr(value, field)) for value in values] for field in fields]
         try:
             return await self._connections.fetch(query(name), *first, *columns)
         except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
@@ -253,11 +290,9 @@ class PostgresFires:
         return await self._connections.fetch(query(name), self._namespace, *arguments)
 
 
-def storable(value: object) -> object:
-    """Return a string without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+def _stored(value: object) -> object:
+    """Return a value as PostgreSQL can hold it."""
+    return storable(value) if isinstance(value, str) else value
 
 
 # --- queue slots ---

@@ -11,22 +11,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import EngineError
-from engine.ledger.fires import (
-    AccountRow,
-    Claim,
-    DeadLetter,
-    Ended,
-    Fire,
-    as_failing,
-    as_left,
-    begins,
-)
+from engine.ledger.failures import as_failing
+from engine.ledger.fires import AccountRow, Claim, DeadLetter, Ended, Fire, as_left, begins
 from engine.ledger.records import (
     ActionRow,
     Backfill,
     DefinitionVersion,
     DriftRow,
     NextFire,
+    RunSummary,
     ScheduleRow,
     Standing,
     state_of,
@@ -242,6 +235,12 @@ def as_fire(row: Row) -> Fire:
     fields = {name: row[name] for name in Fire.__dataclass_fields__}
     read = {"history": tuple(json.loads(row["history"])), "failing": as_failing(row["failing"])}
     return Fire(**{**fields, **read})
+
+
+def as_summary(row: Row) -> RunSummary:
+    """Return the summary read by ``run_summaries.sql``."""
+    median = row["median_duration_ms"]
+    return RunSummary(**{**row, "median_duration_ms": None if median is None else round(median)})
 
 
 def as_standing(row: Row) -> Standing:

@@ -306,6 +306,8 @@ CALLS: Final = 16
 """Calls a second of one replica that describe, cancel or terminate a run."""
 TRACKER_CALLS: Final = 4
 """Further calls a second of the replica on tracker duty, so that looks do not delay closes."""
+COUNTING_CALLS: Final = 4
+"""Calls a second of that replica that read what closed runs took, so that they delay no look."""
 PAGE: Final = 500
 """Runs that one list call returns."""
 AUDITED: Final = 200
@@ -354,6 +356,7 @@ class Budget:
     def __init__(self) -> None:
         self._calls, self._tracker_calls = Allowance(CALLS), Allowance(TRACKER_CALLS)
         self._tracking, self._auditing = Allowance(1), Allowance(1)
+        self._counting = Allowance(COUNTING_CALLS)
         self._told = 0
 
     async def call(self, *, tracking: bool = False) -> None:
@@ -362,6 +365,10 @@ class Budget:
         ``tracking``: whether the call is made on tracker duty.
         """
         await (self._tracker_calls if tracking else self._calls).take()
+
+    async def count(self) -> None:
+        """Wait until a part of a history may be read to count tries."""
+        await self._counting.take()
 
     def tracked(self, runs: AsyncIterable[T]) -> AsyncIterator[T]:
         """Return the runs of a list call for the tracker."""

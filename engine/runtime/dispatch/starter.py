@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +15,6 @@ from temporalio.client import (
     WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
-    WorkflowHandle,
 )
 from temporalio.common import (
     SearchAttributeKey,
@@ -28,38 +24,17 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 from temporalio.converter import PayloadConverter
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    ChildWorkflowError,
-    RetryState,
-    WorkflowAlreadyStartedError,
-)
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import MEMO_KEY, CompensationFailed, FireInfo
+from engine.flow import MEMO_KEY, FireInfo
 from engine.flow.definition import RunOptions
-from engine.flow.failures import text_of
-from engine.ledger import (
-    ENDED_BADLY,
-    NO_RUN_BEFORE,
-    REPEATS,
-    Claim,
-    Closed,
-    Evidence,
-    GivenUp,
-    Outcome,
-    Timing,
-)
+from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
-from engine.runtime.run_memo import (
-    UnreadableHere,
-    first_run_of,
-    lets_plain_through,
-    read_chain_info,
-)
+from engine.runtime.run_ends import with_failure
+from engine.runtime.run_memo import first_run_of, lets_plain_through, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner import Due
@@ -191,103 +166,6 @@ def _why(claim: Claim, timing: Timing | str) -> str:
 
 def _clock(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
-
-
-# --- causes of failed runs ---
-# The cause of a failed run, read from Temporal. An unreadable cause never hides the close.
-
-_LONGEST = 2000
-"""Limit on the characters of an error in the ledger."""
-_KEY = "idempotency_key"
-_NAMED = ("step", "undo", "error", _KEY)
-"""What is kept of a step that is not undone. Its input stays in Temporal, below the codec."""
-_GIVEN_UP: Final[Mapping[RetryState, GivenUp]] = {
-    RetryState.MAXIMUM_ATTEMPTS_REACHED: "retries_exhausted",
-    RetryState.TIMEOUT: "retries_exhausted",
-    RetryState.NON_RETRYABLE_FAILURE: "fatal",
-}
-_MOST_LEFT = 100
-"""Limit on the listed steps that could not be undone."""
-
-
-async def with_failure(
-    evidence: Evidence,
-    handle: WorkflowHandle[Any, Any],
-    settings: Settings,
-    *,
-    whole: bool = False,
-) -> Evidence:
-    """Return the evidence of a run, with the cause if it failed, which takes another call.
-
-    Raises:
-        UnreadableHere: with ``whole``, if the cause cannot be read here.
-    """
-    if evidence.closed not in ENDED_BADLY:
-        return evidence
-    try:
-        await handle.result(follow_runs=False, rpc_timeout=settings.rpc_timeout)
-    except WorkflowFailureError as failure:
-        error, left = _told(failure.cause)
-        kind, given_up = _kind_of(failure.cause)
-        return replace(evidence, error=error, not_undone=left, error_type=kind, given_up=given_up)
-    except Exception as error:
-        text = f"its failure could not be read: {type(error).__name__}: {error}"
-        if whole and not isinstance(error, RPCError):
-            raise UnreadableHere(text, evidence.run_id) from error
-        return replace(evidence, error=_line(text))
-    return evidence
-
-
-def _told(failure: BaseException) -> tuple[str, str | None]:
-    """Return the innermost cause in one line, and the steps that could not be undone as JSON."""
-    cause = _cause(failure)
-    if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
-        return _line(cause), None
-    error = failure.message
-    if failure.__cause__ is not None:
-        error += f", after: {cause}"
-    left = [
-        {name: _line(str(each.get(name, ""))) for name in _NAMED if name != _KEY or each.get(name)}
-        for each in failure.details[:_MOST_LEFT]
-        if isinstance(each, dict)
-    ]
-    return _line(error), json.dumps(left, ensure_ascii=False) if left else None
-
-
-def _kind_of(failure: BaseException) -> tuple[str, GivenUp | None]:
-    """Return the type of the innermost error, and how the step gave up that ended the run."""
-    given_up, innermost = None, failure
-    while True:
-        if isinstance(innermost, ActivityError) and innermost.retry_state is not None:
-            given_up = _GIVEN_UP.get(innermost.retry_state, given_up)
-        if innermost.__cause__ is None or _is_cancel(innermost.__cause__):
-            break
-        innermost = innermost.__cause__
-    named = innermost.type if isinstance(innermost, ApplicationError) else None
-    return named or type(innermost).__name__, given_up
-
-
-def _cause(failure: BaseException) -> str:
-    """Return the innermost cause, after the children and the step in which it occurred."""
-    places, innermost = [], failure
-    while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
-        if isinstance(innermost, ChildWorkflowError):
-            places.append(f"child {innermost.workflow_type}")
-        if isinstance(innermost, ActivityError):
-            places.append(f"step {innermost.activity_type}")
-        innermost = innermost.__cause__
-    return ": ".join([*places, text_of(innermost)])
-
-
-def _is_cancel(error: BaseException) -> bool:
-    """Return whether an error only shows how asyncio times out: a cancel below TimeoutError."""
-    return isinstance(error, ApplicationError) and error.type == asyncio.CancelledError.__name__
-
-
-def _line(text: str) -> str:
-    """Return the text as one line that a database can store."""
-    kept = text[: _LONGEST * 4].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    return " ".join(kept.split())[:_LONGEST]
 
 
 # --- starter ---
@@ -427,7 +305,7 @@ class Starter:
         return Answer(
             Outcome(
                 claim.fire_id, claim.token, "started", timing, run_id, answered,
-                first_run_id=run_id or None,
+                first_run_id=run_id or None, reported=not claim.schedule.external,
             )
         )  # fmt: skip
 
@@ -462,8 +340,8 @@ class Starter:
         answer = self._judge(claim, run, info)
         if answer.seen is None:
             return answer
-        this_run = self._client.get_workflow_handle(claim.workflow_id, run_id=run.run_id)
-        seen = await with_failure(answer.seen, this_run, self._settings)
+        events = run.history_length
+        seen = await with_failure(answer.seen, self._client, self._settings, events=events)
         return replace(answer, seen=seen)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
@@ -492,7 +370,7 @@ class Starter:
         started, first = run.start_time, first_run_of(run)
         outcome = Outcome(
             claim.fire_id, claim.token, "started", self._timing(claim, started), run.run_id,
-            started, first_run_id=first,
+            started, first_run_id=first, reported=not claim.schedule.external,
         )  # fmt: skip
         return Answer(outcome, seen=replace(evidence_of(run), first_run_id=first))
 

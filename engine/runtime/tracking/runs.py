@@ -23,9 +23,10 @@ from engine.flow.fire import FireInfo
 from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
-from engine.runtime.dispatch.starter import evidence_of, with_failure
+from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
+from engine.runtime.run_ends import with_failure
 from engine.runtime.run_memo import UnreadableHere, first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 from engine.schedules.planner import ScheduleState
@@ -215,11 +216,13 @@ class RunInspector:
         if run.status == WorkflowExecutionStatus.RUNNING:
             for notice in self._notices:
                 await notice(run)
-        this_run = self._client.get_workflow_handle(workflow_id, run_id=run.run_id)
         evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
             await self.budget.call()
-        return await with_failure(evidence, this_run, self._settings, whole=whole), info
+        evidence = await with_failure(
+            evidence, self._client, self._settings, events=run.history_length, whole=whole
+        )
+        return evidence, info
 
     async def chain(self, workflow_id: str) -> Chain | None:
         """Return the state of this id's chain of runs; None if Temporal does not know it.

@@ -3,7 +3,10 @@
 -- row from the newest on. The status is tested twice, because a parameter alone does not match the
 -- predicate of a partial index. The inner limit lets the planner expect few rows, which an unknown
 -- number does not.
-SELECT * FROM (
+SELECT project, key, series, bucket, fire_time, windows, last_fire_time, workflow_id, run_id,
+       status, reason, reason_code, timing, started_at, closed_at, lag_ms, error, replica,
+       definition_version, history, failing, starting_at, duration_ms, tries, step_retries
+FROM (
     (SELECT * FROM fire_history
      WHERE $2::text IS NULL AND $3::text IS NULL AND namespace = $1
      ORDER BY fire_time DESC, key LIMIT 10000)

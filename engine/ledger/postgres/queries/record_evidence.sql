@@ -5,9 +5,23 @@
 -- the fire would never be seen to close. A run that begins again after its end (reset) was
 -- requested, so the earlier stop is forgotten. Locked in ID order, because two replicas that saw
 -- the same runs in different orders could deadlock.
+--
+-- The first run of a chain is its first try. What neither this nor the evidence nor the workers say of
+-- a closed run is read from its history later. The duration of one run is by Temporal's clock alone.
 WITH locked AS (
-    SELECT id FROM fires WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND windows = 1
-    ORDER BY id FOR UPDATE)
+    SELECT id, workflow_id, first_run_id FROM fires
+    WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND windows = 1
+    ORDER BY id FOR UPDATE
+), evidence AS (
+    SELECT locked.id, seen.*, seen.run_id = coalesce(locked.first_run_id, seen.first_run_id) AS is_first
+    FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[],
+                $8::bool[], $9::jsonb[], $10::text[], $11::jsonb[], $12::text[], $13::int[], $14::int[],
+                $15::jsonb[])
+         AS seen (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone, first_run_id,
+                  failure, given_up, tries, step_retries, tried)
+    JOIN locked USING (workflow_id)
+), news AS (
+    SELECT *, coalesce(tries, CASE WHEN is_first THEN 1 END) AS number FROM evidence)
 UPDATE fires f
 SET status = coalesce(e.closed, 'started'),
     run_id = e.run_id,
@@ -19,6 +33,14 @@ SET status = coalesce(e.closed, 'started'),
     error = e.error,
     not_undone = e.not_undone,
     failing = NULL,
+    failure = e.failure, given_up = e.given_up, tried = e.tried,
+    duration_ms = CASE WHEN e.closed_at IS NOT NULL THEN greatest(0, round(1000 * extract(epoch FROM
+        e.closed_at - CASE WHEN e.is_first THEN e.started_at ELSE coalesce(f.started_at, e.started_at) END))) END,
+    tries = CASE WHEN e.closed IS NOT NULL THEN e.number END,
+    step_retries = greatest(f.step_retries, e.step_retries),
+    counted = CASE WHEN e.closed IS NOT NULL AND e.step_retries IS NOT NULL THEN 'read'
+                   WHEN f.counted = 'reported' AND (e.closed IS NULL OR e.number IS NOT NULL) THEN 'reported'
+                   WHEN e.closed IS NOT NULL THEN 'wanted' END,
     dealt_at = NULL, followed_at = NULL,
     stop = CASE WHEN f.closed_at IS NULL OR e.closed IS NOT NULL THEN f.stop END,
     stop_at = CASE WHEN f.closed_at IS NULL OR e.closed IS NOT NULL THEN f.stop_at END,
@@ -30,11 +52,8 @@ SET status = coalesce(e.closed, 'started'),
                                                         'reason_code', coalesce(f.reason_code, reason_code_of(f.reason)),
                                                         'error', f.error, 'until', clock_timestamp())
                    ELSE f.history END
-FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[],
-            $8::bool[], $9::jsonb[], $10::text[])
-     AS e (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone, first_run_id)
-WHERE f.id IN (SELECT id FROM locked)
-  AND f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
+FROM news e
+WHERE f.id = e.id AND f.windows = 1
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)
        OR (f.run_id <> e.run_id AND e.last AND f.status = 'started')

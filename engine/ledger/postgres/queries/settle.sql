@@ -4,8 +4,10 @@
 -- would read all of them, and beside an old snapshot all that ever were.
 WITH outcomes AS (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[],
-                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[], $11::text[])
-        AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id, code)
+                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[], $11::text[],
+                         $12::bool[])
+        AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id, code,
+              reported)
 ), locked AS (
     SELECT f.id FROM fires f JOIN outcomes o ON o.id = f.id AND o.token = f.token
     WHERE f.status || '' = 'starting'
@@ -19,6 +21,9 @@ SET status = o.status,
     reason = coalesce(o.reason, f.reason),
     reason_code = CASE WHEN o.reason IS NULL THEN f.reason_code ELSE o.code END,
     error = o.error,
+    counted = CASE WHEN o.status = 'started' AND o.reported THEN 'reported' ELSE f.counted END,
+    step_retries = CASE WHEN o.status = 'started' AND o.reported THEN coalesce(f.step_retries, 0)
+                        ELSE f.step_retries END,
     owner = NULL,
     token = CASE WHEN o.status = 'starting' THEN f.token END,
     lease_until = CASE WHEN o.status = 'starting' THEN clock_timestamp() + o.retry_after END

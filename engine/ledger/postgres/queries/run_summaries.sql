@@ -1,0 +1,25 @@
+-- Of each key ($2) the newest rows ($3), and of these the newest runs that ended by themselves ($4); and
+-- its last failure, however old. One row of each status is enough for that, as in list_fires.sql.
+SELECT k.key, runs.*, failed.at AS last_failure_at, failed.status AS last_failure, failed.error
+FROM unnest($2::text[]) AS k (key)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS runs, count(*) FILTER (WHERE status = 'completed') AS completed,
+           percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms)
+               FILTER (WHERE status = 'completed') AS median_duration_ms
+    FROM (
+        SELECT status, run_duration(started_at, closed_at, duration_ms) AS duration_ms
+        FROM (
+            SELECT * FROM fires WHERE namespace = $1 AND key = k.key
+            ORDER BY fire_time DESC, id DESC LIMIT $3) AS newest
+        WHERE status IN ('completed', 'failed', 'timed_out') AND kind <> 'handler' AND merged_at IS NULL
+        ORDER BY fire_time DESC, id DESC LIMIT $4) AS ended) AS runs
+LEFT JOIN LATERAL (
+    SELECT coalesce(f.closed_at, f.decided_at) AS at, f.status, coalesce(f.error, f.reason) AS error
+    FROM (VALUES ('failed'), ('timed_out'), ('rejected')) AS bad (status)
+    CROSS JOIN LATERAL (
+        SELECT * FROM fires
+        WHERE namespace = $1 AND key = k.key AND status = bad.status
+          AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped',
+                          'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
+        ORDER BY fire_time DESC, id DESC LIMIT 1) AS f
+    ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS failed ON true
