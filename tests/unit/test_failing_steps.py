@@ -12,7 +12,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from engine.ledger import Evidence, FailingNote, as_failing
 from engine.runtime import Settings
-from engine.runtime.events import Alert, Closed, Event, Notice, log
+from engine.runtime.event_log import log
+from engine.runtime.events import Alert, Closed, Event, Notice
 from engine.runtime.tracking.failing_steps import FailingSteps, failing_steps, goes_on_failing
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
