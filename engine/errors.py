@@ -455,9 +455,13 @@ class LedgerError(EngineError):
 
 
 class LedgerUnavailable(LedgerError):
-    """The ledger's database cannot be reached."""
+    """The ledger's database cannot be reached.
+
+    ``detail`` is what the driver said, without our own sentence; None if it said nothing.
+    """
 
     code = Code.LEDGER_UNAVAILABLE
+    detail: str | None = None
 
 
 class CommitUnknown(LedgerUnavailable):

@@ -319,8 +319,13 @@ def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to stderr.")] = False,
 ) -> None:
-    level = logging.INFO if verbose else logging.CRITICAL
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if verbose:
+        # It loads the Temporal SDK, whose import takes longer than many commands.
+        from engine.telemetry.logs import write_log  # noqa: PLC0415
+
+        write_log()
+    else:
+        logging.basicConfig(level=logging.CRITICAL)
     if version:
         typer.echo(f"sched-engine {__version__}")
         raise typer.Exit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
@@ -33,6 +34,7 @@ class Decided:
     decision: Decision
     workflow_id: str
     timezone: str
+    one_shot: bool = False
 
     def __str__(self) -> str:
         count, last = self.decision.windows, self.decision.last
@@ -66,26 +68,41 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Operational information; ``good`` when nothing is wrong."""
+    """Operational information; ``good`` when nothing is wrong. ``quiet``: as of an alert."""
 
     text: str
     good: bool
+    quiet: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A condition that needs attention: a stable ``code`` and a sentence."""
+    """A condition that needs attention: a stable ``code`` and a sentence.
+
+    ``quiet``: it follows from the absence of a server, which is reported by itself. It is counted,
+    and neither logged nor printed.
+    """
 
     code: Code
     text: str
+    quiet: bool = field(default=False, compare=False)
+
+
+Server = Literal["ledger", "temporal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """A loop that cannot work at present, for a reason that may pass."""
+    """A loop that cannot work at present, for a reason that may pass.
+
+    ``server`` is the one that does not answer, if that is the reason, and ``detail`` what was said
+    of it. Such an event is not reported by itself: see ``ServerAway``.
+    """
 
     loop: str
     reason: str
+    server: Server | None = field(default=None, compare=False)
+    detail: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.loop} suspended: {self.reason}"
@@ -93,12 +110,43 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A degraded loop that works again."""
+    """A degraded loop that works again; ``server`` as it was degraded."""
 
     loop: str
+    server: Server | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.loop} resumed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAway:
+    """A server that does not answer a replica, which waits for it."""
+
+    server: Server
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"paused: {_NOUNS[self.server]} unreachable at {self.place} (retrying): {self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBack:
+    """A server that answers again, after all loops that waited for it have got an answer."""
+
+    server: Server
+    place: str
+    away: timedelta
+
+    def __str__(self) -> str:
+        seconds = f"{self.away.total_seconds():.0f} s"
+        return f"goes on: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
+
+
+_NOUNS: dict[Server, str] = {"ledger": "database", "temporal": "Temporal"}
 
 
 def words_of(error: BaseException) -> str:
@@ -106,7 +154,10 @@ def words_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
+Event = (
+    Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
+    | ServerAway | ServerBack
+)  # fmt: skip
 OnEvent = Callable[[Event], None]
 
 
@@ -122,6 +173,7 @@ def emit_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
             decision,
             decision.window.workflow_id(planned.state.suffixed),
             planned.state.schedule.timezone,
+            one_shot=planned.state.schedule.kind == "at",
         )
         for planned in plans
         for decision in planned.decisions
@@ -143,30 +195,3 @@ def _given_up(state: ScheduleState, move: Move) -> Decided:
     window = Window(state.key, state.series, 0, move.fire.fire_time)  # its run id has the number
     decision = Decision(window, "skipped", reason=move.reason)
     return Decided(decision, move.fire.workflow_id, state.schedule.timezone)
-
-
-def log(event: Event) -> None:
-    """Write an event to the log."""
-    match event:
-        case Settled(claim, outcome, lag, already):
-            level = logging.INFO if outcome.status == "started" else logging.WARNING
-            detail = outcome.reason or outcome.error or f"lag {lag.total_seconds():.3f} s"
-            status = "already started" if already else outcome.status
-            logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
-        case Decided(decision, workflow_id):
-            if decision.verdict != "rejected":  # an alert reports it already
-                level = logging.DEBUG if decision.excluded else logging.WARNING
-                logger.log(level, "%s %s", workflow_id, event)
-        case Closed(evidence):
-            logger.info("%s %s", evidence.workflow_id, evidence.closed)
-        case Stopped(order):
-            asked = "cancelled" if order.stop == "cancel" else "terminated"
-            logger.info("%s is %s: %s", order.workflow_id, asked, order.stop_reason)
-        case Applied(text, good) | Notice(text, good):
-            logger.log(logging.INFO if good else logging.ERROR, "%s", text)
-        case Alert(code, text):
-            logger.error("%s: %s", code, text, extra={"code": str(code)})
-        case Recovered():
-            logger.info("%s", event)
-        case Degraded():
-            logger.warning("%s", event)

@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.runtime.clock import backoff, boottime, jittered, wait_for
-from engine.runtime.events import Degraded, OnEvent, Recovered, logger, words_of
-from engine.runtime.temporal_client import classify_rpc_error
+from engine.runtime.events import OnEvent, Recovered, Server, logger
+from engine.runtime.temporal_client import classify_rpc_error, degraded_by, server_of
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _STUCK = 300.0
@@ -23,6 +23,10 @@ class Loop:
 
     An error never ends the loop: it is emitted once and retried after a growing, jittered pause.
     ``stop`` lets the turn in progress finish; then ``end`` is called, once.
+
+    Args:
+        asks: whether each turn asks a server. Only such loops report that one is away: the turn
+            of any other may succeed without an answer.
 
     Attributes:
         turned_at: when the last turn began (``boottime``); None before the first.
@@ -38,6 +42,7 @@ class Loop:
         end: Callable[[], Awaitable[None]] | None = None,
         on_event: OnEvent,
         patience: float | None = _STUCK,
+        asks: bool = False,
     ) -> None:
         self.name, self.patience = name, patience
         self._turning_since: float | None = None
@@ -46,7 +51,8 @@ class Loop:
         self._run_once, self._end, self._emit = run_once, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
-        self._failures = 0
+        self._failures, self._asks = 0, asks
+        self._away: Server | None = None
 
     def stop(self) -> None:
         """Stop after the turn in progress."""
@@ -72,7 +78,7 @@ class Loop:
             try:
                 await self._end()
             except Exception as error:  # noqa: BLE001 - the others have to end as well
-                self._emit(Degraded(self.name, words_of(error)))
+                self._emit(degraded_by(self.name, error))
 
     async def _turns(self) -> None:
         while not self._stopping.is_set():
@@ -87,18 +93,32 @@ class Loop:
         try:
             pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
-            if not self._failures:
-                self._emit(Degraded(self.name, words_of(error)))
-                if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
-                    logger.exception("%s failed", self.name)
+            self._failed(error)
             self._failures += 1
             return jittered(backoff(_FIRST_PAUSE, self._failures, _LONGEST_PAUSE))
         finally:
             self._turning_since = None
         if self._failures:
             self._failures = 0
-            self._emit(Recovered(self.name))
+            self._recovered()
         return pause.total_seconds()
+
+    def _failed(self, error: Exception) -> None:
+        """Report the first error of a streak, and one that shows that another server is away."""
+        server = server_of(error)
+        if self._failures:
+            if server is None or self._away in {None, server}:
+                return
+            self._recovered()
+        self._away = server
+        if server is None or self._asks:
+            self._emit(degraded_by(self.name, error))
+        if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
+            logger.exception("%s failed", self.name)
+
+    def _recovered(self) -> None:
+        if self._away is None or self._asks:
+            self._emit(Recovered(self.name, self._away))
 
 
 @asynccontextmanager

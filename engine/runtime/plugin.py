@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
@@ -22,10 +23,12 @@ from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import RunOptions, definition_of
 from engine.flow.saga import CleanUp
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
+from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.discovery import types_of
-from engine.runtime.events import Event, OnEvent, log, logger
+from engine.runtime.event_log import EventLog, log
+from engine.runtime.events import Event, OnEvent, Server, logger
 from engine.runtime.interceptors import (
     HEARD_WITHIN,
     EndingFailures,
@@ -240,13 +243,18 @@ class SchedulePlugin(SimplePlugin):
             source=self._source if self.settings.apply == "on-start" else None,
             serving=serving,
             settings=self.settings,
-            on_event=self._emit,
+            on_event=EventLog(name, self._places(worker.client), then=self._listen),
             seen=self._seen,
             worker=worker,
             health=self.health,
             traces=self._traces(name),
             reports=_reports_of(worker),
         )
+
+    def _places(self, client: Client) -> dict[Server, str]:
+        """Return where the servers are, for people."""
+        ledger = place_of(self._database_url) if self._database_url else "memory"
+        return {"ledger": ledger, "temporal": client.service_client.config.target_host}
 
     @staticmethod
     def _traces(replica: str) -> ReplicaTraces | None:

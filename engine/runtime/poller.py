@@ -17,10 +17,12 @@ from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transacti
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
+from engine.runtime.event_log import log
+from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, logger, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import level_of
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
 from engine.schedules.terms import TICK
@@ -343,7 +345,7 @@ class Poller:
             try:
                 woken = bool(await self._ledger.wake()) or woken
             except Exception as error:  # noqa: BLE001 - the tracker wakes them too, a little later
-                logger.warning("waiting keys are woken later: %s", error)
+                logger.log(level_of(error), "waiting keys are woken later: %s", error)
         if woken:
             self.rouse()
         return woken
@@ -482,7 +484,7 @@ class Poller:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - it starts again, and ticks continue
-            logger.warning("%s: %s", name, error)
+            logger.log(level_of(error), "%s: %s", name, error)
 
     def _fails(self, key: str, error: Exception) -> Alert | None:
         """Record that a key cannot be planned; return an alert the first time."""

@@ -15,16 +15,18 @@ from engine.ledger import Ledger, Serving, Transaction
 from engine.ledger.floors import again_after
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, OnEvent, emit_decided
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, emit_decided, words_of
 from engine.runtime.measurements import temporal_call
 from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import classify_rpc_error
 from engine.schedules.planner import TIME_RULES, Plan, plan
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---
 # Announces that a replica lives and what it can run; checks the namespace's retention.
 
+_ASKS = "namespace"
 _LEASES = 4
 _REMIND = 300.0
 """Seconds between two checks, and alerts, for schedules that newer rules block here."""
@@ -56,6 +58,8 @@ class Presence:
         self._steady: tuple[float, float] | None = None
         self.living: int | None = None
         self.answered_at: float | None = None
+        self._unanswered: str | None = None
+        self._told = False
 
     async def begin(self) -> None:
         """Announce for the first time.
@@ -80,12 +84,27 @@ class Presence:
 
     async def run_once(self) -> timedelta:
         """Announce again; return the wait until the next time."""
-        await self._announce(await self._retention())
+        retention = await self._retention()
+        self._report_temporal()
+        await self._announce(retention)
         await self._compare_rules()
         self.living = await self._ledger.replicas(alive=self._settings.alive)
         self._budget.share(self.living)
         self._budget.report()
         return self._settings.heartbeat
+
+    def _report_temporal(self) -> None:
+        """Report that Temporal does not answer, or answers again.
+
+        A replica that has nothing to start, and no duty, asks for nothing else.
+        """
+        why = self._unanswered
+        if why is not None and not self._told:
+            said = f"Temporal does not answer: {why}"
+            self._emit(Degraded(_ASKS, said, "temporal", why))
+        elif why is None and self._told:
+            self._emit(Recovered(_ASKS, "temporal"))
+        self._told = why is not None
 
     async def _compare_rules(self) -> None:
         """Emit an alert about other zone rules.
@@ -144,8 +163,11 @@ class Presence:
                 answer = await self._client.workflow_service.describe_namespace(
                     request, timeout=self._settings.rpc_timeout
                 )
-        except (RPCError, RuntimeError):  # the SDK raises RuntimeError while it cannot connect
+        except (RPCError, RuntimeError) as error:  # RuntimeError while the SDK cannot connect
+            away = classify_rpc_error(error) == "unavailable"  # else it refuses, which is an answer
+            self._unanswered = words_of(error) if away else None
             return None
+        self._unanswered = None
         self.answered_at = boottime()
         ttl = answer.config.workflow_execution_retention_ttl
         return timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000)

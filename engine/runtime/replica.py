@@ -22,7 +22,7 @@ from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_f
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
-from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
+from engine.runtime.events import Applied, Event, Notice, OnEvent, Recovered, logger
 from engine.runtime.interceptors import RetryReports
 from engine.runtime.loop import Loop, beside
 from engine.runtime.measurements import TotalsReader, gauge
@@ -32,6 +32,7 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
+from engine.runtime.temporal_client import degraded_by, server_of
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
@@ -205,7 +206,7 @@ class Replica:
         try:
             await presence.end()
         except LedgerUnavailable as error:
-            on_event(Degraded("presence", str(error)))
+            on_event(degraded_by("presence", error))
 
     async def _own_client(self) -> Client:
         return await patient_client(self._client, *([self._traces] if self._traces else ()))
@@ -230,7 +231,7 @@ class Replica:
         watch = self._watch(ledger, poller, dispatcher)
         if self._traces:
             poller.on_tick = self._traces.on_tick
-        polling = Loop("poller", poller.run_once, on_event=on_event)
+        polling = Loop("poller", poller.run_once, on_event=on_event, asks=True)
         waiter = self._waiter = CloseWaiter(
             client, ledger, inspector, settings,
             breaker=dispatcher.breaker, replica=self._serving.replica,
@@ -253,8 +254,8 @@ class Replica:
             unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
             loop("retries", partial(self._reports.flush, ledger)),
             loop("watchdog", watchdog.run_once),
-            loop("presence", presence.run_once),
-            unhurried("watch", watch.run_once, end=watch.end),
+            loop("presence", presence.run_once, asks=True),
+            unhurried("watch", watch.run_once, end=watch.end, asks=True),
             loop("totals", totals.run_once),
             *([unhurried("janitor", janitor.run_once)] if janitor else ()),
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
@@ -458,17 +459,17 @@ class Replica:
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Retry ``begin`` while a server is away; return None if stopped meanwhile."""
-        announced = False
+        failed: LedgerUnavailable | TemporalUnavailable | None = None
         while not self._stopping.is_set():
             try:
                 begun = await begin()
             except (LedgerUnavailable, TemporalUnavailable) as error:
-                if not announced:
-                    self._emit(Degraded(name, str(error)))
-                announced = True
+                if failed is None:
+                    self._emit(degraded_by(name, error))
+                failed = error
             else:
-                if announced:
-                    self._emit(Recovered(name))
+                if failed is not None:
+                    self._emit(Recovered(name, server_of(failed)))
                 return begun
             await wait_for(self._stopping, _PATIENCE)
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from engine.errors import SettingsInvalid
@@ -53,6 +53,11 @@ Url: TypeAlias = "str | None"
 Period: TypeAlias = "timedelta | None"
 """Time between two rounds; None is never."""
 
+LogFormat: TypeAlias = Literal["text", "json"]
+
+LogForm: TypeAlias = "LogFormat | None"
+"""Form of the log of a process; None is none, for lines to people."""
+
 Patterns: TypeAlias = tuple[str, ...]
 """Keys, each with ``*`` for any text."""
 
@@ -95,6 +100,8 @@ class Settings:
         apply: whether a worker applies its file at start. With ``never`` another process does,
             e.g. a deploy with ``sched apply``, and the file only names the project.
         metrics_keys: schedules whose keys may be labels of metrics, with ``*`` for any text.
+        log_format: the form of the log of ``sched worker``, ``up`` and ``watch``; None for lines to
+            people. An application configures its own logging.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -121,6 +128,7 @@ class Settings:
     heartbeat_url: Url = None
     apply: ApplyWhen = "on-start"
     metrics_keys: Patterns = ()
+    log_format: LogForm = None
 
     @property
     def alive(self) -> timedelta:
@@ -221,6 +229,12 @@ def _apply(text: str) -> str:
     return text
 
 
+def _log_form(text: str) -> str:
+    if text not in get_args(LogFormat):
+        raise ValueError("write text or json")
+    return text
+
+
 def _variable(name: str) -> str:
     return f"SCHED_{name.upper()}"
 
@@ -295,6 +309,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Url": _url,
     "ApplyWhen": _apply,
     "Patterns": _patterns,
+    "LogForm": _log_form,
 }
 """Parsers of settings by annotation; any other setting is a duration."""
 

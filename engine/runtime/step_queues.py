@@ -40,10 +40,11 @@ from engine.flow import step_named
 from engine.flow.steps import SERVED, lane_of, queue_of
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
-from engine.runtime.events import Alert, Degraded, Notice, OnEvent
+from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import level_of
 from engine.schedules.model import Queue
 from engine.schedules.terms import Rate, nearest_name
 
@@ -517,7 +518,7 @@ class QueueManager:
             if had_slots:
                 await self._ledger.give_back_slots(self._serving.replica)
         except EngineError as error:
-            self._emit(Degraded("queues", str(error)))
+            logger.log(level_of(error), "slots are left to end by themselves: %s", error)
 
     async def _close(self, lanes: Sequence[QueueWorker]) -> None:
         """Close these lanes and renew the slots meanwhile: it may take longer than a lease."""
@@ -528,7 +529,7 @@ class QueueManager:
                 if not closing.done() and self.pools:
                     await self.hold()
             except EngineError as error:
-                self._emit(Degraded("queues", str(error)))
+                logger.log(level_of(error), "slots could not be renewed: %s", error)
             await self.watch()
 
     async def _read(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from datetime import timedelta
@@ -12,7 +13,8 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.errors import SettingsInvalid, TemporalUnavailable
+from engine.errors import LedgerTimeout, LedgerUnavailable, SettingsInvalid, TemporalUnavailable
+from engine.runtime.events import Degraded, Server, words_of
 
 # --- connection ---
 # Connection to the Temporal server that the environment names.
@@ -93,6 +95,26 @@ def classify_rpc_error(error: BaseException) -> RpcFailure | None:
     # The SDK's only sign that no connection could be opened.
     unconnected = isinstance(error, RuntimeError) and "client connect" in str(error)
     return "unavailable" if unconnected else None
+
+
+def server_of(error: BaseException) -> Server | None:
+    """Return the server that does not answer, if that is what the error means."""
+    if isinstance(error, LedgerUnavailable):
+        # It has answered: it ended what took too long.
+        return None if isinstance(error, LedgerTimeout) else "ledger"
+    away = isinstance(error, TemporalUnavailable) or classify_rpc_error(error) == "unavailable"
+    return "temporal" if away else None
+
+
+def degraded_by(loop: str, error: BaseException) -> Degraded:
+    """Return the event of a loop that an error stops."""
+    detail = error.detail if isinstance(error, LedgerUnavailable) else None
+    return Degraded(loop, words_of(error), server_of(error), detail)
+
+
+def level_of(error: BaseException) -> int:
+    """Return the severity of work that an error puts off: that a server is away is known."""
+    return logging.DEBUG if server_of(error) else logging.WARNING
 
 
 def too_large(error: RPCError) -> bool:

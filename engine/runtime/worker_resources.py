@@ -26,7 +26,8 @@ from engine.flow import (
     step_definition_of,
     where,
 )
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
+from engine.runtime.event_log import log
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, words_of
 
 Step = Callable[..., Any]
 

@@ -476,6 +476,12 @@ ReasonCode = Literal[
 ]  # fmt: skip
 
 
+CHOSEN: Final[frozenset[ReasonCode]] = frozenset(
+    {"user", "excluded", "paused", "disabled", "retired"}
+)
+"""Reasons of a skip that a file or an operator chose."""
+
+
 class Reason(str):
     """Why a fire became what it is: a sentence for people, and the code that logic reads.
 

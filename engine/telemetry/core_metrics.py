@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self
 
 from opentelemetry.metrics import MeterProvider
@@ -38,6 +38,10 @@ _LOOK: Final = 0.1
 Labels = Mapping[str, str | int | float | bool]
 
 
+def _runtime(metrics: MetricBuffer) -> Runtime:
+    return Runtime(telemetry=TelemetryConfig(metrics=metrics, attach_service_name=False))
+
+
 class TemporalMetrics:
     """Runtime of a Temporal client whose metrics go to a meter provider while ``with`` lasts.
 
@@ -45,16 +49,21 @@ class TemporalMetrics:
 
     Args:
         provider: where they go; by default the global one of the application.
+        make: makes the runtime, whose metrics go to this buffer.
 
     Attributes:
         runtime: to be given to ``Client.connect``; a client without it has no metrics.
     """
 
-    def __init__(self, provider: MeterProvider | None = None) -> None:
+    def __init__(
+        self,
+        provider: MeterProvider | None = None,
+        *,
+        make: Callable[[MetricBuffer], Runtime] = _runtime,
+    ) -> None:
         self._provider = provider
         self._buffer = MetricBuffer(_BUFFERED, MetricBufferDurationFormat.SECONDS)
-        telemetry = TelemetryConfig(metrics=self._buffer, attach_service_name=False)
-        self.runtime = Runtime(telemetry=telemetry)
+        self.runtime = make(self._buffer)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sched-metrics", daemon=True)
 

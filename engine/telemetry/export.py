@@ -29,6 +29,7 @@ from engine.telemetry.core_metrics import CORE_METER, TemporalMetrics
 from engine.telemetry.environment import exporter_names, exporter_of, is_disabled, resource_of
 from engine.telemetry.http import Respond
 from engine.telemetry.instruments import SECONDS, use
+from engine.telemetry.logs import core_runtime
 
 _PATIENCE: Final = 5000
 """Milliseconds for the last export of a worker that leaves."""
@@ -36,22 +37,23 @@ _PATIENCE: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Where the metrics of this process go.
+    """Where the metrics of this process go, and the log of Temporal's Core.
 
     Attributes:
         provider: the meter provider; None if they go nowhere.
         respond: answers ``/metrics``; None if no port was asked for.
-        temporal: Temporal's own metrics, and the runtime for its client; None if metrics go
-            nowhere.
+        temporal: Temporal's own metrics; None if metrics go nowhere.
+        runtime: the runtime for Temporal's clients, whose Core logs to the log of this process.
     """
 
     provider: MeterProvider | None = None
     respond: Respond | None = None
     temporal: TemporalMetrics | None = None
+    runtime: Runtime | None = None
 
     def client_options(self) -> dict[str, Runtime]:
         """Return the arguments for ``Client.connect``."""
-        return {} if self.temporal is None else {"runtime": self.temporal.runtime}
+        return {"runtime": self.runtime} if self.runtime else {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -78,14 +80,14 @@ def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) 
         SettingsInvalid: an exporter is unknown, or its package is not installed.
     """
     if is_disabled(environment):
-        return Exports()
+        return Exports(runtime=core_runtime())
     readers = [_reader(name) for name in exporter_names("metrics", environment)]
     respond = None
     if prometheus:
         reader, respond = _prometheus()
         readers.append(reader)
     if not readers:
-        return Exports()
+        return Exports(runtime=core_runtime())
     # Pages of Prometheus have no exemplars, which cost as much again as a measurement.
     chosen = environment.get("OTEL_METRICS_EXEMPLAR_FILTER")
     provider = MeterProvider(
@@ -96,7 +98,8 @@ def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) 
     )
     set_meter_provider(provider)
     use(provider)
-    return Exports(provider, respond, TemporalMetrics(provider))
+    temporal = TemporalMetrics(provider, make=core_runtime)
+    return Exports(provider, respond, temporal, temporal.runtime)
 
 
 _VIEWS: Final = [

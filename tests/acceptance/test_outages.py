@@ -5,7 +5,9 @@ While other tests run, a server with its runs on disk starts fifteen a second.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -26,14 +28,15 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow  # not `waits`: a server that comes back is asked a lot
 
 AWAY = 20.0
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO sched ")
 KEYS = [f"k{n}" for n in range(5)]
 FILE = "schedules:\n" + "\n".join(
     f"  - {{key: {key}, workflow: noop, everyMs: 1000, offsetMs: {n * 180}}}"
     for n, key in enumerate(KEYS)
 )
 
-SUSPENDED = "WARNING sched starts suspended: Temporal does not answer"
-RESUMED = "INFO sched starts resumed"
+AWAY_LINE = "WARNING sched paused: %s unreachable at %s (retrying): "
+BACK_LINE = "INFO sched goes on: %s answers again at %s after "
 
 
 @pytest.fixture
@@ -76,6 +79,36 @@ def counted(fleet: Fleet, text: str) -> list[int]:
     return [replica.log.read_text().count(text) for replica in fleet.replicas]
 
 
+def assert_an_operator_reads_two_lines(fleet: Fleet, server: str, place: str) -> None:
+    """Of each worker: one line when the server went, one when it came back, and no other alarm."""
+    for replica in fleet.replicas:
+        text = replica.log.read_text()
+        assert "\x1b" not in text, "colours in a file"
+        lines = [line for line in text.splitlines() if " INFO sched sched:" not in line]
+        told = [line for line in lines if "unreachable" in line or "answers again" in line]
+        loud = [line for line in lines if line not in told and not LOG_LINE.match(line)]
+        assert not loud, (replica.log.name, loud)
+        went, back = told
+        assert AWAY_LINE % (server, place) in went
+        assert BACK_LINE % (server, place) in back
+        assert AWAY - 5 <= int(back.split()[-2]) <= AWAY + 30, "seconds that it was away"
+
+
+def assert_a_program_reads_two_lines(fleet: Fleet, place: str) -> None:
+    """The same as JSON: every line is an object, and two of each worker are about the server."""
+    for replica in fleet.replicas:
+        lines = [json.loads(line) for line in replica.log.read_text().splitlines()]
+        away = [line for line in lines if line["event"].startswith("server_")]
+        assert [line["event"] for line in away] == ["server_away", "server_back"]
+        assert {(line["server"], line["place"]) for line in away} == {("ledger", place)}
+        assert AWAY - 5 <= away[1]["duration_ms"] / 1000 <= AWAY + 30
+        loud = [line for line in lines if line["level"] != "INFO" and line not in away]
+        assert not loud, (replica.log.name, loud)
+        started = next(line for line in lines if line["event"] == "run_started")
+        assert started["workflow_id"] == f"sched:{started['schedule']}:{started['bucket']}"
+        assert started["replica"].count(":") == 2
+
+
 async def goes_on_with_every_window(fleet: Fleet, books: Books) -> None:
     """What opened before and while the server was away, and a little later, is all there."""
     returned_at = datetime.now(UTC)
@@ -106,11 +139,11 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         await fleet.until_all_started_some()
         await killed_for_a_while(server)
         # Each asks again in its own time; the others do its work meanwhile.
-        await eventually(lambda: counted(fleet, RESUMED) == counted(fleet, SUSPENDED), timeout=60)
+        back = BACK_LINE % ("Temporal", server.address)
+        await eventually(lambda: counted(fleet, back) == [1, 1, 1], timeout=60)
         await goes_on_with_every_window(fleet, books)
-        # Said once, however many windows met it; a replica that had none to send says nothing.
-        assert max(counted(fleet, SUSPENDED)) == 1
-        assert counted(fleet, RESUMED) == counted(fleet, SUSPENDED)
+        # Said once, however many windows met it.
+        assert_an_operator_reads_two_lines(fleet, "Temporal", server.address)
         assert not any(counted(fleet, "starting: ")), "a line for each window"
         # The cursors stood still: most was claimed when it could be sent, and sent once.
         rows = await books.fires()
@@ -125,14 +158,14 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
         tmp_path, address=temporal.address, namespace=client.namespace, database_url=server.url
     ) as fleet:
         for _ in range(3):
-            await fleet.start(FILE, SCHED_LEASE="5s")
+            await fleet.start(FILE, SCHED_LEASE="5s", SCHED_LOG_FORMAT="json")
         async with opened_books(server.url, client) as books:
             await books.until_fired(KEYS, 3, timeout=60)
             await fleet.until_all_started_some()
         await killed_for_a_while(server)
         async with opened_books(server.url, client) as books:
             await goes_on_with_every_window(fleet, books)
-        assert fleet.logged("WARNING sched poller suspended:") == 3
+        assert_a_program_reads_two_lines(fleet, f"127.0.0.1:{server.port}")
 
 
 async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_are_no_doubles(
@@ -151,7 +184,8 @@ async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_
         await fleet.until_all_started_some()
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            await eventually(lambda: fleet.logged("WARNING sched starts suspended:"), timeout=20)
+            away = AWAY_LINE % ("Temporal", server.address)
+            await eventually(lambda: fleet.logged(away), timeout=20)
             decided = len(await books.fires())
             held_until = time.monotonic() + 3
             await eventually(lambda: time.monotonic() > held_until)

@@ -15,7 +15,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.ledger import Evidence, FailingNote, as_failing
 from engine.runtime import Settings
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, Closed, Event, Notice, log
+from engine.runtime.event_log import log
+from engine.runtime.events import Alert, Closed, Event, Notice
 from engine.runtime.tracking.failing_steps import (
     ChildSteps,
     FailingSteps,

@@ -41,7 +41,10 @@ from engine.runtime.events import (
     Event,
     Notice,
     Recovered,
+    ServerAway,
+    ServerBack,
     Settled,
+    logger,
 )
 from engine.runtime.loop import Loop
 from engine.schedules.terms import utc_text
@@ -207,6 +210,7 @@ def _seconds(time: timedelta | None) -> str:
 
 _REPEATED = 10
 _BAD = {"failed", "timed_out", "terminated"}
+_LEVELS = {"yellow": logging.WARNING, "red": logging.ERROR}
 
 
 class LinePrinter:
@@ -221,10 +225,13 @@ class LinePrinter:
     Args:
         out: the console; the default is standard output.
         after: the printer of the lines above; ``repeat`` prints its lines too.
+        logs: whether the log has every event, so that only sentences are left, for the log too.
     """
 
-    def __init__(self, out: Console | None = None, *, after: LinePrinter | None = None) -> None:
-        self._console = out or console()
+    def __init__(
+        self, out: Console | None = None, *, after: LinePrinter | None = None, logs: bool = False
+    ) -> None:
+        self._console, self._logs = out or console(), logs
         self._lock = threading.Lock()
         self._reported: tuple[str, ...] = ()
         self.last: deque[tuple[datetime, str, str]] = (
@@ -235,6 +242,9 @@ class LinePrinter:
 
     def log(self, text: str, style: str = "") -> None:
         """Print a sentence with a timestamp."""
+        if self._logs:
+            logger.log(_LEVELS.get(style, logging.INFO), "%s", text)
+            return
         now = datetime.now(UTC)
         self.last.append((now, text, style))
         self._log(now, text, style)
@@ -282,7 +292,11 @@ class LinePrinter:
         """Do nothing: the terminal is unchanged."""
 
     def __call__(self, event: Event) -> None:
-        """Print one event unless it is of no interest to people."""
+        """Print one event unless it is of no interest to people, or the log has it."""
+        if not self._logs:
+            self._show_event(event)
+
+    def _show_event(self, event: Event) -> None:
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = utc_text(claim.fire_time)
@@ -303,11 +317,11 @@ class LinePrinter:
             case Applied(text, good):
                 self._reported = tuple(text.splitlines())
                 self.log(text, "" if good else "red")
-            case Notice(text, good):
+            case Notice(text, good, quiet=False):
                 self.log(text, "" if good else "red")
-            case Alert(code, text):
+            case Alert(code, text, quiet=False):
                 self.log(f"{code}: {text}", "red")
-            case Degraded() | Recovered():
+            case Degraded(server=None) | Recovered(server=None) | ServerAway() | ServerBack():
                 self.log(str(event), "yellow")
             case _:
                 pass
@@ -330,11 +344,15 @@ _NEXT = 5
 _REMEMBERED = 100
 
 
+def logs_events() -> bool:
+    """Return whether the log of this process has every event."""
+    return logging.getLogger().isEnabledFor(logging.INFO)
+
+
 def wants_live(*, lines: bool) -> bool:
     """Return whether a live table can be shown: on a terminal without other output."""
-    logs = logging.getLogger().isEnabledFor(logging.INFO)
     out = console()
-    return not (lines or logs) and sys.stdout.isatty() and not out.is_dumb_terminal
+    return not (lines or logs_events()) and sys.stdout.isatty() and not out.is_dumb_terminal
 
 
 class Screen:

@@ -42,12 +42,14 @@ from engine.cli.target import (
     warn_of_unknown_names,
 )
 from engine.cli.up.file_watch import FileWatch
-from engine.cli.up.live_table import LinePrinter, Screen, wants_live
+from engine.cli.up.live_table import LinePrinter, Screen, logs_events, wants_live
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
+from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.events import Event, OnEvent
+from engine.runtime.event_log import EventLog
+from engine.runtime.events import Event, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
 from engine.runtime.temporal_client import connect_temporal, temporal_target
 from engine.runtime.watch.watch import Alone
@@ -57,6 +59,7 @@ from engine.schedules.terms import format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving
+from engine.telemetry.logs import core_runtime, write_log
 from engine.telemetry.tracer import export_traces
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -239,6 +242,15 @@ class Endpoint:
 # --- command ---
 
 
+def _begin() -> Settings:
+    """Return the settings, after the log was set up that they ask for."""
+    warn_of_unknown_names()
+    settings = Settings.from_environment()  # before user code is imported, and any server started
+    if settings.log_format is not None:
+        write_log(as_json=settings.log_format == "json")
+    return settings
+
+
 def _served(imports: list[str] | None) -> UserCode:
     """Return the code to serve, before any server is started or waited for.
 
@@ -266,11 +278,10 @@ def worker(
     SIGTERM and Ctrl-C drain the worker: it claims nothing new, and starts and steps in flight
     finish.
     """
-    warn_of_unknown_names()
-    settings = Settings.from_environment()  # before user code is imported
+    settings = _begin()
     options = Setup.load(setup)
     code = _served(imports)
-    printer = LinePrinter()
+    printer = LinePrinter(logs=logs_events())
     export_traces()
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
     endpoint = Endpoint(http_port, http_host)
@@ -304,15 +315,17 @@ def watch() -> None:
     problem and its end to SCHED_ALERT_URL, and calls SCHED_HEARTBEAT_URL every minute while all is
     well.
     """
-    warn_of_unknown_names()
-    settings = Settings.from_environment()
+    settings = _begin()
     url = database_url()
     if url is None:
         raise LedgerRequired("a watch looks at the ledger", cure="set SCHED_DATABASE_URL")
-    printer = LinePrinter()
+    printer = LinePrinter(logs=logs_events())
+    core_runtime()
+    temporal = temporal_target()
+    places: dict[Server, str] = {"ledger": place_of(url), "temporal": temporal["target_host"]}
     alone = Alone(
-        url, settings, namespace=str(temporal_target()["namespace"]), schema=database_schema(),
-        connect=connect_temporal, on_event=printer,
+        url, settings, namespace=str(temporal["namespace"]), schema=database_schema(),
+        connect=connect_temporal, on_event=EventLog("watch", places, then=printer),
     )  # fmt: skip
 
     async def run() -> None:
@@ -387,8 +400,7 @@ def up(
     never more than half of the keys at once. Data is kept in the data folder, so the next start
     continues where this one ended. Ctrl-C drains the worker, then stops both servers.
     """
-    warn_of_unknown_names()
-    settings = Settings.from_environment()  # before any server is started
+    settings = _begin()
     options = Setup.load(setup)
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
@@ -440,7 +452,7 @@ class _Application:
     listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
 
     async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
-        lines = LinePrinter()
+        lines = LinePrinter(logs=logs_events())
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(StopSignals())
             lines.on_closed = signals.leave

@@ -1,4 +1,4 @@
-"""Check of a database address; separate, for commands that do not load the driver."""
+"""Check of a database address, and where it is; separate, as commands may not need the driver."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def checked_address(url: str, name: str = "SCHED_DATABASE_URL") -> str:
     if not sound:
         raise _unusable(name, "cannot be divided into user, password, host and database", _ENCODED)
     return url
+
+
+def place_of(url: str) -> str:
+    """Return ``host:port`` of a sound address, or several with commas, for people."""
+    hosts = urlsplit(url).netloc.rpartition("@")[2]
+    named = [_with_port(each) for each in hosts.split(",")]
+    return ",".join(named)
+
+
+def _with_port(host: str) -> str:
+    port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+    return (host or "localhost") if port else f"{host.rstrip(':') or 'localhost'}:5432"
 
 
 def _is_sound(parts: SplitResult) -> bool:

@@ -57,6 +57,7 @@ _TOO_LONG = {
     asyncpg.IdleInTransactionSessionTimeoutError: "this process let a transaction wait",
     asyncpg.LockNotAvailableError: "another session held a lock for too long",
     asyncpg.QueryCanceledError: "a statement was cancelled",
+    asyncpg.TransactionRollbackError: "two transactions were in each other's way",
 }
 """Errors for what a reachable server ends by itself."""
 _OLDEST = 15
@@ -379,9 +380,13 @@ def _away(error: BaseException) -> LedgerUnavailable:
             if isinstance(each, kind):
                 return LedgerTimeout(f"{what}, and the ledger's database ended it: {each}")
     detail = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InternalClientError):
+        detail = "a connection broke off in the middle of an answer"
     if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
         detail = "a connection was closed between two statements"
-    return LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")
+    away = LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")
+    away.detail = detail
+    return away
 
 
 _names: dict[str, str] = {}

@@ -90,7 +90,8 @@ class Breaker:
         if self._state != "open":
             self._state = "open"
             self._decided.set()
-            self._emit(Degraded("starts", f"Temporal does not answer: {reason}"))
+            said = f"Temporal does not answer: {reason}"
+            self._emit(Degraded("starts", said, "temporal", reason))
         pause = backoff(_FIRST_PAUSE, self._trials, _LONGEST_PAUSE)
         self._trials += 1
         return timedelta(seconds=jittered(pause))
@@ -104,7 +105,7 @@ class Breaker:
 
     def _close(self) -> None:
         if self._state == "open":
-            self._emit(Recovered("starts"))
+            self._emit(Recovered("starts", "temporal"))
         self._state = "closed"
         self._unanswered = self._trials = 0
         self._suspected.clear()

@@ -19,6 +19,7 @@ from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, 
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import server_of
 from engine.telemetry.instruments import STARTS, measures
 
 # --- leases ---
@@ -186,7 +187,7 @@ class Dispatcher:
             try:
                 await self.leases.renew()
             except LedgerError as error:
-                self._emit(Alert(Code.SETTLE_FAILED, str(error)))
+                self._emit(_unsettled(error, str(error)))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -195,7 +196,7 @@ class Dispatcher:
         if self.room or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
-            self._emit(Alert(Code.SETTLE_FAILED, f"{type(error).__name__}: {error}"))
+            self._emit(_unsettled(error, f"{type(error).__name__}: {error}"))
 
     async def _handle(self, claim: Claim, lease_ends: float) -> None:
         with self.leases.keeping(claim, lease_ends) as lease:
@@ -293,7 +294,7 @@ class Dispatcher:
             if not written:
                 self._unwritten |= {claim.token for claim, _ in answers}
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
-            self._emit(Alert(Code.SETTLE_FAILED, text))
+            self._emit(_unsettled(error, text))
         finally:
             self._writing = None
 
@@ -321,6 +322,11 @@ def _holds_up(claim: Claim) -> str | None:
         return "backfilled"
     (given,) = claim.own_input or (claim.schedule.input,)
     return "large" if given is not None and len(json.dumps(given)) > _LARGE else None
+
+
+def _unsettled(error: BaseException, text: str) -> Alert:
+    """Return the alert of outcomes that are not written; quiet if that is due to an outage."""
+    return Alert(Code.SETTLE_FAILED, text, quiet=server_of(error) is not None)
 
 
 def _measured(answer: Answer) -> str:

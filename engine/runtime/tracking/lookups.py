@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 from engine.errors import Code
 from engine.ledger import Ledger
 from engine.runtime.clock import backoff, boottime
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
+from engine.runtime.event_log import log
+from engine.runtime.events import Alert, OnEvent, Recovered, Server, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.temporal_client import degraded_by, server_of
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules.planner import Plan, ScheduleState
 
@@ -98,7 +100,7 @@ class RunLookups:
         self._withheld: dict[str, tuple[float, float]] = {}
         self._failed, self._failed_audits = _Failures(), _Failures()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._held: set[str] = set()
+        self._held: dict[str, Server | None] = {}
         self._leaving = False
 
     def is_audited(self, state: ScheduleState) -> bool:
@@ -199,11 +201,12 @@ class RunLookups:
             answer = await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
-                self._held.add(name)
-                self._emit(Degraded(name, words_of(error)))
+                # That a server is away is reported by the loops, which ask it again and again.
+                self._held[name] = server_of(error)
+                if self._held[name] is None:
+                    self._emit(degraded_by(name, error))
             return None
-        if name in self._held:
-            self._held.discard(name)
+        if self._held.pop(name, "nothing") is None:
             self._emit(Recovered(name))
         return answer
 

@@ -426,7 +426,8 @@ class Tracker:
         self._turns = 0
         self._busy, self._put_off = busy, 0
         self._suspect_until, self._knows_of = suspect_until, suspect_until()
-        self._rests_until, self._reported = 0.0, False
+        self._rests_until = 0.0
+        self._given_up: Degraded | None = None
         self._held_until = 0.0
         self._passed_on: dict[str, None] = {}
         self._unread = self._told_unread = False
@@ -443,6 +444,7 @@ class Tracker:
         if self._busy() and self._put_off < _PUT_OFF:
             self._put_off += 1
             return self._settings.track
+        await self._ask_again()
         if boottime() < self._rests_until or (self._breaker.holds and not self.on_duty):
             return self._settings.track
         was_on_duty, watermark = self.on_duty, await self._hold()
@@ -454,9 +456,6 @@ class Tracker:
                     raise
                 await self._give_up(f"Temporal does not answer: {error}")
                 return self._settings.track
-        if self._reported:
-            self._reported = False
-            self._emit(Recovered(_DUTY))
         return self._settings.track
 
     async def release(self) -> None:
@@ -479,9 +478,16 @@ class Tracker:
             return
         # Even if the lease has ended: otherwise this replica might be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
-        self._reported = True
-        self._emit(Degraded(_DUTY, reason))
+        away = self._breaker.is_open or await self._breaker.ask() is not None  # or one call is slow
+        self._given_up = Degraded(_DUTY, reason, "temporal" if away else None)
+        self._emit(self._given_up)
         await self.release()
+
+    async def _ask_again(self) -> None:
+        """Report that Temporal answers again, even if another replica has the duty by now."""
+        if self._given_up and not self._breaker.is_open and await self._breaker.ask() is None:
+            self._emit(Recovered(_DUTY, self._given_up.server))
+            self._given_up = None
 
     async def _perform(self, watermark: datetime, *, whole: bool) -> None:
         """List closes and describe long-open runs; ``whole``: list from the watermark on."""

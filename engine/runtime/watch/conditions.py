@@ -12,7 +12,7 @@ from engine.errors import Code
 from engine.ledger import Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
 from engine.runtime.planning import nobody_polls
 from engine.schedules.planner import FAILED
-from engine.schedules.terms import first_of, format_duration, utc_text
+from engine.schedules.terms import CHOSEN, first_of, format_duration, utc_text
 
 Cause = Literal[
     "no_replica", "task_queue_unserved", "workflow_unknown", "temporal_unreachable", "clock_hold",
@@ -34,7 +34,7 @@ is reported within three."""
 _REPLACED = timedelta(minutes=10)
 """Time after which a vanished replica is forgotten, if others serve its task queue."""
 _NAMED = 5
-_CHOSEN = frozenset({"excluded", "user", "paused", "disabled", "retired", "coalesced"})
+_NOT_COUNTED = CHOSEN | {"coalesced"}
 """Reasons of a skip that was chosen, or that another run stands for."""
 _TIMED = frozenset({"on_time", "late", "caught_up"})
 
@@ -246,7 +246,7 @@ def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Condition]:
     )  # fmt: skip
     decided = [
         each for each in watched.recent
-        if each.status not in {"queued", "claimed"} and each.reason_code not in _CHOSEN
+        if each.status not in {"queued", "claimed"} and each.reason_code not in _NOT_COUNTED
     ]  # fmt: skip
     yield from _in_row(
         watched, decided, frozenset({"skipped", "expired"}), limits.skipped_in_row,

@@ -7,6 +7,7 @@ too, always on duty, because a fleet that is gone reports nothing.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -25,13 +26,16 @@ from engine.ledger import (
     PostgresLedger,
 )
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
-from engine.runtime.events import Alert, Notice, OnEvent, words_of
+from engine.runtime.events import Alert, Degraded, Notice, OnEvent, Recovered, words_of
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import Judgement, Surroundings, judge
 from engine.runtime.watch.receiver import Receiver, ping
 
 _DUTY = "watch"
+_ASKS = "namespace"
+_ANNOUNCED = 10.0
+"""Seconds beyond a heartbeat in which a replica announces itself when the ledger is back."""
 _AT_ONCE = 20
 """Alerts sent at once."""
 _LEASE = timedelta(seconds=30)
@@ -45,6 +49,8 @@ _GRAVE = frozenset({Code.NOT_FIRED, Code.TEMPORAL_UNAVAILABLE, Code.LEDGER_UNAVA
 """Conditions that end the signs that all is well: windows may be late. The others do not."""
 _LOGGED = frozenset({Code.TASK_QUEUE_UNPOLLED, Code.DEAD_LETTERS})
 """Conditions that the tracker writes to the log when it sees them."""
+_OF_SERVERS = frozenset({Code.TEMPORAL_UNAVAILABLE, Code.LEDGER_UNAVAILABLE})
+"""Conditions that the loops report as ``ServerAway``, at once and with the address."""
 
 
 class Watch:
@@ -82,6 +88,7 @@ class Watch:
         self._silent: set[str] = set()
         self._seen: dict[str, AlertRow] = {}
         self._late: set[str] | None = None
+        self._back_at: float | None = -math.inf
 
     @property
     def _every(self) -> timedelta:
@@ -97,6 +104,7 @@ class Watch:
             ledger = self._ledger = self._ledger or await self._open()
             well = await self._look(ledger)
         except LedgerUnavailable as error:
+            self._back_at = None
             await self._note_ledger(str(error))
             raise
         await self._note_ledger(None)
@@ -135,9 +143,10 @@ class Watch:
         return not any(condition.code in _GRAVE for condition in late)
 
     def _lasting(self, found: Judgement) -> Judgement:
-        """Leave out windows that the look before did not find late.
+        """Leave out windows that the look before did not find late, and who was silent for a while.
 
-        A worker that has just started decides within moments what is owed, or rejects it.
+        A worker that has just started decides within moments what is owed, or rejects it. While
+        the ledger was away nobody could announce itself.
         """
         late = {each.name for each in found.conditions if each.code is Code.NOT_FIRED}
         before, self._late = self._late, late
@@ -148,6 +157,10 @@ class Watch:
         ]
         # The first look of a process does not know whether what others have found is over.
         unjudged = {Code.NOT_FIRED} if before is None else set()
+        self._back_at = boottime() if self._back_at is None else self._back_at
+        if boottime() - self._back_at < self._settings.heartbeat.total_seconds() + _ANNOUNCED:
+            lasting = [each for each in lasting if each.code is not Code.REPLICA_VANISHED]
+            unjudged |= {Code.REPLICA_VANISHED}
         return Judgement(lasting, set(found.of) - unjudged)
 
     async def _note(self, book: AlertBook, found: Judgement) -> None:
@@ -156,10 +169,11 @@ class Watch:
             changes = self._news(await book.open(), of=found.of)
         for alert in changes.resolved:
             if alert.code not in _LOGGED:
-                self._emit(Notice(f"resolved: {alert.text}", good=True))
+                quiet = alert.code in _OF_SERVERS
+                self._emit(Notice(f"resolved: {alert.text}", good=True, quiet=quiet))
         for alert in changes.opened:
             if alert.code not in _LOGGED:
-                self._emit(Alert(alert.code, alert.text))
+                self._emit(Alert(alert.code, alert.text, quiet=alert.code in _OF_SERVERS))
 
     def _news(self, now: Sequence[AlertRow], *, of: Collection[Code]) -> AlertChanges:
         """Return what has changed since the last look, also by looks of other processes."""
@@ -261,7 +275,8 @@ class Alone:
             self._opened, settings, holder=None, temporal=self._temporal, clock=self._clock,
             namespace=namespace, on_event=on_event,
         )  # fmt: skip
-        self._loop = Loop("watch", self._watch.run_once, on_event=on_event)
+        self._loop = Loop("watch", self._watch.run_once, on_event=on_event, asks=True)
+        self._emit, self._away = on_event, False
 
     async def run(self) -> None:
         """Look until stopped."""
@@ -294,7 +309,13 @@ class Alone:
                 asked, timeout=self._settings.rpc_timeout
             )
         except (TemporalUnavailable, RPCError, RuntimeError) as error:
+            if not self._away:
+                self._away = True
+                self._emit(Degraded(_ASKS, words_of(error), "temporal"))
             return words_of(error)
+        if self._away:
+            self._away = False
+            self._emit(Recovered(_ASKS, "temporal"))
         return None
 
     def _clock(self, now: datetime, asked: float) -> str | None:
