@@ -32,6 +32,7 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
+from engine.schedules.terms import SEALED, Sealed, readable
 from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
 
 Name = Annotated[
@@ -209,7 +210,7 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
         "workflow": letter.workflow_type,
         **fields(letter, "status reason error attempts started_at died_at definition_version"),
         "has_input": bool(letter.arguments),
-        "input": letter.arguments[0] if letter.arguments else None,
+        "input": readable(letter.arguments[0]) if letter.arguments else None,
         "not_undone": list(letter.not_undone),
         "link": _link(letter, where),
     }
@@ -225,7 +226,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"start      {_sends(letter.attempts)}",
     ]
     if letter.arguments:
-        lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
+        lines.append(f"input      {_input(letter.arguments[0])}")
     lines += [
         f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{_key_of(left)}"
         for left in letter.not_undone
@@ -233,6 +234,11 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     if link := _link(letter, where):
         lines.append(f"run        {link}")
     return lines
+
+
+def _input(given: object) -> str:
+    """Return an input as JSON, or the word for one that cannot be read here."""
+    return SEALED if isinstance(given, Sealed) else json.dumps(given, ensure_ascii=False)
 
 
 def _sends(number: int) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from engine.cli.output import WaitForWorker, clock, fields, fire_json, unserved_key, wait_for_worker
 from engine.cli.target import Key, Reason, Session, command, is_date, parse_json_input, project_here
-from engine.schedules.terms import parse_duration
+from engine.schedules.terms import parse_duration, readable_definition
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[
@@ -204,7 +204,10 @@ def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) 
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
     document = fields(asked, "key project next_fire_at")
-    document |= {"definition": asked.schedule.to_json(), "waiting": asked.waiting}
+    document |= {
+        "definition": readable_definition(asked.schedule.to_json()),
+        "waiting": asked.waiting,
+    }
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting and warns:
         typer.echo(asked.waiting, err=True)

@@ -35,7 +35,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import Key, Session, Target, command
 from engine.schedules.describe import describe
-from engine.schedules.terms import Rule
+from engine.schedules.terms import Rule, readable_definition
 from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
 SHOWN = 5
@@ -146,7 +146,7 @@ class Page:
         ]
         return {
             **schedule_json(row),
-            "definition": row.schedule.to_json() if row.schedule else None,
+            "definition": readable_definition(row.schedule.to_json()) if row.schedule else None,
             **fields(row, "definition_version effective_from series"),
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),

@@ -1,7 +1,7 @@
 -- Of one run ($3), of one key ($2), or of all. Only one branch runs, as in list_fires.sql.
 SELECT project, key, series, bucket, fire_time, windows, last_fire_time, kind, workflow_id, run_id,
        workflow_type, task_queue, status, reason, error, attempts, started_at, died_at,
-       definition_version, input, not_undone
+       definition_version, input, not_undone, sealed_input
 FROM (
     (SELECT * FROM dead_letters
      WHERE namespace = $1 AND workflow_id = $3 AND ($2::text IS NULL OR key = $2)
