@@ -40,6 +40,7 @@
     │   │   └── LedgerTimeout          the database ended an operation that took too long
     │   ├── LedgerTooNew
     │   ├── DefinitionUnreadable
+    │   ├── InputsSealed               an input is sealed, and the codec is not here
     │   └── LedgerRequired             the operation is not available in stateless mode
     ├── RetentionTooShort              the namespace's retention is shorter than four leases
     ├── ArchiveFailed                  old rows may not be in the archive
@@ -82,6 +83,7 @@ class Code(StrEnum):
     LEDGER_TOO_NEW = "SCHEDULE_LEDGER_TOO_NEW"
     LEDGER_REQUIRED = "SCHEDULE_LEDGER_REQUIRED"
     DEFINITION_UNREADABLE = "SCHEDULE_DEFINITION_UNREADABLE"
+    INPUTS_SEALED = "SCHEDULE_INPUTS_SEALED"
 
     # A file cannot be read.
     FILE_INVALID = "SCHEDULE_FILE_INVALID"
@@ -486,6 +488,12 @@ class DefinitionUnreadable(LedgerError):
     """A definition in the ledger cannot be read by this version."""
 
     code = Code.DEFINITION_UNREADABLE
+
+
+class InputsSealed(LedgerError):
+    """Inputs are sealed, and this process has no codec that can read and write them."""
+
+    code = Code.INPUTS_SEALED
 
 
 class LedgerRequired(LedgerError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
@@ -62,6 +63,22 @@ class SealedOpen:
     async def run(self, ctx: Context, card: str) -> None:
         await ctx.step(charge, card, compensate=refund)
         await ctx.wait_for("never")
+
+
+@workflow(name="sealed-dead")
+class SealedDead:
+    """Is told of a fire that ended badly."""
+
+    async def run(self, ctx: Context, dead: dict[str, Any]) -> str:
+        return str(dead["input"])
+
+
+@workflow(name="sealed-echo")
+class SealedEcho:
+    """Returns its input."""
+
+    async def run(self, ctx: Context, card: str) -> str:
+        return card
 
 
 @workflow(name="sealed-left")

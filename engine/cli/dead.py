@@ -35,6 +35,7 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
+from engine.schedules.terms import SEALED, Sealed, readable
 from engine.service import DeadLetter, FailingStep, Fire, RunDetails, ScheduleService
 
 Name = Annotated[
@@ -223,7 +224,7 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
         **fields(letter, "status cause reason error attempts starting_at started_at died_at"),
         **fields(letter, "duration_ms tries step_retries definition_version"),
         "has_input": bool(letter.arguments),
-        "input": letter.arguments[0] if letter.arguments else None,
+        "input": readable(letter.arguments[0]) if letter.arguments else None,
         "not_undone": list(letter.not_undone),
         "link": _link(letter, where),
     }
@@ -242,7 +243,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     if effort := effort_line(letter):
         lines.append(f"took       {effort}")
     if letter.arguments:
-        lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
+        lines.append(f"input      {_input(letter.arguments[0])}")
     lines += [
         f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{_key_of(left)}"
         for left in letter.not_undone
@@ -250,6 +251,11 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     if link := _link(letter, where):
         lines.append(f"run        {link}")
     return lines
+
+
+def _input(given: object) -> str:
+    """Return an input as JSON, or the word for one that cannot be read here."""
+    return SEALED if isinstance(given, Sealed) else json.dumps(given, ensure_ascii=False)
 
 
 def _sends(number: int) -> str:

@@ -21,7 +21,7 @@ from engine.cli.target import (
     parse_json_input,
     project_here,
 )
-from engine.schedules.terms import parse_duration
+from engine.schedules.terms import parse_duration, readable_definition
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[
@@ -223,7 +223,10 @@ def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) 
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
     document = fields(asked, "key project next_fire_at")
-    document |= {"definition": asked.schedule.to_json(), "waiting": asked.waiting}
+    document |= {
+        "definition": readable_definition(asked.schedule.to_json()),
+        "waiting": asked.waiting,
+    }
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting and warns:
         typer.echo(asked.waiting, err=True)

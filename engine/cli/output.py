@@ -22,7 +22,7 @@ from rich.text import Text
 from engine.runtime.planning import no_worker_lives, unserved_at
 from engine.schedules import Schedule
 from engine.schedules.planner import Pause
-from engine.schedules.terms import format_duration
+from engine.schedules.terms import format_duration, readable_definition
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
 from engine.service import (
@@ -376,7 +376,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
         "overlap": schedule.overlap,
         **limit,
         "grace": format_duration(schedule.grace),
-        **schedule.to_json(),
+        **readable_definition(schedule.to_json()),
         "catchUp": {
             "policy": schedule.catch_up.policy,
             "window": format_duration(schedule.catch_up.window),

@@ -39,7 +39,7 @@ from engine.cli.output import (
 from engine.cli.run_page import details_json, details_lines, effort_line, read_details
 from engine.cli.target import Key, Session, Target, command, moment
 from engine.schedules.describe import describe
-from engine.schedules.terms import Rule
+from engine.schedules.terms import Rule, readable_definition
 from engine.service import Backfill, DataGap, Fire, RunDetails, ScheduleRow, ScheduleService
 
 SHOWN = 5
@@ -164,7 +164,7 @@ class Page:
         ]
         return {
             **schedule_json(row),
-            "definition": row.schedule.to_json() if row.schedule else None,
+            "definition": readable_definition(row.schedule.to_json()) if row.schedule else None,
             **fields(row, "definition_version effective_from series"),
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),

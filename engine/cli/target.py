@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar, get_args
 
 import typer
 
@@ -36,6 +36,9 @@ from engine.runtime.settings import database_url as environment_url
 from engine.schedules.terms import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds
 from engine.schedules.timing.zones import zone
 from engine.service import ScheduleService
+
+if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
 
 # --- options ---
 # Options and arguments shared by several commands, so that each has one name and one help text.
@@ -454,8 +457,9 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """
     try:
         async with ScheduleService.connect(
-            of.database_url, namespace=of.namespace, schema=database_schema(), actor=actor()
-        ) as opened:
+            of.database_url, namespace=of.namespace, schema=database_schema(), actor=actor(),
+            data_converter=data_converter,
+        ) as opened:  # fmt: skip
             yield opened
     except LedgerUnavailable as error:
         if environment_url() is not None or isinstance(error, LedgerTimeout):
@@ -466,6 +470,15 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
         if isinstance(error.__cause__, TimeoutError):
             cure = "it is there and does not answer; see what the `sched up` of this folder says"
         raise LedgerUnavailable(error.message, cure=cure) from error
+
+
+def data_converter() -> DataConverter | None:
+    """Return the data converter of the team's setup, whose codec seals inputs; None without one."""
+    if not os.environ.get("SCHED_SETUP"):
+        return None
+    from engine.runtime.setup import Setup  # noqa: PLC0415 - most commands need no SDK
+
+    return Setup.load().converter
 
 
 def actor() -> str:
@@ -584,8 +597,10 @@ def command(
 class LazyService:
     """Service opened on first use, so that the ledger may be unavailable at the start."""
 
-    def __init__(self, database_url: str, namespace: str) -> None:
-        self._url, self._namespace = database_url, namespace
+    def __init__(
+        self, database_url: str, namespace: str, converter: DataConverter | None = None
+    ) -> None:
+        self._url, self._namespace, self._converter = database_url, namespace, converter
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._service: ScheduleService | None = None
@@ -606,7 +621,8 @@ class LazyService:
         async with self._opening:
             if self._service is None:
                 connecting = ScheduleService.connect(
-                    self._url, namespace=self._namespace, schema=database_schema(), actor="sched up"
-                )
+                    self._url, namespace=self._namespace, schema=database_schema(),
+                    actor="sched up", data_converter=self._converter,
+                )  # fmt: skip
                 self._service = await self._stack.enter_async_context(connecting)
         yield self._service

@@ -24,6 +24,7 @@ from engine.schedules.terms import (
     STARTS,
     Reason,
     ReasonCode,
+    Sealed,
     Stop,
     Window,
     code_of,
@@ -436,12 +437,15 @@ def as_left(text: str | None) -> tuple[Mapping[str, Any], ...]:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A run to start because of a fire; with a ``reason`` it can never start."""
+    """A run to start because of a fire; with a ``reason`` it can never start.
+
+    ``argument`` is its input: a mapping, or one that is sealed.
+    """
 
     fire_id: int
     workflow_id: str
     workflow_type: str | None
-    argument: Mapping[str, Any]
+    argument: Mapping[str, Any] | Sealed
     reason: Reason | None = None
 
 

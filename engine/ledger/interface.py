@@ -82,6 +82,15 @@ class Declaring(Protocol):
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return all types ever announced, by task queue; one without types may be missing."""
 
+    async def seal(self, project: str) -> str | None:
+        """Return the encoded key of the digests of a project's inputs; None if these are plain."""
+
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
+        """Seal the inputs of a project from now on; return the key in force, the first one given.
+
+        None, with nothing written, while a replica lives whose code cannot read sealed inputs.
+        """
+
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
 
@@ -219,8 +228,11 @@ class Operating(Protocol):
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
 
-    async def ended(self, limit: int) -> list[Ended]:
-        """Lock and return fires that ended badly and whose follow-up runs are not decided yet."""
+    async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
+        """Lock and return fires that ended badly and whose follow-up runs are not decided yet.
+
+        Unless ``sealed``, those with a handler and a sealed input are left out.
+        """
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         """Write follow-up runs of these fires, each once; return the IDs of the new ones."""

@@ -25,10 +25,12 @@ from engine.schedules.planner import (
     ScheduleState,
 )
 from engine.schedules.terms import (
+    SEALED_INPUT,
     STARTS,
     Overlap,
     Reason,
     ReasonCode,
+    Sealed,
     Window,
     code_of,
     epoch_ms,
@@ -243,7 +245,7 @@ class Start:
     Attributes:
         workflow: the name of the workflow, without a version.
         start_id: the id that the application chose, used once for each workflow.
-        digest: SHA-256 of the input, in hex; equal JSON values have equal ones.
+        digest: see ``digest_of``.
         requested: the workflow as it was asked for, ``name`` or ``name@version``.
         project: the project whose workers send it.
         task_queue: the task queue of its run.
@@ -275,14 +277,26 @@ class Start:
         return Schedule.from_json(_definition_json(workflow))
 
     @staticmethod
-    def checked_input(value: Any) -> tuple[Any, str]:
-        """Return an input as the ledger stores it, and its digest.
+    def checked_input(value: Any) -> Any:
+        """Return an input as the ledger stores it.
 
         Raises:
             ScheduleError: JSON cannot carry it.
         """
-        checked = Schedule.from_json({**_definition_json("any"), "input": value}).input
-        return checked, definition_digest({"input": checked})
+        return Schedule.from_json({**_definition_json("any"), "input": value}).input
+
+    @staticmethod
+    def digest_of(arguments: tuple[Any, ...]) -> str:
+        """Return the digest of an input, or of none, in hex; equal JSON values have equal ones.
+
+        Of a sealed input it is made from the keyed digest.
+        """
+        if not arguments:
+            return definition_digest({})
+        (given,) = arguments
+        if isinstance(given, Sealed):
+            return definition_digest({SEALED_INPUT: given.digest})
+        return definition_digest({"input": given})
 
     @property
     def workflow_id(self) -> str | None:
@@ -325,10 +339,6 @@ class Start:
             kind="manual",
             own_input=arguments,
         )
-
-
-NO_INPUT: Final = definition_digest({})
-"""The digest of a start without an input."""
 
 
 def _definition_json(workflow: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
+from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.temporal_client import degraded_by, server_of
@@ -175,6 +176,7 @@ class Replica:
             client, ledger, self._serving, self._settings, budget=budget, on_event=self._emit
         )
         clock, settings, on_event = LedgerClock(), self._settings, self._heard
+        self._sealing = Sealing(ledger, client.data_converter, by=self._serving.replica)
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
 
@@ -200,8 +202,7 @@ class Replica:
         with self._observed(presence, dispatcher):
             async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
                 await asyncio.gather(*(loop.run() for loop in self._loops))
-        keeper = self._queue_manager
-        others = [keeper.end()] if keeper else []
+        others = [keeper.end()] if (keeper := self._queue_manager) else []
         await asyncio.gather(self._poller.drain(), *others)
         try:
             await presence.end()
@@ -277,6 +278,7 @@ class Replica:
             breaker=dispatcher.breaker,
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
+            sealing=self._sealing,
         )  # fmt: skip
 
     def _counter(
@@ -413,7 +415,8 @@ class Replica:
         try:
             project = self._serving.project
             last = await applied_digest(ledger, project) if ledger.remembers else None
-            if last and last == await self._looks(self._source):
+            looks = await self._looks(self._source)
+            if last and looks and last == await self._sealing.file_digest(project, looks):
                 report = ApplyReport(project=project, already_applied=True)
                 self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
@@ -422,7 +425,9 @@ class Replica:
             if file is None:
                 return
             require_project(file, project)
-            report = await apply(ledger, file, by=self._serving.replica, last=last)
+            report = await apply(
+                ledger, file, by=self._serving.replica, last=last, sealing=self._sealing
+            )
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._emit(Applied(str(error), good=False))

@@ -99,16 +99,19 @@ class Setup:
         name = given or os.environ.get("SCHED_SETUP")
         return _made_by(name) if name else cls()
 
+    @property
+    def converter(self) -> DataConverter | None:
+        """The data converter, with the codec; None leaves the SDK's."""
+        if self.payload_codec is None:
+            return self.data_converter
+        given = self.data_converter or DataConverter.default
+        return replace(given, payload_codec=self.payload_codec)
+
     def client_options(self, *plugins: Plugin) -> dict[str, Any]:
         """Return the arguments for ``Client.connect``, with these plugins after our own."""
-        converter = self.data_converter
-        if self.payload_codec:
-            converter = replace(
-                converter or DataConverter.default, payload_codec=self.payload_codec
-            )
         interceptors = [each for each in self.interceptors if isinstance(each, ClientInterceptor)]
         given = {
-            "data_converter": converter,
+            "data_converter": self.converter,
             "interceptors": interceptors or None,
             "plugins": [*self.plugins, *plugins] or None,
             **{name: getattr(self, name) for name in ("tls", "api_key", "rpc_metadata")},

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, WHEN_PART, Schedule
-from engine.schedules.terms import epoch_ms, first_of
+from engine.schedules.terms import epoch_ms, first_of, readable_definition
 
 # --- differences ---
 
@@ -95,7 +95,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
     """Describe each changed field in a few words: ``everyMs 300000 → 60000``."""
-    before, after = old.to_json(), new.to_json()
+    before, after = readable_definition(old.to_json()), readable_definition(new.to_json())
     names = [
         name
         for name in FIELDS

@@ -36,6 +36,7 @@ from engine.schedules.rules import (
     spec_faults,
 )
 from engine.schedules.terms import (
+    SEALED_INPUT,
     TICK,
     CatchUpOrder,
     CatchUpPolicy,
@@ -43,6 +44,7 @@ from engine.schedules.terms import (
     Overlap,
     Rate,
     Rule,
+    Sealed,
     When,
     Which,
     format_duration,
@@ -518,7 +520,7 @@ class Schedule(BaseModel):
         """Return the fields that differ from the defaults as JSON, by their names in a file.
 
         Defaults are left out so that a field added to sched-engine later changes no digest.
-        ``Schedule.from_json`` reads the result back exactly.
+        ``Schedule.from_json`` reads the result back exactly. A sealed input has a name of its own.
         """
         dump: dict[str, Any] = {}
         declared = type(self).model_fields  # read once: each access computes it
@@ -529,7 +531,9 @@ class Schedule(BaseModel):
                 keep = self.has_input
             elif attribute == "timezone" and self.kind == "at":
                 keep = attribute in self.model_fields_set  # a local moment needs its zone, even UTC
-            if keep:
+            if isinstance(value, Sealed):
+                dump[SEALED_INPUT] = value.to_json()
+            elif keep:
                 dump[name] = jsonable(value)
         return dump
 
@@ -544,10 +548,14 @@ class Schedule(BaseModel):
 
         Raises:
             ScheduleError: the dump is not, or no longer, a valid schedule.
+            DefinitionUnreadable: its input is sealed by a later version.
         """
         try:
             context = checks.STORED if stored else None
-            return cls.model_validate(dict(dump), by_alias=True, by_name=False, context=context)
+            given = dict(dump)
+            if (envelope := given.pop(SEALED_INPUT, None)) is not None:
+                given["input"] = Sealed.from_json(envelope)
+            return cls.model_validate(given, by_alias=True, by_name=False, context=context)
         except ValidationError as error:
             faults = faults_of(error)
             message = "; ".join(f"{fault.message}; {fault.cure}".rstrip("; ") for fault in faults)
@@ -558,9 +566,12 @@ class Schedule(BaseModel):
         """The SHA-256 of the definition, in hex; equal definitions have equal digests.
 
         ``paused`` is left out: it is only an initial state, and changing it is no edit. ``expect``
-        is left out because it only restates what the other fields mean.
+        is left out because it only restates what the other fields mean. Of a sealed input its own
+        digest counts: a codec may encode the same input in many ways.
         """
         dump = self.to_json()
+        if isinstance(self.input, Sealed):
+            dump[SEALED_INPUT] = self.input.digest
         for name in ("paused", "expect"):
             dump.pop(name, None)
         return definition_digest(dump)

@@ -1,4 +1,4 @@
-"""Terms that schedules, planner and ledgers share: units, ids, policies and reasons.
+"""Terms that schedules, planner and ledgers share: units, ids, policies, reasons, sealed inputs.
 
 A fire's ``reason`` is a sentence for people; its reason code, from a closed list, is for code that
 decides, counts or filters. For writers of older versions, which give a sentence alone, PostgreSQL
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
+
+from engine.errors import DefinitionUnreadable
 
 # --- durations ---
 # Durations in files: ``90s``, ``15m``, ``24h``, ``2d``, ``500ms``, ``1h30m``.
@@ -505,3 +507,61 @@ class Reason(str):
 def code_of(reason: Reason | None) -> ReasonCode | None:
     """Return the code of a reason; None of an ordinary start."""
     return reason.code if reason is not None else None
+
+
+# --- sealed inputs ---
+# What a team's codec has encoded, as definitions, fires and ledgers carry it. The runtime alone
+# seals and opens.
+
+SEALED_INPUT: Final = "sealedInput"
+"""Name of a sealed input in the JSON of a definition. Code that does not know it cannot read the
+definition, and so never takes an envelope for an input."""
+
+SEALED: Final = "sealed"
+"""The word in place of an input that cannot be read here."""
+
+_SEALED_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One input, encoded. Those of equal inputs of a project are equal.
+
+    Attributes:
+        payload: Temporal's payload as the codec wrote it, in base64.
+        digest: keyed digest of the plain input, in hex; see ``engine.runtime.sealing``.
+    """
+
+    payload: str = field(compare=False)
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the envelope, as it is stored."""
+        return {"v": _SEALED_VERSION, "payload": self.payload, "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, envelope: Mapping[str, Any]) -> Self:
+        """Read an envelope.
+
+        Raises:
+            DefinitionUnreadable: a later version wrote it.
+        """
+        if envelope.get("v") != _SEALED_VERSION:
+            raise DefinitionUnreadable(
+                "its input is sealed in a way that this version does not know",
+                cure="use the version that wrote it",
+            )
+        return cls(envelope["payload"], envelope["digest"])
+
+
+def readable(value: Any) -> Any:
+    """Return an input as people read it: ``sealed`` in place of one that is."""
+    return SEALED if isinstance(value, Sealed) else value
+
+
+def readable_definition(dump: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a definition as people read it: ``sealed`` in place of such an input."""
+    return {
+        ("input" if name == SEALED_INPUT else name): SEALED if name == SEALED_INPUT else value
+        for name, value in dump.items()
+    }

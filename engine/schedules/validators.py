@@ -21,6 +21,7 @@ from engine.schedules.terms import (
     MAX_DIGITS,
     UNSTORABLE,
     Rate,
+    Sealed,
     format_duration,
     is_storable,
     parse_duration,
@@ -391,7 +392,8 @@ STORED: Final = {"check": "stored"}
 
 
 def _json(value: Any, info: ValidationInfo) -> Any:
-    return value if info.context == STORED else plain_json(value, MAX_DEPTH)
+    as_it_is = info.context == STORED or isinstance(value, Sealed)
+    return value if as_it_is else plain_json(value, MAX_DEPTH)
 
 
 def plain_json(value: Any, levels: int) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,14 @@ from engine.ledger import (
     Wanted,
 )
 from engine.runtime.planning import Locked, left_alone, locked
+from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.schedules.planner import Origin
-from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode
+from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode, Sealed
 
 if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
+
     from engine.flow.definition import WorkflowDefinition
 
 # --- reads ---
@@ -41,9 +45,17 @@ _POLLS_COUNT_FOR = timedelta(minutes=5)
 class ReadOperations:
     """Read operations on the schedules and fires of one namespace."""
 
-    def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        actor: str,
+        migrated: tuple[int, ...] = (),
+        data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
+    ) -> None:
         self._ledger, self._actor = ledger, actor
         self._code: dict[str, WorkflowDefinition] = {}
+        self._sealing = Sealing(ledger, data_converter, by=actor)
         self.migrated = migrated
 
     async def schedules(
@@ -58,7 +70,8 @@ class ReadOperations:
 
         A schedule matches ``metadata`` if its own contains at least these items. Except for
         ``project``, filters apply after all rows have been read. The rows ``@<workflow>`` of starts
-        by applications are left out; ``schedule`` returns them.
+        by applications are left out; ``schedule`` returns them, and opens sealed inputs, which
+        stay sealed here.
         """
         wanted = (metadata or {}).items()
         return [
@@ -76,7 +89,9 @@ class ReadOperations:
 
     async def find(self, key: str) -> ScheduleRow | None:
         """Return one schedule, even a retired one; None if the ledger has no such key."""
-        return next(iter(await self._ledger.schedules(key=key)), None)
+        for row in await self._ledger.schedules(key=key):
+            return await self._shown(row)
+        return None
 
     async def schedule(self, key: str) -> ScheduleRow:
         """Return one schedule, even a retired one.
@@ -84,9 +99,15 @@ class ReadOperations:
         Raises:
             ScheduleNotFound: the ledger has no such key; the cure names similar ones.
         """
-        for row in await self._ledger.schedules(key=key):
+        if (row := await self.find(key)) is not None:
             return row
         raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def _shown(self, row: ScheduleRow) -> ScheduleRow:
+        """Return a row with its input in plain, if that can be read here."""
+        if row.schedule is None or not isinstance(row.schedule.input, Sealed):
+            return row
+        return replace(row, schedule=await self._sealing.shown_in(row.schedule))
 
     async def count(self, project: str) -> int:
         """Return the number of schedules of the project that are not retired."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleError, ScheduleNotFound
@@ -21,7 +22,13 @@ class DeadLetters(Starting):
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """Return the unresolved dead letters, newest fire time first."""
         async with self._ledger.transaction() as transaction:
-            return await transaction.dead_letters(key, limit=limit)
+            found = await transaction.dead_letters(key, limit=limit)
+        return [await self._with_input(each) for each in found]
+
+    async def _with_input(self, letter: DeadLetter) -> DeadLetter:
+        """Return a letter with its input in plain, if that can be read here."""
+        arguments = tuple([await self._sealing.shown(each) for each in letter.arguments])
+        return replace(letter, arguments=arguments)
 
     async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
         """Return the letter of a run id, or the letters of a window by its key and bucket.
@@ -30,6 +37,11 @@ class DeadLetters(Starting):
             LetterNotFound: there is no such letter.
             ScheduleNotFound: there is no such letter and no such schedule.
         """
+        found = await self._letters_of(name, bucket)
+        return [await self._with_input(each) for each in found]
+
+    async def _letters_of(self, name: str, bucket: int | None) -> list[DeadLetter]:
+        """Return letters as they are stored; see ``dead_letters_of``."""
         async with self._naming():
             async with self._ledger.transaction() as transaction:
                 if bucket is None:
@@ -60,7 +72,7 @@ class DeadLetters(Starting):
             ScheduleError: ``overlap`` is given for a start, which has none.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
-        found = await self.dead_letters_of(name, bucket)
+        found = await self._letters_of(name, bucket)
         start = next((each for each in found if each.kind == "manual" and each.started), None)
         if start is not None:
             if overlap is not None:

@@ -27,7 +27,7 @@ from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import TICK, epoch_ms, utc_text
+from engine.schedules.terms import TICK, epoch_ms, readable_definition, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---
@@ -101,6 +101,11 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     kept = {name: value for name, value in schedule.to_json().items() if name not in WHEN}
     return Schedule.from_json({**kept, **when})
+
+
+def _noted(schedule: Schedule) -> dict[str, Any]:
+    """Return a definition for the audit log, which keeps no input that is sealed."""
+    return readable_definition(schedule.to_json())
 
 
 async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
@@ -204,7 +209,8 @@ class ApplicationSchedules(ReadOperations):
         reason: str | None,
     ) -> ApplicationSchedule:
         _require_memory(self._ledger)
-        draft = _draft(_with_caller(fields), key, request_id)
+        plain = _draft(_with_caller(fields), key, request_id)
+        (draft,) = await self._sealing.sealed(project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
             # As an apply does: serializes requests for the same key or request id.
             await transaction.lock_project(project)
@@ -218,7 +224,7 @@ class ApplicationSchedules(ReadOperations):
                 origin="api", request_id=request_id,
             )  # fmt: skip
             await transaction.define([new], by=self._actor)
-            action = Action(project, draft.key, "schedule", reason, after=draft.to_json())
+            action = Action(project, draft.key, "schedule", reason, after=_noted(draft))
             await transaction.act([action], by=self._actor)
             asked = await _asked(transaction, new)
         return await self._with_workers(asked)
@@ -258,13 +264,14 @@ class ApplicationSchedules(ReadOperations):
             await held.transaction.define([new], by=self._actor)
             await held.act(
                 "reschedule", reason=reason,
-                before=before.schedule.to_json(), after=changed.to_json(),
+                before=_noted(before.schedule), after=_noted(changed),
             )  # fmt: skip
             asked = await _asked(held.transaction, new)
         return await self._with_workers(asked)
 
     async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:
-        """Set ``waiting`` if no live worker would start the schedule."""
+        """Set ``waiting`` if no live worker would start the schedule, and show its input."""
+        asked = replace(asked, schedule=await self._sealing.shown_in(asked.schedule))
         if asked.waiting is not None:
             return asked
         workflow = asked.workflow_type or asked.schedule.workflow

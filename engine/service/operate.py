@@ -29,6 +29,7 @@ from engine.schedules.terms import (
     STOPS,
     Overlap,
     Reason,
+    Sealed,
     Stop,
     Window,
     epoch_ms,
@@ -324,11 +325,13 @@ class Running(Holding):
             InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
             RequestInvalid: the request id is malformed.
             ScheduleError: ``overlap`` stops the previous run, but several may be open.
+            InputsSealed: the project's inputs are sealed, and there is no codec here.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
         request_id = request_id or uuid4().hex
         require_request_id(request_id)
         workflow_id = f"sched:{key}:manual:{request_id}"
+        own_input = await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if fire := await schedule.transaction.fire(workflow_id):
                 return Requested(fire, new=False)
@@ -359,8 +362,10 @@ class Running(Holding):
             WindowNotFound: the ledger has no such window.
             FireStillOpen: the window's run is open or may still start.
             ScheduleError: ``overlap`` stops the previous run, but several may be open.
+            InputsSealed: the project's inputs are sealed, and there is no codec here.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
+        own_input = await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if letter is not None and not await schedule.transaction.dead_letters(
                 workflow_id=letter
@@ -387,6 +392,17 @@ class Running(Holding):
             if asked.fire.status in OPEN:
                 await _deal_with(schedule, bucket, fire.series)
             return asked
+
+    async def _sealed_for(self, key: str, own_input: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the input of one run as the ledger stores it.
+
+        Raises:
+            InputsSealed: the project's inputs are sealed, and there is no codec here.
+        """
+        if not own_input or isinstance(own_input[0], Sealed):
+            return own_input
+        row = await self.find(key)
+        return own_input if row is None else tuple(await self._sealing.seal(row.project, own_input))
 
     async def cancel(
         self, name: str, *, reason: str | None = None, terminate: bool = False

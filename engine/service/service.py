@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.runtime.apply.apply import (
     PRUNE_AFTER,
@@ -23,6 +24,9 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
+
+if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
 
 
 class FileOperations(ReadOperations):
@@ -60,12 +64,14 @@ class FileOperations(ReadOperations):
 
         Raises:
             KeyForeign: another project owns a key of the file.
+            InputsSealed: the project's inputs are sealed, and there is no codec here.
             RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
             PruneRefused: ``prune`` would retire more than half of the project, unless forced.
         """
         return await apply(
-            self._ledger, file, by=self._actor, force=force, prune=prune, take_from=take_from
-        )
+            self._ledger, file, by=self._actor, force=force, prune=prune, take_from=take_from,
+            sealing=self._sealing,
+        )  # fmt: skip
 
     async def unchanged(self, path: Path) -> ApplyReport | None:
         """Return the report of applying this file if it was the last one applied, else None.
@@ -79,7 +85,8 @@ class FileOperations(ReadOperations):
         project = look.project()
         if not look.is_certain():
             return None
-        if await applied_digest(self._ledger, project) == look.digest():
+        digest = await self._sealing.file_digest(project, look.digest())
+        if await applied_digest(self._ledger, project) == digest:
             return ApplyReport(project=project, already_applied=True)
         return None
 
@@ -93,8 +100,9 @@ class FileOperations(ReadOperations):
     ) -> DryRun:
         """Return what ``apply`` would change; see ``engine.runtime.apply.apply.rehearse``."""
         return await rehearse(
-            self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from
-        )
+            self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from,
+            sealing=self._sealing,
+        )  # fmt: skip
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
@@ -105,8 +113,9 @@ class FileOperations(ReadOperations):
             PruneRefused: the file lacks more than half of the project, unless forced.
         """
         return await retire_absent(
-            self._ledger, file, by=self._actor, absent_for=absent_for, force=force
-        )
+            self._ledger, file, by=self._actor, absent_for=absent_for, force=force,
+            sealing=self._sealing,
+        )  # fmt: skip
 
 
 class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts):
@@ -116,12 +125,20 @@ class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLet
         ledger: the ledger to work on; the caller closes it.
         actor: the actor, for the audit log.
         migrated: the schema versions that were applied when the ledger was opened.
+        data_converter: that of the application's Temporal client, or a function that returns it
+            when it is needed. Its codec seals the inputs in the ledger and opens them.
     """
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, database_url: str, *, namespace: str, schema: str, actor: str
+        cls,
+        database_url: str,
+        *,
+        namespace: str,
+        schema: str,
+        actor: str,
+        data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
     ) -> AsyncIterator[ScheduleService]:
         """Open a service on a PostgreSQL ledger for the duration of the block.
 
@@ -136,6 +153,6 @@ class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLet
             database_url, namespace=namespace, schema=schema, connections=2
         )
         try:
-            yield cls(ledger, actor=actor, migrated=ledger.migrated)
+            yield cls(ledger, actor=actor, migrated=ledger.migrated, data_converter=data_converter)
         finally:
             await ledger.close()

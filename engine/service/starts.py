@@ -19,17 +19,7 @@ from engine.errors import (
     StartUnconfirmed,
     WorkflowUnknown,
 )
-from engine.ledger import (
-    DENIED,
-    DIED,
-    NO_INPUT,
-    UNSTARTED,
-    Action,
-    DeadLetter,
-    Fire,
-    Start,
-    Transaction,
-)
+from engine.ledger import DENIED, DIED, UNSTARTED, Action, DeadLetter, Fire, Start, Transaction
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.service.operate import Requested, Running, Started
 
@@ -108,6 +98,7 @@ class Starting(Running):
             StartInUse: the id started this workflow before, with another input.
             InputInvalid: the workflow cannot take the input; see ``check_inputs``.
             ScheduleError: JSON cannot carry the input.
+            InputsSealed: the project's inputs are sealed, and there is no codec here.
             TypeError: the class takes no input, or needs one.
             WorkflowUnknown: no worker of the task queue has ever announced the workflow.
             StartUnconfirmed: the run has not begun within ``wait``; it begins later.
@@ -122,9 +113,10 @@ class Starting(Running):
         name = Start.workflow_of(requested)
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
-        arguments, digest = _as_json(input)
+        given = _as_json(input)
+        arguments = tuple(await self._sealing.seal(project, given))
         new = Start(
-            workflow=name, start_id=id, digest=digest, requested=requested,
+            workflow=name, start_id=id, digest=Start.digest_of(arguments), requested=requested,
             project=project, task_queue=task_queue, requested_by=self._actor,
         )  # fmt: skip
         if new.workflow_id is None:
@@ -133,10 +125,12 @@ class Starting(Running):
                 cure="use 1 to 200 printable ASCII characters that do not end in :dead, :undo or"
                 " :rerun:<number>",
             )
-        done = await self._start(new, new.workflow_id, arguments)
+        done = await self._start(new, new.workflow_id, arguments, given)
         return done if wait is None else await self._begun(done, wait)
 
-    async def _start(self, new: Start, workflow_id: str, arguments: tuple[Any, ...]) -> Started:
+    async def _start(
+        self, new: Start, workflow_id: str, arguments: tuple[Any, ...], plain: tuple[Any, ...]
+    ) -> Started:
         async with self._ledger.transaction() as transaction:
             first = await transaction.started(new.workflow, new.start_id)
             workflow_type = None if first else await _type_of(transaction, new)
@@ -147,7 +141,7 @@ class Starting(Running):
         is_new = workflow_type is not None and await self._write(
             new, workflow_id, workflow_type, arguments
         )
-        return await self._first(new, workflow_id, is_new=is_new)
+        return await self._first(new, workflow_id, plain, is_new=is_new)
 
     async def _write(
         self, new: Start, workflow_id: str, workflow_type: str, arguments: tuple[Any, ...]
@@ -162,14 +156,16 @@ class Starting(Running):
             await transaction.notify()
         return True
 
-    async def _first(self, asked: Start, workflow_id: str, *, is_new: bool) -> Started:
+    async def _first(
+        self, asked: Start, workflow_id: str, plain: tuple[Any, ...], *, is_new: bool
+    ) -> Started:
         """Return the start of this id, which is in the ledger."""
         async with self._ledger.transaction() as transaction:
             first = await transaction.started(asked.workflow, asked.start_id)
             fire = await transaction.fire(workflow_id)
         if first is None:
             raise AssertionError("starts are never deleted")
-        if first.digest != asked.digest:
+        if not await self._is_same(first, asked, plain):
             raise StartInUse(
                 f"{workflow_id} was started before, with another input",
                 cure="give another id; or repeat the start with the input of the first",
@@ -177,6 +173,15 @@ class Starting(Running):
         waits = fire is not None and fire.status in UNSTARTED
         waiting = await self._unserved(first) if waits else None
         return Started(workflow_id, is_new, first, fire, waiting)
+
+    async def _is_same(self, first: Start, asked: Start, plain: tuple[Any, ...]) -> bool:
+        """Return whether two starts have the same input."""
+        if first.digest in {asked.digest, Start.digest_of(plain)}:
+            return True  # the first may be from a time without a codec
+        if first.project == asked.project:
+            return False
+        theirs = await self._sealing.seal(first.project, plain)
+        return first.digest == Start.digest_of(tuple(theirs))
 
     async def _begun(self, done: Started, wait: timedelta | float) -> Started:
         """Wait until the run of a start has begun."""
@@ -217,6 +222,7 @@ class Starting(Running):
         self, letter: DeadLetter, own_input: tuple[Any, ...], reason: str | None
     ) -> Requested:
         """Run a start again that failed, and resolve its letter."""
+        own_input = tuple(await self._sealing.seal(letter.project, own_input))
         async with self._ledger.transaction(long=True) as transaction:
             if not await transaction.resolve_dead_letters([letter.workflow_id]):
                 raise LetterNotFound(
@@ -264,14 +270,14 @@ def _requested(workflow: Any, given: object) -> str:
     return definition.type
 
 
-def _as_json(given: object) -> tuple[tuple[Any, ...], str]:
-    """Return the run's arguments, as the JSON that it reads back, and their digest.
+def _as_json(given: object) -> tuple[Any, ...]:
+    """Return the run's arguments, as the JSON that it reads back.
 
     Raises:
         ScheduleError: JSON, or the ledger, cannot carry the input.
     """
     if given is _NOT_GIVEN:
-        return (), NO_INPUT
+        return ()
     try:
         value = to_jsonable_python(given)
     except (PydanticSerializationError, ValueError) as error:
@@ -279,8 +285,7 @@ def _as_json(given: object) -> tuple[tuple[Any, ...], str]:
             f"JSON cannot carry the input: {error}",
             cure="use dataclasses, pydantic models and JSON values",
         ) from error
-    checked, digest = Start.checked_input(value)
-    return (checked,), digest
+    return (Start.checked_input(value),)
 
 
 async def _type_of(transaction: Transaction, start: Start) -> str:

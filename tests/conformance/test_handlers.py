@@ -10,7 +10,8 @@ from engine.errors import LetterNotFound
 from engine.ledger.fires import Closed
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event
-from engine.runtime.tracking.tracker import follow
+from engine.runtime.sealing import Sealing
+from engine.runtime.tracking.follow_ups import follow
 from tests.conformance.past import operator, run_of, taken
 from tests.conformance.test_dead_letters import LEFT, end
 
@@ -23,7 +24,7 @@ SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1", "alert@1
 
 async def followed(bench) -> list[Event]:
     told: list[Event] = []
-    await follow(bench.ledger, on_event=told.append)
+    await follow(bench.ledger, Sealing(bench.ledger), on_event=told.append)
     return told
 
 

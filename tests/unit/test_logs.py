@@ -66,7 +66,7 @@ def decided(verdict: str, reason: Reason | None, *, one_shot: bool = False) -> D
 
 def closed(how: str, error: str | None = None) -> Closed:
     end = NOW + timedelta(seconds=9)
-    failure = Failure((FailureLink("Declined", "no money"),), error) if error else None
+    failure = Failure((FailureLink(type="Declined", message="no money"),), error) if error else None
     return Closed(Evidence(RUN, "r", NOW, cast("Any", how), end, error, failure=failure))
 
 

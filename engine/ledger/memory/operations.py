@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from engine.ledger.fires import (
+    DIED,
     ENDED_BADLY,
     NO_RUN_BEFORE,
     OPEN,
@@ -64,6 +65,7 @@ from engine.schedules.terms import (
     Reason,
     ReasonCode,
     Rule,
+    Sealed,
     Stop,
     Window,
     from_seconds,
@@ -428,8 +430,12 @@ class MemoryBadEnds(MemoryRows):
             **{**shared(DeadLetter, fire), "died_at": died_at, "not_undone": not_undone}
         )
 
-    async def ended(self, limit: int) -> list[Ended]:
-        found = [fire for fire in self._tables.fires.values() if is_to_follow(fire)]
+    async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
+        found = [
+            fire
+            for fire in self._tables.fires.values()
+            if is_to_follow(fire) and (sealed or not _has_sealed_handler(fire))
+        ]
         return [self._ended(fire) for fire in found[:limit]]
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
@@ -455,7 +461,7 @@ class MemoryBadEnds(MemoryRows):
             reason=each.reason,
             timing="manual",
             kind="handler",
-            own_input=(dict(each.argument),),
+            own_input=(each.argument,),
             lease_until=None if each.reason else self.clock(),
             data_from=followed.data_from,
         )
@@ -469,6 +475,12 @@ class MemoryBadEnds(MemoryRows):
             rules=None if schedule.external else self._tables.rules_of(fire),
             **{**shared(Ended, fire), **more},
         )
+
+
+def _has_sealed_handler(fire: FireEntry) -> bool:
+    """Return whether a handler follows that gets a sealed input."""
+    follows = fire.schedule.on_dead is not None and fire.status in DIED
+    return follows and any(isinstance(given, Sealed) for given in fire.arguments)
 
 
 def is_to_follow(fire: FireEntry) -> bool:

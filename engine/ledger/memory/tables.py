@@ -207,6 +207,7 @@ class Tables:
     definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
     versions: dict[tuple[str, int], DefinitionVersion] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    seals: dict[str, str] = field(default_factory=dict)
     starts: dict[tuple[str, str], Start] = field(default_factory=dict)
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)

@@ -72,6 +72,14 @@ class MemoryDeclaring(MemoryRows):
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
         return {task_queue: self._announced(task_queue) for task_queue in task_queues}
 
+    async def seal(self, project: str) -> str | None:
+        return self._tables.seals.get(project)
+
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
+        if project not in self._tables.seals:
+            self._tables.put(self._tables.seals, project, digest_key)
+        return self._tables.seals[project]
+
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         for new in definitions:
             key = new.schedule.key

@@ -34,6 +34,7 @@ from engine.schedules.planner import (
     ahead,
     hold_of,
 )
+from engine.schedules.terms import Sealed
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
@@ -189,8 +190,17 @@ def _as_bad_end(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _as_input(fields: dict[str, Any]) -> tuple[Any, ...]:
     """Remove the input from a row's fields and return it."""
-    given = fields.pop("input")
+    given, sealed = fields.pop("input"), fields.pop("sealed_input")
+    if sealed is not None:
+        return (Sealed.from_json(json.loads(sealed)),)
     return () if given is None else (json.loads(given),)
+
+
+def input_columns(given: Any) -> tuple[str | None, str | None]:
+    """Return an input for the columns ``input`` and ``sealed_input``, as JSON texts."""
+    if isinstance(given, Sealed):
+        return None, json.dumps(given.to_json())
+    return json.dumps(given), None
 
 
 def as_rules(text: str | None) -> Mapping[str, Any] | None:

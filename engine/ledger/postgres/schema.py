@@ -211,6 +211,18 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda each: each.version)
 
 
+@cache
+def version_of(what: str) -> int:
+    """Return the number of the migration in ``<number>_<what>.sql``."""
+    folder = files("engine.ledger.postgres") / "migrations"
+    (version,) = (
+        int(match[1])
+        for file in folder.iterdir()
+        if (match := _NAME.match(file.name)) and file.name[len("0000_") :] == f"{what}.sql"
+    )
+    return version
+
+
 async def migrate(
     connections: Connections,
     schema: str = "sched",

@@ -33,9 +33,11 @@ from engine.ledger.postgres.rows import (
     as_letter,
     as_rules,
     as_state,
+    input_columns,
     is_parsed,
     parse_definition,
 )
+from engine.ledger.postgres.schema import version_of
 from engine.ledger.records import (
     Action,
     Backfill,
@@ -216,6 +218,18 @@ class PostgresDeclaring(Statements):
                 await asyncio.sleep(0)
         return found
 
+    async def seal(self, project: str) -> str | None:
+        rows = await self.run("seal", project)
+        return rows[0]["digest_key"] if rows else None
+
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
+        needed = version_of("sealed_inputs")
+        (row,) = await self.run("older_than", needed)
+        if row["live"]:
+            return None
+        await self.run("seal_project", project, digest_key, by, needed)
+        return await self.seal(project)
+
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         for part in bounded(definitions):
             await self._define(part, by)
@@ -330,7 +344,7 @@ class PostgresOperating(Statements):
             "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
             new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
             new.reason, new.reason_code, new.timing, new.overlap,
-            json.dumps(new.own_input[0]) if new.own_input else None,
+            *(input_columns(new.own_input[0]) if new.own_input else (None, None)),
         )  # fmt: skip
         return bool(rows)
 
@@ -442,13 +456,13 @@ class PostgresOperating(Statements):
         rows = await self.run("resolve_dead_letters", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
-    async def ended(self, limit: int) -> list[Ended]:
-        return [as_ended(row) for row in await self.run("ended", limit)]
+    async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
+        return [as_ended(row) for row in await self.run("ended", limit, sealed)]
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         columns = [
             (each.fire_id, each.workflow_id, each.workflow_type, each.reason, code_of(each.reason),
-             json.dumps(each.argument))
+             *input_columns(each.argument))
             for each in news
         ]  # fmt: skip
         rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []

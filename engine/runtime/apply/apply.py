@@ -22,6 +22,7 @@ from engine.runtime.apply.edits import (
     take,
 )
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
+from engine.runtime.sealing import Sealing
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
 from engine.schedules.planner import ScheduleState
@@ -48,6 +49,7 @@ async def apply(
     prune: bool = False,
     take_from: str | None = None,
     last: str | None = None,
+    sealing: Sealing | None = None,
 ) -> ApplyReport:
     """Make the file's schedules the newest definitions of its project. Never retires a key.
 
@@ -59,8 +61,10 @@ async def apply(
         prune: ``retire_absent`` will follow, so refuse here what it would refuse.
         take_from: the former name of a renamed project; the keys that the file declares move.
         last: the project's current ``applied_digest``; read from the ledger if omitted.
+        sealing: seals the inputs; without it there is no codec.
 
     Raises:
+        InputsSealed: the project's inputs are sealed, and there is no codec here.
         KeyForeign: another project owns a key of the file; nothing is applied then.
         RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: ``prune`` would retire more than half of the project, unless forced.
@@ -68,19 +72,22 @@ async def apply(
     """
     if not ledger.remembers:
         require_no_memory(file)
+    sealing = sealing or Sealing(ledger)
     if not (force or prune or take_from):
         if last is None:
             last = await applied_digest(ledger, file.project)
-        if last == file.digest:
+        if last == await sealing.file_digest(file.project, file.digest):
             return _unchanged(file)
+    file = await sealing.file(file)
     await prepare(file)
     ahead: list[str] = []
     report = None
     while report is None:
         try:
             report = await _apply(
-                ledger, file, by=by, force=force, prune=prune, take_from=take_from, ahead=ahead
-            )
+                ledger, file, by=by, force=force, prune=prune, take_from=take_from, ahead=ahead,
+                sealing=sealing,
+            )  # fmt: skip
         except OwesManyError as error:
             for key in error.keys:
                 await decide_ahead(ledger, key)
@@ -99,6 +106,7 @@ async def _apply(
     prune: bool,
     take_from: str | None,
     ahead: Sequence[str],
+    sealing: Sealing,
 ) -> ApplyReport:
     async with ledger.transaction(long=True) as transaction:
         head = await transaction.lock_project(file.project)
@@ -113,7 +121,7 @@ async def _apply(
         if not force:
             require_newer(file, head)
         edit = ApplyTransaction(
-            transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead
+            transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead, sealing=sealing
         )
         return await edit.write()
 
@@ -151,14 +159,18 @@ async def retire_absent(
     by: str,
     absent_for: timedelta = PRUNE_AFTER,
     force: bool = False,
+    sealing: Sealing | None = None,
 ) -> PruneReport:
     """Retire the project's keys that the unchanged file has lacked for ``absent_for``.
 
     Nothing is retired if a different file has been applied meanwhile.
 
     Raises:
+        InputsSealed: the project's inputs are sealed, and there is no codec here.
         PruneRefused: the file lacks more than half of the project, unless forced.
     """
+    sealing = sealing or Sealing(ledger)
+    file = replace(file, digest=await sealing.file_digest(file.project, file.digest))
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if last is None or last.file_digest != file.digest:
@@ -334,6 +346,7 @@ async def rehearse(
     prune: bool = False,
     force: bool = False,
     take_from: str | None = None,
+    sealing: Sealing | None = None,
 ) -> DryRun:
     """Return what ``apply`` would change, without changing anything.
 
@@ -344,15 +357,21 @@ async def rehearse(
         prune: include what ``retire_absent`` would retire afterwards.
         force: as if the apply were forced.
         take_from: see ``apply``.
+        sealing: see ``apply``.
 
     Raises:
+        InputsSealed: the project's inputs are sealed, and there is no codec here.
         DefinitionUnreadable: a key that changes was written by a newer version.
     """
+    sealing = (sealing or Sealing(ledger)).rehearsal()
+    file = await sealing.file(file)
     await prepare(file)
     found: list[DryRun] = []
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:
-            stage = _DryRunTransaction(transaction, file, by=by, look_back=not ledger.remembers)
+            stage = _DryRunTransaction(
+                transaction, file, by=by, look_back=not ledger.remembers, sealing=sealing
+            )
             found.append(await stage.play(prune=prune, force=force, take_from=take_from))
             raise _TakenBackError
     return found[0]

@@ -7,6 +7,7 @@ from typing import Final
 from engine.errors import (
     Code,
     DefinitionUnreadable,
+    InputsSealed,
     KeyForeign,
     LedgerRequired,
     Problem,
@@ -25,6 +26,7 @@ REFUSALS: Final = (
     KeyForeign,
     RevisionTooLow,
     DefinitionUnreadable,
+    InputsSealed,
     LedgerRequired,
 )
 """Errors caused by the file; the last good definitions stay in force."""

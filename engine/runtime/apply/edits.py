@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from engine.errors import DefinitionUnreadable, KeyForeign, WorkflowUnknown
+from engine.errors import DefinitionUnreadable, InputsSealed, KeyForeign, WorkflowUnknown
 from engine.ledger import (
     Action,
     Ledger,
@@ -20,6 +20,7 @@ from engine.ledger import (
 )
 from engine.runtime import planning
 from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
+from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits, starts_new_series
 from engine.schedules.planner import (
@@ -31,7 +32,7 @@ from engine.schedules.planner import (
     plan,
     wake_at,
 )
-from engine.schedules.terms import TICK, Reason, iso_text
+from engine.schedules.terms import TICK, Reason, Sealed, iso_text
 
 # --- definitions ---
 # New and edited definitions, with the state that they put their schedule into (rule L3).
@@ -441,9 +442,10 @@ class ApplyTransaction:
         by: str,
         look_back: bool,
         ahead: Collection[str] = (),
+        sealing: Sealing,
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
-        self._look_back, self._ahead = look_back, ahead
+        self._look_back, self._ahead, self._sealing = look_back, ahead, sealing
         self._types: Mapping[tuple[str, str], str | None] = {}
         self._expired: list[str] = []
         self._rejected: list[str] = []
@@ -496,13 +498,15 @@ class ApplyTransaction:
     ) -> None:
         """Decide what these keys owe under their old definitions, and write the new ones."""
         states = await read_all(self._transaction, keys)
+        self._require_codec(states)
         if behind := [s.key for s in states if s.key not in self._ahead and owes_many(s, now)]:
             raise OwesManyError(behind)
         owed = await end(
             self._transaction, states, lambda state: _owed(state, schedules[state.key], now)
         )
         before = {state.key: state for state in states}
-        self._edits |= {key: edits(before[key].schedule, schedules[key]) for key in keys}
+        for key in keys:
+            self._edits[key] = await self._described(before[key].schedule, schedules[key])
         self._rejected += [
             planned.state.key
             for planned in owed
@@ -512,6 +516,26 @@ class ApplyTransaction:
         lifted = await self._transaction.lift_skips(keys)
         await self._define(new, before, now)
         self._dropped |= await renew_skips(self._transaction, lifted, by=self._by)
+
+    def _require_codec(self, states: Sequence[ScheduleState]) -> None:
+        """Refuse to write over sealed inputs without the codec.
+
+        Raises:
+            InputsSealed: another project, whose key moved here, has sealed one of them.
+        """
+        if self._sealing.has_codec:
+            return
+        if sealed := [s.key for s in states if isinstance(s.schedule.input, Sealed)]:
+            raise InputsSealed(
+                f"the input of {', '.join(sealed)} is sealed",
+                cure=CODEC_CURE,
+            )
+
+    async def _described(self, old: Schedule, new: Schedule) -> tuple[str, ...]:
+        """Describe each changed field, also those of sealed inputs."""
+        plain = edits(await self._sealing.shown_in(old), await self._sealing.shown_in(new))
+        newly = isinstance(new.input, Sealed) and not isinstance(old.input, Sealed)
+        return plain or (("input is sealed now",) if newly else ())
 
     async def _define(
         self, new: list[NewDefinition], before: Mapping[str, ScheduleState], now: datetime

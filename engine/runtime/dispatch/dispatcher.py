@@ -20,6 +20,7 @@ from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import server_of
+from engine.schedules.terms import Sealed
 from engine.telemetry.instruments import STARTS, measures
 
 # --- leases ---
@@ -321,7 +322,10 @@ def _holds_up(claim: Claim) -> str | None:
     if claim.timing == "backfill":
         return "backfilled"
     (given,) = claim.own_input or (claim.schedule.input,)
-    return "large" if given is not None and len(json.dumps(given)) > _LARGE else None
+    if given is None:
+        return None
+    text = given.payload if isinstance(given, Sealed) else json.dumps(given)
+    return "large" if len(text) > _LARGE else None
 
 
 def _unsettled(error: BaseException, text: str) -> Alert:

@@ -17,6 +17,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
 )
 from temporalio.common import (
+    RawValue,
     SearchAttributeKey,
     SearchAttributePair,
     TypedSearchAttributes,
@@ -35,6 +36,7 @@ from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_ends import with_failure
 from engine.runtime.run_memo import first_run_of, lets_plain_through, read_chain_info
+from engine.runtime.sealing import opened, payload_of
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner import Due
@@ -42,6 +44,7 @@ from engine.schedules.terms import (
     STARTS,
     TICK,
     Reason,
+    Sealed,
     format_duration,
     from_seconds,
     parse_workflow_id,
@@ -278,7 +281,7 @@ class Starter:
         try:
             handle = await self._client.start_workflow(
                 claim.workflow_type,
-                args=claim.arguments,
+                args=await self._arguments(claim),
                 id=claim.workflow_id,
                 task_queue=claim.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -308,6 +311,22 @@ class Starter:
                 first_run_id=run_id or None, reported=not claim.schedule.external,
             )
         )  # fmt: skip
+
+    async def _arguments(self, claim: Claim) -> list[Any]:
+        """Return the arguments; a sealed one as Temporal shall get it.
+
+        Without a codec the payload goes as it is: the team's worker reads it. With one it is opened
+        first, because the client encodes it again.
+        """
+        arguments = list(claim.arguments)
+        for number, each in enumerate(arguments):
+            if isinstance(each, Sealed):
+                converter = self._client.data_converter
+                has_codec = converter.payload_codec is not None
+                arguments[number] = (
+                    await opened(each, converter) if has_codec else RawValue(payload_of(each))
+                )
+        return arguments
 
     async def _memo(self, info: FireInfo) -> object:
         """Return the memo; with a codec as a payload, which the client sends as it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,9 +20,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code
-from engine.flow.definition import RunOptions
-from engine.flow.saga import UNDO_TYPE
-from engine.ledger import DIED, Ended, FollowUp, Ledger
+from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import (
@@ -38,80 +36,11 @@ from engine.runtime.events import (
 )
 from engine.runtime.planning import nobody_polls
 from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
+from engine.runtime.tracking.follow_ups import follow
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
-from engine.schedules.terms import Reason, exact_text, resolve_type
-
-# --- follow-up runs ---
-# A durable outbox for fires that ended badly: their follow-up fires, and the mark that they were
-# processed, are written in one transaction. Any replica sends the follow-ups, as ordinary claims.
-
-_FOLLOW_UPS_AT_ONCE = 200
-_CUT_OFF = frozenset({"terminated", "timed_out"})
-"""Statuses of runs that could not undo anything themselves."""
-
-
-async def follow(ledger: Ledger, *, on_event: OnEvent) -> int:
-    """Write the follow-ups of a batch of fires that ended badly; return the size of the batch."""
-    if not await ledger.anything_ended():
-        return 0
-    async with ledger.transaction() as transaction:
-        ended = await transaction.ended(_FOLLOW_UPS_AT_ONCE)
-        announced = await transaction.announced({each.task_queue for each in ended})
-        news = [
-            each for fire in ended for each in follow_ups(fire, announced.get(fire.task_queue, ()))
-        ]
-        written = await transaction.follow([each.fire_id for each in ended], news)
-    for each in news:
-        if each.reason and each.workflow_id in written:
-            on_event(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
-    return len(ended)
-
-
-def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
-    """Yield the follow-ups of a fire.
-
-    Args:
-        fire: the fire that ended badly.
-        announced: every type that a worker of its task queue ever announced.
-    """
-    if fire.on_dead is not None and fire.status in DIED:
-        found = resolve_type(fire.on_dead, announced)
-        text = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
-        reason = Reason("unknown_workflow", text)
-        yield FollowUp(
-            fire.fire_id, f"{fire.workflow_id}:dead", found, handler_input(fire),
-            reason=None if found else reason,
-        )  # fmt: skip
-
-    undone_for_it = RunOptions.from_json(fire.rules).compensate_on_terminate
-    if undone_for_it and fire.run_id and fire.status in _CUT_OFF:
-        dead = {
-            "workflow_id": fire.workflow_id,
-            "run_id": fire.run_id,
-            "workflow": fire.workflow_type,
-        }
-        yield FollowUp(fire.fire_id, f"{fire.workflow_id}:undo", UNDO_TYPE, dead)
-
-
-def handler_input(fire: Ended) -> dict[str, object]:
-    """Return the input of an ``onDead`` handler."""
-    return {
-        "key": fire.key,
-        "bucket": fire.bucket,
-        "fire_time": exact_text(fire.fire_time),
-        "windows": fire.windows,
-        "workflow_id": fire.workflow_id,
-        "run_id": fire.run_id,
-        "workflow": fire.workflow_type or fire.workflow,
-        "status": fire.status,
-        "error": fire.error,
-        "attempts": fire.attempts,
-        "input": fire.arguments[0] if fire.arguments else None,
-        "not_undone": [dict(left) for left in fire.not_undone],
-    }
-
 
 # --- long polls for closes ---
 # Long polls for the closes of runs that windows wait in line for. The tracker lists closes only
@@ -383,6 +312,10 @@ _UNREAD_CURE = (
     "another replica tracks the runs for a while, because it may have the codec; give it to this"
     " worker too (SCHED_SETUP, or the data converter of its client)"
 )
+_LEFT_SEALED = (
+    "handlers of fires that ended badly wait for a replica with the codec, because their inputs are"
+    " sealed; give it to a worker (SCHED_SETUP, or the data converter of its client)"
+)
 _LEASE = timedelta(seconds=10)
 """Maximum downtime of the duty when its holder dies, or three turns; no claim depends on it."""
 
@@ -397,6 +330,7 @@ class Tracker:
             a few seconds late without harm.
         suspect_until: returns the time of the last sign that the ledger lost commits. Runs booked
             before are booked again.
+        sealing: opens sealed inputs for handlers; without it there is no codec.
     """
 
     def __init__(
@@ -413,9 +347,11 @@ class Tracker:
         budget: Budget | None = None,
         busy: Callable[[], bool] = lambda: False,
         suspect_until: Callable[[], datetime | None] = lambda: None,
+        sealing: Sealing | None = None,
         on_event: OnEvent,
     ) -> None:
         self._budget = budget or Budget()
+        self._sealing = sealing or Sealing(ledger)
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._emit = settings, on_event
         self._inspector, self._replica = inspector, replica
@@ -430,7 +366,8 @@ class Tracker:
         self._given_up: Degraded | None = None
         self._held_until = 0.0
         self._passed_on: dict[str, None] = {}
-        self._unread = self._told_unread = False
+        self._unread = self._told_unread = self._told_sealed = False
+        self._left_since: float | None = None
 
     @property
     def on_duty(self) -> bool:
@@ -456,6 +393,9 @@ class Tracker:
                     raise
                 await self._give_up(f"Temporal does not answer: {error}")
                 return self._settings.track
+        elif self._sealing.has_codec:
+            # The replica on duty may lack the codec.
+            await follow(self._ledger, self._sealing, on_event=self._emit)
         return self._settings.track
 
     async def release(self) -> None:
@@ -513,13 +453,24 @@ class Tracker:
             await self._hand_over()
             return
         self._knows_of = suspect_until
-        await follow(self._ledger, on_event=self._emit)
+        await self._follow()
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
                 self._emit(Alert(Code.DATA_GAP, gap.description))
             if self._polls is not None:
                 await self._polls.look()
+
+    async def _follow(self) -> None:
+        """Write follow-ups; report once if some are left to a replica with the codec."""
+        done = await follow(self._ledger, self._sealing, on_event=self._emit)
+        if done != 0 or self._sealing.has_codec:
+            self._left_since = None
+        elif self._left_since is None:
+            self._left_since = boottime()
+        elif boottime() - self._left_since > self._lease.total_seconds() and not self._told_sealed:
+            self._told_sealed = True
+            self._emit(Alert(Code.UNREADABLE_HERE, _LEFT_SEALED))
 
     async def _settle_closed(self, since: datetime) -> bool | None:
         """Settle the runs that have closed since then; return whether that changed any fire.

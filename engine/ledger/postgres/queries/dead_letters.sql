@@ -2,7 +2,7 @@
 SELECT project, key, series, bucket, fire_time, windows, last_fire_time, kind, workflow_id, run_id,
        workflow_type, task_queue, status, reason, error, attempts, started_at, died_at,
        definition_version, input, not_undone, nullif(cause, status) AS given_up, starting_at, duration_ms,
-       tries, step_retries
+       tries, step_retries, sealed_input
 FROM (
     (SELECT * FROM dead_letters
      WHERE namespace = $1 AND workflow_id = $3 AND ($2::text IS NULL OR key = $2)

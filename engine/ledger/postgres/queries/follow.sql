@@ -1,13 +1,15 @@
 -- A follow-up run belongs to its fire's window. Its ID is made of the fire's: it is written once.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
-                   reason_code, timing, input, lease_until, data_from)
+                   reason_code, timing, input, sealed_input, lease_until, data_from)
 SELECT $1, f.project, f.key, f.series, f.bucket, f.fire_time, f.fire_time, 'handler',
        f.definition_version, n.workflow_id, n.workflow_type, f.task_queue,
-       CASE WHEN n.reason IS NULL THEN 'claimed' ELSE 'rejected' END, n.reason, n.code, 'manual', n.input::jsonb,
+       CASE WHEN n.reason IS NULL THEN 'claimed' ELSE 'rejected' END, n.reason, n.code, 'manual',
+       n.input::jsonb, n.sealed_input::jsonb,
        CASE WHEN n.reason IS NULL THEN clock_timestamp() END, f.data_from
-FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-     AS n (fire_id, workflow_id, workflow_type, reason, code, input)
+FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+            $8::text[])
+     AS n (fire_id, workflow_id, workflow_type, reason, code, input, sealed_input)
 JOIN fires f ON f.namespace = $1 AND f.id = n.fire_id
 ON CONFLICT (namespace, workflow_id) DO NOTHING
 RETURNING workflow_id

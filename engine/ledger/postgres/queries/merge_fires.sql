@@ -5,7 +5,7 @@ WITH gone AS (
 UPDATE fires f
 SET windows = g.windows, last_fire_time = g.last, decided_at = g.rested, merged_at = clock_timestamp(),
     run_id = NULL, first_run_id = NULL, started_at = NULL, closed_at = NULL, starting_at = NULL, seen_at = NULL,
-    open_at = NULL, error = NULL, replica = NULL, attempts = 0, history = '[]', input = NULL,
+    open_at = NULL, error = NULL, replica = NULL, attempts = 0, history = '[]', input = NULL, sealed_input = NULL,
     stop = NULL, stop_at = NULL, stop_grace = NULL, stop_reason = NULL, stop_asked_at = NULL, data_from = NULL, failing = NULL,
     duration_ms = NULL, tries = NULL, step_retries = NULL, counted = NULL, given_up = NULL, failure = NULL, tried = NULL
 FROM unnest($2::bigint[], $3::int[], $4::timestamptz[], $5::timestamptz[])

@@ -31,7 +31,7 @@ WITH stale AS (
 )
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
-       taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.reason_code, taken.input, taken.token, taken.attempts, taken.starting_at,
+       taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.reason_code, taken.input, taken.sealed_input, taken.token, taken.attempts, taken.starting_at,
        taken.definition, taken.kind, taken.was = 'claimed' AS fresh,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,

@@ -1,0 +1,1 @@
+SELECT digest_key FROM seals WHERE namespace = $1 AND project = $2

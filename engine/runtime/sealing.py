@@ -1,0 +1,238 @@
+"""Sealing of inputs: what a team's codec encodes for Temporal, it encodes for the ledger too.
+
+Every input goes through here before it is written. A project whose inputs were once written with a
+codec is sealed, and takes no input without it from then on. Digests of inputs are made before they
+are encoded, with a key of the project that the ledger keeps sealed: equal inputs can be told, and
+the ledger's readers cannot try guesses.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from engine.errors import InputsSealed
+from engine.ledger import Ledger
+from engine.runtime.events import logger
+from engine.schedules import Schedule, ScheduleFile
+from engine.schedules.model import definition_digest
+from engine.schedules.terms import Sealed
+
+if TYPE_CHECKING:
+    from temporalio.api.common.v1 import Payload
+    from temporalio.converter import DataConverter
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 200
+"""Inputs in one call of the codec."""
+CODEC_CURE: Final = "name the team's codec: SCHED_SETUP=module:function"
+
+
+class Sealing:
+    """Sealing of the inputs of one ledger, by the codec of a client.
+
+    Args:
+        ledger: where inputs are written.
+        converter: the client's data converter, or a function that returns it when it is needed.
+            Without one, or without a codec, inputs are written as they are.
+        by: the actor that the ledger records.
+        rehearses: whether nothing is written: a project that is not sealed yet stays so.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        converter: DataConverter | Callable[[], DataConverter | None] | None = None,
+        *,
+        by: str = "",
+        rehearses: bool = False,
+    ) -> None:
+        self._ledger, self._given, self._by = ledger, converter, by
+        self._rehearses = rehearses
+        self._keys: dict[str, bytes] = {}
+        self._told = False
+
+    @cached_property
+    def _converter(self) -> DataConverter | None:
+        """The converter; None if it has no codec."""
+        found = self._given() if callable(self._given) else self._given
+        return found if found is not None and found.payload_codec is not None else None
+
+    @property
+    def has_codec(self) -> bool:
+        """Whether inputs can be sealed and opened here."""
+        return self._converter is not None
+
+    def rehearsal(self) -> Sealing:
+        """Return one that seals the same, and writes nothing to the ledger."""
+        return Sealing(self._ledger, self._converter, rehearses=True)
+
+    async def seal(self, project: str, values: Sequence[Any]) -> list[Any]:
+        """Return inputs as the ledger stores them: sealed if there is a codec, else as they are.
+
+        Raises:
+            InputsSealed: the project is sealed, and there is no codec here; or the codec fails.
+        """
+        key = await self._key(project) if values else None
+        if key is None or self._converter is None:
+            return list(values)
+        sealed: list[Any] = []
+        for first in range(0, len(values), _AT_ONCE):
+            some = values[first : first + _AT_ONCE]
+            payloads = await _attempt(self._converter.encode, some)
+            sealed += [
+                Sealed(_text(each), _digest(key, value))
+                for each, value in zip(payloads, some, strict=True)
+            ]
+        return sealed
+
+    async def sealed(self, project: str, schedules: Iterable[Schedule]) -> list[Schedule]:
+        """Return definitions as the ledger stores them; see ``seal``."""
+        every = list(schedules)
+        plain = [each for each in every if each.has_input and not isinstance(each.input, Sealed)]
+        inputs = dict(
+            zip(
+                map(id, plain),
+                await self.seal(project, [each.input for each in plain]),
+                strict=True,
+            )
+        )
+        return [
+            each.model_copy(update={"input": inputs[id(each)]})
+            if isinstance(inputs.get(id(each)), Sealed)
+            else each
+            for each in every
+        ]
+
+    async def file(self, file: ScheduleFile) -> ScheduleFile:
+        """Return a file as the ledger stores it, with the digest of ``file_digest``."""
+        digest = await self.file_digest(file.project, file.digest)
+        schedules = await self.sealed(file.project, file.schedules)
+        return replace(file, schedules=tuple(schedules), digest=digest)
+
+    async def file_digest(self, project: str, digest: str) -> str:
+        """Return the digest of a file of the project as the ledger stores it.
+
+        Raises:
+            InputsSealed: the project is sealed, and there is no codec here.
+        """
+        key = await self._key(project)
+        return digest if key is None else _digest(key, digest)
+
+    async def start_digests(self, project: str, value: Any) -> tuple[str, str]:
+        """Return the digests of an input under which a start may be: plain, and sealed."""
+        key = await self._key(project)
+        plain = definition_digest({"input": value})
+        return plain, plain if key is None else _digest(key, value)
+
+    async def open(self, value: Any) -> Any:
+        """Return a sealed input in plain; any other value as it is.
+
+        Raises:
+            InputsSealed: there is no codec here, or it fails.
+        """
+        return await opened(value, self._converter) if isinstance(value, Sealed) else value
+
+    async def shown(self, value: Any) -> Any:
+        """Return an input for people: in plain if it can be read here, else as it is."""
+        if not isinstance(value, Sealed) or not self.has_codec:
+            return value
+        try:
+            return await self.open(value)
+        except InputsSealed as error:
+            logger.warning("%s", error)
+            return value
+
+    async def shown_in(self, schedule: Schedule) -> Schedule:
+        """Return a definition for people; see ``shown``."""
+        if not isinstance(schedule.input, Sealed):
+            return schedule
+        return schedule.model_copy(update={"input": await self.shown(schedule.input)})
+
+    async def _key(self, project: str) -> bytes | None:
+        """Return the key of the project's digests, and seal the project if there is a codec.
+
+        None if inputs are stored as they are.
+        """
+        if project in self._keys:
+            return self._keys[project]
+        async with self._ledger.transaction() as transaction:
+            text = await transaction.seal(project)
+        if text is None and self._converter is not None:
+            text = await self._first(project, self._converter)
+        if text is None:
+            return None
+        if self._converter is None:
+            raise InputsSealed(f"the inputs of project {project} are sealed", cure=CODEC_CURE)
+        (key,) = await _attempt(self._converter.decode, [_payload(text)])
+        self._keys[project] = bytes.fromhex(key)
+        return self._keys[project]
+
+    async def _first(self, project: str, converter: DataConverter) -> str | None:
+        """Seal the project; return its key as it is stored, or None if an older replica lives."""
+        (payload,) = await _attempt(converter.encode, [secrets.token_hex(32)])
+        text = _text(payload)
+        if self._rehearses:
+            return text
+        async with self._ledger.transaction() as transaction:
+            stored = await transaction.seal_project(project, text, by=self._by)
+        if stored is None and not self._told:
+            self._told = True
+            logger.warning(
+                "a worker of an older version lives, which cannot read sealed inputs: until it has"
+                " gone, and the file is applied again, inputs are stored in plain text"
+            )
+        return stored
+
+
+async def opened(sealed: Sealed, converter: DataConverter | None) -> Any:
+    """Return a sealed input in plain.
+
+    Raises:
+        InputsSealed: the converter is missing, or its codec fails.
+    """
+    if converter is None:
+        raise InputsSealed("the input is sealed", cure=CODEC_CURE)
+    (value,) = await _attempt(converter.decode, [payload_of(sealed)])
+    return value
+
+
+def payload_of(sealed: Sealed) -> Payload:
+    """Return Temporal's payload of a sealed input, as the codec wrote it."""
+    return _payload(sealed.payload)
+
+
+def _text(payload: Payload) -> str:
+    return base64.b64encode(payload.SerializeToString()).decode()
+
+
+def _payload(text: str) -> Payload:
+    from temporalio.api.common.v1 import Payload  # noqa: PLC0415 - most commands need no SDK
+
+    return Payload.FromString(base64.b64decode(text))
+
+
+def _digest(key: bytes, value: Any) -> str:
+    """Return the keyed digest of a JSON value, in hex; equal values have equal ones."""
+    plain = definition_digest({"input": value})
+    return hmac.new(key, plain.encode(), hashlib.sha256).hexdigest()
+
+
+async def _attempt(convert: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> list[Any]:
+    """Return what the converter makes of these values.
+
+    Raises:
+        InputsSealed: it fails; a codec may raise anything.
+    """
+    try:
+        return cast("list[Any]", await convert(values))
+    except Exception as error:
+        text = f"the codec failed: {type(error).__name__}: {error}"
+        raise InputsSealed(text, cure="mend it, or give it its keys") from error

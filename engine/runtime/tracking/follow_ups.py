@@ -1,0 +1,136 @@
+"""Follow-up runs: a durable outbox for fires that ended badly.
+
+Their follow-up fires, and the mark that they were processed, are written in one transaction. Any
+replica sends the follow-ups, as ordinary claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import Code
+from engine.flow.definition import RunOptions
+from engine.flow.saga import UNDO_TYPE
+from engine.ledger import DIED, Ended, FollowUp, Ledger
+from engine.runtime.events import Alert, OnEvent
+from engine.runtime.sealing import Sealing
+from engine.schedules.terms import Reason, Sealed, exact_text, resolve_type
+
+_AT_ONCE = 200
+_CUT_OFF = frozenset({"terminated", "timed_out"})
+"""Statuses of runs that could not undo anything themselves."""
+
+
+async def follow(ledger: Ledger, sealing: Sealing, *, on_event: OnEvent) -> int | None:
+    """Write the follow-ups of a batch of fires that ended badly; return how many are dealt with.
+
+    None if there is no such fire. Without the codec, fires whose handler gets a sealed input are
+    left to other replicas.
+    """
+    if not await ledger.anything_ended():
+        return None
+    batch = _FollowUpBatch(ledger, sealed=sealing.has_codec, on_event=on_event)
+    await batch.write({})
+    if batch.left:
+        # Between the transactions, because a codec may ask a server for its keys.
+        await batch.write({each.fire_id: await _input(each, sealing) for each in batch.left})
+    return batch.done
+
+
+async def _input(fire: Ended, sealing: Sealing) -> Any:
+    """Return the input of a fire's handler, sealed as the fire's own is."""
+    arguments = tuple([await sealing.open(each) for each in fire.arguments])
+    (given,) = await sealing.seal(fire.project, [handler_input(replace(fire, arguments=arguments))])
+    return given
+
+
+class _FollowUpBatch:
+    """The fires of one batch.
+
+    Attributes:
+        done: the number of fires that are dealt with.
+        left: the fires whose handler still needs a sealed input, as they were read.
+    """
+
+    def __init__(self, ledger: Ledger, *, sealed: bool, on_event: OnEvent) -> None:
+        self._ledger, self._sealed, self._emit = ledger, sealed, on_event
+        self.done, self.left = 0, list[Ended]()
+
+    async def write(self, inputs: Mapping[int, Any]) -> None:
+        """Write the follow-ups of all fires that need no sealed input, or have it here.
+
+        ``inputs`` are those of the handlers of ``left``, by fire.
+        """
+        news, prepared = list[FollowUp](), self.left
+        async with self._ledger.transaction() as transaction:
+            ended = await transaction.ended(_AT_ONCE, sealed=self._sealed)
+            announced = await transaction.announced({each.task_queue for each in ended})
+            self.left = [each for each in ended if _is_sealed(each) and each not in prepared]
+            dealt = [each for each in ended if each not in self.left]
+            for fire in dealt:
+                news += follow_ups(
+                    fire, announced.get(fire.task_queue, ()), inputs.get(fire.fire_id)
+                )
+            written = await transaction.follow([each.fire_id for each in dealt], news)
+        self.done += len(dealt)
+        for each in news:
+            if each.reason and each.workflow_id in written:
+                self._emit(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
+
+
+def _has_handler(fire: Ended) -> bool:
+    return fire.on_dead is not None and fire.status in DIED
+
+
+def _is_sealed(fire: Ended) -> bool:
+    """Return whether a handler follows that gets a sealed input."""
+    return _has_handler(fire) and any(isinstance(each, Sealed) for each in fire.arguments)
+
+
+def follow_ups(
+    fire: Ended, announced: Collection[str], sealed: Sealed | None = None
+) -> Iterator[FollowUp]:
+    """Yield the follow-ups of a fire.
+
+    Args:
+        fire: the fire that ended badly.
+        announced: every type that a worker of its task queue ever announced.
+        sealed: the input of its handler, if that is sealed.
+    """
+    if fire.on_dead is not None and _has_handler(fire):
+        found = resolve_type(fire.on_dead, announced)
+        text = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
+        reason = Reason("unknown_workflow", text)
+        yield FollowUp(
+            fire.fire_id, f"{fire.workflow_id}:dead", found, sealed or handler_input(fire),
+            reason=None if found else reason,
+        )  # fmt: skip
+
+    undone_for_it = RunOptions.from_json(fire.rules).compensate_on_terminate
+    if undone_for_it and fire.run_id and fire.status in _CUT_OFF:
+        dead = {
+            "workflow_id": fire.workflow_id,
+            "run_id": fire.run_id,
+            "workflow": fire.workflow_type,
+        }
+        yield FollowUp(fire.fire_id, f"{fire.workflow_id}:undo", UNDO_TYPE, dead)
+
+
+def handler_input(fire: Ended) -> dict[str, object]:
+    """Return the input of an ``onDead`` handler."""
+    return {
+        "key": fire.key,
+        "bucket": fire.bucket,
+        "fire_time": exact_text(fire.fire_time),
+        "windows": fire.windows,
+        "workflow_id": fire.workflow_id,
+        "run_id": fire.run_id,
+        "workflow": fire.workflow_type or fire.workflow,
+        "status": fire.status,
+        "error": fire.error,
+        "attempts": fire.attempts,
+        "input": fire.arguments[0] if fire.arguments else None,
+        "not_undone": [dict(left) for left in fire.not_undone],
+    }

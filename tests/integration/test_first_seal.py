@@ -1,0 +1,74 @@
+"""The first input that is sealed in a ledger, and code of before that migration."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from engine.errors import LedgerTooNew
+from engine.ledger import PostgresLedger
+from engine.ledger.postgres.connections import Connections
+from engine.ledger.postgres.schema import migrate, migrations, version_of
+from engine.ledger.records import Serving
+from engine.schedules import load_schedules
+from engine.schedules.terms import Sealed
+from engine.service import ScheduleService
+from tests.conformance.test_sealed_inputs import CONVERTER, FILE
+
+SEALED = version_of("sealed_inputs")
+OLDER = [each for each in migrations() if each.version < SEALED]
+
+
+@pytest.fixture
+async def ledger(database_url):
+    opened = await PostgresLedger.connect(database_url, namespace="test")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def connections(database_url):
+    opened = await Connections.open(database_url, schema="sched", most=2)
+    yield opened
+    await opened.close()
+
+
+async def an_older_worker(ledger, connections, version: int | None) -> None:
+    """Let a replica of older code live, in another namespace than the team's."""
+    await ledger.announce(
+        Serving("old", "default", "sched", frozenset()), engine="0", tzdata="0", retention=None
+    )
+    await connections.fetch("UPDATE replicas SET schema_version = $1, namespace = 'b'", version)
+
+
+@pytest.mark.parametrize("version", [None, SEALED - 1])
+async def test_nothing_is_sealed_while_a_worker_lives_that_could_not_read_it(
+    ledger, connections, caplog, version
+):
+    team = ScheduleService(ledger, actor="team", data_converter=CONVERTER)
+    await an_older_worker(ledger, connections, version)
+    with caplog.at_level(logging.WARNING, "sched"):
+        await team.apply(load_schedules(FILE))
+        await team.trigger("k", own_input=(1,))
+    told = [each for each in caplog.messages if "a worker of an older version lives" in each]
+    assert len(told) == 1
+    row = await ScheduleService(ledger, actor="others").schedule("k")
+    assert row.schedule is not None
+    assert not isinstance(row.schedule.input, Sealed)
+    await migrate(connections, known=OLDER)
+    await connections.fetch("DELETE FROM replicas")
+    assert (await team.apply(load_schedules(FILE))).edits == {"k": ("input is sealed now",)}
+
+
+async def test_code_that_cannot_read_sealed_inputs_starts_until_something_is_sealed(
+    ledger, connections
+):
+    await migrate(connections, known=OLDER)
+    await ScheduleService(ledger, actor="others").apply(load_schedules(FILE))
+    await migrate(connections, known=OLDER)
+    team = ScheduleService(ledger, actor="team", data_converter=CONVERTER)
+    await team.apply(load_schedules(FILE))
+    with pytest.raises(LedgerTooNew):
+        await migrate(connections, known=OLDER)
+    await migrate(connections)
