@@ -33,6 +33,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    FailureError,
     RetryState,
     WorkflowAlreadyStartedError,
 )
@@ -199,6 +200,7 @@ def _clock(moment: datetime) -> str:
 # --- causes of failed runs ---
 # The cause of a failed run, read from Temporal. An unreadable cause never hides the close.
 
+_ENCODED: Final = "the text is encoded in Temporal"
 _LONGEST = 2000
 """Limit on the characters of an error in the ledger."""
 _KEY = "idempotency_key"
@@ -246,13 +248,15 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
     cause = _cause(failure)
     if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
         return _line(cause), None
-    error = failure.message
+    error, hidden = failure.message, {}
+    if _is_encoded(failure):
+        error, hidden = f"{failure.type}: {_ENCODED}", {"error": _ENCODED}
     if failure.__cause__ is not None:
         error += f", after: {cause}"
     left = [
-        {name: _line(str(each.get(name, ""))) for name in _NAMED if name != _KEY or each.get(name)}
+        {name: _line(str(said.get(name, ""))) for name in _NAMED if name != _KEY or said.get(name)}
         for each in failure.details[:_MOST_LEFT]
-        if isinstance(each, dict)
+        if isinstance(each, dict) and (said := {**each, **hidden})
     ]
     return _line(error), json.dumps(left, ensure_ascii=False) if left else None
 
@@ -279,7 +283,15 @@ def _cause(failure: BaseException) -> str:
         if isinstance(innermost, ActivityError):
             places.append(f"step {innermost.activity_type}")
         innermost = innermost.__cause__
-    return ": ".join([*places, text_of(innermost)])
+    kind, _ = _kind_of(innermost)
+    text = f"{kind}: {_ENCODED}" if _is_encoded(innermost) else text_of(innermost)
+    return ": ".join([*places, text])
+
+
+def _is_encoded(error: BaseException) -> bool:
+    """Return whether Temporal has the text of an error encoded; then it stays there alone."""
+    failure = error.failure if isinstance(error, FailureError) else None
+    return failure is not None and failure.HasField("encoded_attributes")
 
 
 def _is_cancel(error: BaseException) -> bool:
