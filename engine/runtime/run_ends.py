@@ -36,6 +36,7 @@ from engine.schedules.terms import storable
 # --- why a run failed ---
 # One value, from which every text, label and column about the failure is derived.
 
+_ENCODED: Final = "the text is encoded in Temporal"
 _LONGEST = 2000
 """Limit on the characters of an error in the ledger."""
 _KEY = "idempotency_key"
@@ -58,17 +59,22 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         attempts: the attempt that each event of its history began, by the number of the event.
     """
     chain = tuple(_link(each, attempts or {}) for each in _causes(error))
-    text = ": ".join([*_places(chain), text_of([*_causes(error)][-1])])
+    innermost = [*_causes(error)][-1]
+    last = f"{chain[-1].type}: {_ENCODED}" if _is_encoded(innermost) else text_of(innermost)
+    text = ": ".join([*_places(chain), last])
     if not isinstance(error, ApplicationError) or error.type != CompensationFailed.__name__:
         return Failure(chain, one_line(text))
-    told = error.message + (f", after: {text}" if error.__cause__ is not None else "")
+    message, hidden = error.message, {}
+    if _is_encoded(error):
+        message, hidden = f"{error.type}: {_ENCODED}", {"error": _ENCODED}
+    message += f", after: {text}" if error.__cause__ is not None else ""
     left = [
-        {name: one_line(str(each.get(name, "")))
-         for name in _NAMED if name != _KEY or each.get(name)}
+        {name: one_line(str(noted.get(name, "")))
+         for name in _NAMED if name != _KEY or noted.get(name)}
         for each in error.details[:_MOST_LEFT]
-        if isinstance(each, dict)
+        if isinstance(each, dict) and (noted := {**each, **hidden})
     ]  # fmt: skip
-    return Failure(chain, one_line(told), json.dumps(left, ensure_ascii=False) if left else None)
+    return Failure(chain, one_line(message), json.dumps(left, ensure_ascii=False) if left else None)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -88,15 +94,23 @@ def _link(error: BaseException, attempts: Mapping[int, int]) -> FailureLink:
     application = error if isinstance(error, ApplicationError) else None
     step = error if isinstance(error, ActivityError) else None
     known = error.failure if isinstance(error, FailureError) else None
+    message = error.message if isinstance(error, FailureError) else text_of(error)
+    encoded = _is_encoded(error)
     return FailureLink(
         type=(application.type if application else None) or type(error).__name__,
-        message=error.message if isinstance(error, FailureError) else text_of(error),
+        message=_ENCODED if encoded else message,
         step=step.activity_type if step else None,
         child=error.workflow_type if isinstance(error, ChildWorkflowError) else None,
         attempt=attempts.get(step.started_event_id) if step else None,
-        stack=known.stack_trace if known else "",
+        stack=known.stack_trace if known and not encoded else "",
         given_up=_GIVEN_UP.get(step.retry_state) if step and step.retry_state else None,
     )
+
+
+def _is_encoded(error: BaseException) -> bool:
+    """Return whether Temporal has the text of an error encoded; then it stays there alone."""
+    failure = error.failure if isinstance(error, FailureError) else None
+    return failure is not None and failure.HasField("encoded_attributes")
 
 
 def _places(chain: tuple[FailureLink, ...]) -> Iterator[str]:

@@ -401,8 +401,8 @@ class Running(Holding):
         """
         if not own_input or isinstance(own_input[0], Sealed):
             return own_input
-        row = await self.find(key)
-        return own_input if row is None else tuple(await self._sealing.seal(row.project, own_input))
+        rows = await self._ledger.schedules(key=key)
+        return tuple(await self._sealing.seal(rows[0].project, own_input)) if rows else own_input
 
     async def cancel(
         self, name: str, *, reason: str | None = None, terminate: bool = False

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from engine.flow import MEMO_KEY
 from tests.acceptance.fleet import Books, Fleet
 from tests.acceptance.test_operating import Operator
-from tests.encrypted_team import MARKER
+from tests.encrypted_team import MARKER, setup
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.waits
@@ -21,11 +21,43 @@ TEAM = f"""
 project: team
 schedules:
   - {{key: open, workflow: sealed-open, taskQueue: team, everyMs: 86400000, input: {MARKER}}}
-  - {{key: left, workflow: sealed-left, taskQueue: team, everyMs: 86400000, input: {MARKER}}}
+  - {{key: left, workflow: sealed-left, taskQueue: team, everyMs: 86400000, input: {MARKER},
+     onDead: sealed-dead}}
+  - {{key: echo, workflow: sealed-echo, taskQueue: team, everyMs: 86400000, firstFire: next,
+     input: [{MARKER}]}}
 """
 OTHERS = "{project: others, schedules: [{key: tick, workflow: noop, everyMs: 1000}]}"
 SETUP = {"SCHED_SETUP": "tests.encrypted_team:setup"}
 HOLDER = "SELECT holder FROM sched.duties WHERE duty = 'tracker' AND expires_at > clock_timestamp()"
+
+
+async def everything(connection: asyncpg.Connection) -> str:
+    """Every column of every row of the ledger, as text."""
+    names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'sched'")
+    rows = [await connection.fetch(f"SELECT t::text FROM sched.{name} t") for (name,) in names]
+    return str(rows)
+
+
+async def requests(operator: Operator, fleet: Fleet) -> tuple[tuple[int, str, str], str]:
+    """Ask for a run with an input, without the codec and with it; read what is printed of inputs.
+
+    Returns the answer without the codec, and the id of the run.
+    """
+    asks = ("trigger", "echo", "--request-id", "1", "--input", json.dumps(MARKER))
+    refused = await operator.sched(*asks)
+    assert MARKER not in json.dumps(shown := await operator.did("show", "echo"))
+    assert shown["definition"]["input"] == "sealed"
+    fleet.environment |= SETUP
+    assert (await operator.did("show", "echo"))["definition"]["input"] == [MARKER]
+    assert MARKER in (await operator.sched("dead", "show", "left", await bucket(operator)))[1]
+    run = (await operator.did(*asks))["workflow_id"]
+    await operator.closed(run)
+    return refused, run
+
+
+async def bucket(operator: Operator) -> str:
+    """The window of the dead letter."""
+    return str((await operator.did("dead", "list", "left"))[0]["bucket"])
 
 
 async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_cannot_read_to_others(
@@ -71,12 +103,30 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
     assert fleet.logged("ERROR sched SCHEDULE_UNREADABLE_HERE") == 1, "reported once"
     assert not fleet.logged("SCHEDULE_RUN_LOST")
 
-    for each in (name, f"{name}:undo", *await fires("left")):
+    async def is_told() -> bool:
+        told = [row for run, row in (await fires("left")).items() if run.endswith(":dead")]
+        return bool(told) and told[0]["status"] == "completed"
+
+    await eventually(is_told, timeout=60, every=0.2)
+    operator = Operator(fleet)
+    (code, _, told), started = await requests(operator, fleet)
+    assert (code, told.count("SCHEDULE_INPUTS_SEALED")) == (2, 1)
+    reader = await Client.connect(
+        client.service_client.config.target_host, namespace=client.namespace,
+        **setup().client_options(),
+    )  # fmt: skip
+    assert await reader.get_workflow_handle(started).result() == MARKER
+    dead = next(run for run in await fires("left") if run.endswith(":dead"))
+    assert await reader.get_workflow_handle(dead).result() == MARKER, "the handler's input"
+    assert MARKER not in await everything(connection)
+
+    names = (name, f"{name}:undo", *await fires("left"), *await fires("echo"))
+    assert len(names) == 5, "with the handler and the request"
+    for each in names:
         handle = client.get_workflow_handle(each)
         assert MARKER not in (await handle.fetch_history()).to_json()
         memo = (await handle.describe()).raw_info.memo.fields[MEMO_KEY]
         assert memo.metadata["encoding"] == b"json/plain"
-    operator = Operator(fleet)
     out = str(tmp_path / "out")
     code, told, _ = await operator.sched(
         "history", "export", name, "--out", out, "--setup", SETUP["SCHED_SETUP"]

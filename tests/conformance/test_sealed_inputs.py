@@ -11,6 +11,7 @@ from temporalio.converter import DataConverter
 
 from engine.errors import InputsSealed, StartInUse
 from engine.ledger import MemoryLedger, Start
+from engine.runtime.events import Event
 from engine.runtime.sealing import Sealing, opened
 from engine.runtime.tracking.follow_ups import follow
 from engine.schedules import load_schedules
@@ -195,8 +196,7 @@ async def test_a_handler_gets_the_sealed_input_of_its_fire_from_a_replica_with_t
     await team.apply(load_schedules(FILE))
     (claim,) = await bench.claim()
     await failed(bench, claim, error="no luck")
-    without = Sealing(bench.ledger)
-    told: list[object] = []
+    without, told = Sealing(bench.ledger), list[Event]()
     assert await follow(bench.ledger, without, on_event=told.append) == 0
     assert await bench.ledger.anything_ended(), "it is left to a replica with the codec"
     assert await follow(bench.ledger, Sealing(bench.ledger, CONVERTER), on_event=print) == 1

@@ -50,7 +50,7 @@ async def test_nothing_is_sealed_while_a_worker_lives_that_could_not_read_it(
     await an_older_worker(ledger, connections, version)
     with caplog.at_level(logging.WARNING, "sched"):
         await team.apply(load_schedules(FILE))
-        await team.trigger("k", own_input=(1,))
+        await team.schedule_at("noop", "2099-01-01T00:00:00Z", input=1)
     told = [each for each in caplog.messages if "a worker of an older version lives" in each]
     assert len(told) == 1
     row = await ScheduleService(ledger, actor="others").schedule("k")

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.api.failure.v1 import Failure as Written
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from engine.flow.failures import CompensationFailed, NotUndone
 from engine.ledger.failures import (
     KEPT_BYTES,
     Failure,
@@ -27,6 +29,7 @@ from engine.ledger.failures import (
 from engine.ledger.fires import Evidence
 from engine.runtime.run_ends import SHORT, failure_of, read_counts, with_failure
 from engine.runtime.settings import Settings
+from tests.encrypted_team import Mirror
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FAILED = Evidence("sched:k:7", "r", NOON, closed="failed", closed_at=NOON)
@@ -98,6 +101,32 @@ async def test_the_innermost_cause_is_told_in_one_line():
     outer = ApplicationError("the step failed")
     outer.__cause__ = ApplicationError("no such\n  card", type="CardDeclined")
     assert (await told(outer)).error == "CardDeclined: no such card"
+
+
+@pytest.mark.parametrize("reader", [Mirror(), None])
+async def test_a_text_that_temporal_has_encoded_stays_there(reader):
+    encoding = DataConverter(failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+    step = ApplicationError("no such card 4111", type="CardDeclined")
+    left = NotUndone("charge", "refund", "4111 is away", idempotency_key="run/charge/1")
+    ended = CompensationFailed("the run", [left])
+    ended.__cause__ = step
+    written = Written()
+    await replace(encoding, payload_codec=Mirror()).encode_failure(ended, written)
+    assert "4111" not in str(written)
+    if reader is None:  # details are read where the codec is alone, or not at all
+        written.application_failure_info.ClearField("details")
+    read = await replace(encoding, payload_codec=reader).decode_failure(written)
+    seen = failure_of(read)
+    assert "4111" not in (failure_text(seen) or "")
+    assert seen.error == (
+        "CompensationFailed: the text is encoded in Temporal, after:"
+        " CardDeclined: the text is encoded in Temporal"
+    )
+    noted = [] if reader is None else [
+        {"step": "charge", "undo": "refund", "error": "the text is encoded in Temporal",
+         "idempotency_key": "run/charge/1"}
+    ]  # fmt: skip
+    assert json.loads(seen.not_undone or "[]") == noted
 
 
 async def test_a_timeout_is_told_and_not_the_cancel_that_asyncio_makes_of_it():
