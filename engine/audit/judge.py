@@ -302,11 +302,10 @@ class KeyJudge:
             windows += 1
             self._judge_window(self._take(), row)
         whole = self._first <= first and last <= self._last
+        text = f"its row stands for {row.windows} windows up to {exact(last)}, and"
         if whole and windows < row.windows and not self._is_backfilled(row):
-            text = f"its row stands for {row.windows} windows up to {exact(last)}, and"
             self._fault("phantom", first, f"{text} only {windows} were owed", row.workflow_id)
         if whole and windows > row.windows:
-            text = f"its row stands for {row.windows} windows up to {exact(last)}, and"
             self._fault("missing", first, f"{text} {windows} were owed", row.workflow_id)
 
     def _judge_window(self, owed: OwedWindow, row: AccountRow) -> None:

@@ -16,12 +16,12 @@ from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from engine.audit.evaluator import instant
 from engine.audit.judge import SeenRun, SeenRuns
 from engine.errors import TemporalUnavailable
-from engine.runtime.run_memo import UnreadableHere, first_run_of, read_fire_info
+from engine.runtime.run_memo import UnreadableHere, description_of, first_run_of, read_fire_info
 from engine.schedules.terms import parse_workflow_id, utc_text
 
 _PAGE: Final = 1000
@@ -90,15 +90,11 @@ class TemporalRuns:
     async def _described(
         self, workflow_id: str, run_id: str | None
     ) -> WorkflowExecutionDescription | None:
-        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
         async with self._turns:
             with _as_unavailable():
-                try:
-                    return await handle.describe(rpc_timeout=_PATIENCE)
-                except RPCError as error:
-                    if error.status == RPCStatusCode.NOT_FOUND:
-                        return None
-                    raise
+                return await description_of(
+                    self._client, workflow_id, run_id=run_id, rpc_timeout=_PATIENCE
+                )
 
     async def _take(
         self,

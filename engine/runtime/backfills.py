@@ -44,13 +44,13 @@ class Laid:
     """Result of one transaction.
 
     Attributes:
-        windows: how many were laid or left alone; None where no backfill was due.
+        windows: how many were laid or left alone.
         queued: whether some of them wait in line now.
         alerts: alerts to emit after the commit.
         look: the key whose runs must be looked up first, and the start and end of that time.
     """
 
-    windows: int | None = None
+    windows: int = 0
     queued: bool = False
     alerts: list[Alert] = field(default_factory=list)
     look: tuple[str, datetime, datetime] | None = None
@@ -95,9 +95,8 @@ class Backfills:
                 key = await transaction.lock_laying(self._serving)
                 if key is None:
                     return Laid()
-                turn = _LayingTurn(transaction, self._serving, self._settings, limit, suspect_until)
-                laid = await turn.take(key)
-                claims += turn.claims
+                turn = _LayingTurn(transaction, self._serving, self._settings, claims, limit)
+                laid = await turn.take(key, suspect_until)
         except CommitUnknown:
             raise
         except Exception as error:
@@ -107,7 +106,7 @@ class Backfills:
             if not isinstance(error, _RowChanged):
                 # A timeout looks like a ledger that is away; if it is away, this fails as well.
                 await self._put_off(key, f"{type(error).__name__}: {error}")
-            return Laid(windows=0)
+            return Laid()
         for event in laid.alerts:
             self._emit(event)
         if laid.look is not None and (self._looking is None or self._looking.done()):
@@ -138,16 +137,15 @@ class _LayingTurn:
         transaction: Transaction,
         serving: Serving,
         settings: Settings,
+        claims: list[Claim],
         limit: int,
-        suspect_until: datetime | None,
     ) -> None:
         self._transaction, self._serving, self._settings = transaction, serving, settings
-        self._limit, self._suspect_until = limit, suspect_until
-        self.claims: list[Claim] = []
+        self._claims, self._limit, self._laid = claims, limit, Laid()
 
-    async def take(self, key: str) -> Laid:
+    async def take(self, key: str, suspect_until: datetime | None) -> Laid:
         """Lay part of the key's backfill whose turn it is; end backfills that cannot continue."""
-        laid = Laid(windows=0)
+        laid = self._laid
         states = await self._transaction.read([key])
         now = await self._transaction.now()
         if not states:
@@ -160,29 +158,26 @@ class _LayingTurn:
                 by = self._serving.replica
                 laid.alerts.append(await end_backfill(self._transaction, each, why, now, by=by))
             elif not each.is_halted(state) and each.next_at <= now:
-                if await self._is_sure(each, now, laid):
-                    await self._lay(each, state, now, laid)
+                if await self._is_sure(each, now, suspect_until):
+                    await self._lay(each, state, now)
                 break
         return laid
 
-    async def _is_sure(self, each: Backfill, now: datetime, laid: Laid) -> bool:
+    async def _is_sure(self, each: Backfill, now: datetime, suspect_until: datetime | None) -> bool:
         """Return whether the ledger is known to have every run of the key since the request."""
-        doubted = self._suspect_until
-        if doubted is None or doubted <= each.requested_at:
+        if suspect_until is None or suspect_until <= (each.looked_at or each.requested_at):
             return True
-        if each.looked_at is not None and each.looked_at >= doubted:
-            return True
-        shown_at = doubted + VISIBILITY_LAG
+        shown_at = suspect_until + VISIBILITY_LAG
         if now < shown_at:
             await self._transaction.move_backfill(replace(each, next_at=shown_at))
             return False
         # The surviving ``laid_at`` proves all earlier commits; only later ones may be lost.
         since = (each.laid_at or each.requested_at) - VISIBILITY_LAG
         await self._transaction.put_off_backfills(each.key, _LOOK_FOR)
-        laid.look = each.key, since, now
+        self._laid.look = each.key, since, now
         return False
 
-    async def _lay(self, each: Backfill, state: ScheduleState, now: datetime, laid: Laid) -> None:
+    async def _lay(self, each: Backfill, state: ScheduleState, now: datetime) -> None:
         in_line = each.overlap == "queue"
         limit = self._limit
         if in_line:
@@ -205,8 +200,8 @@ class _LayingTurn:
         if any(window.again and window.workflow_id not in written for window in windows):
             raise _RowChanged
         batch.left_alone[_TAKEN] += len(windows) - len(written)
-        self.claims += sorted(claims, key=lambda claim: claim.fire_time)
-        laid.windows, laid.queued = batch.seen, in_line and bool(written)
+        self._claims += sorted(claims, key=lambda claim: claim.fire_time)
+        self._laid.windows, self._laid.queued = batch.seen, in_line and bool(written)
         full = in_line and len(written) >= limit
         moved = replace(
             each, cursor=batch.until, laid=each.laid + len(written), laid_at=now, error=None,

@@ -25,41 +25,39 @@ from engine.flow.saga import COMMITTED
 from engine.flow.steps import HEADER, NOTHING, UNDO_HEADER, StepNote
 
 _PLAIN = b"json/plain"
+
+
+def _kinds(of: str, words: str) -> set[str]:
+    """Return the names of the attributes of events: ``of`` with each of the words."""
+    return {f"{of}_{word}_event_attributes" for word in words.split()}
+
+
 _COMPLETED = "activity_task_completed_event_attributes"
-_ENDS = {_COMPLETED, *(f"activity_task_{end}_event_attributes" for end in (
-    "failed", "timed_out", "canceled",
-))}  # fmt: skip
+_ENDS = _kinds("activity_task", "completed failed timed_out canceled")
 """The attributes of events that end a step call for good."""
-_OPENING = {f"{kind}_event_attributes" for kind in (
-    "activity_task_scheduled", "start_child_workflow_execution_initiated", "timer_started",
-    "workflow_task_scheduled",
-)}  # fmt: skip
-_CLOSING = {
-    **dict.fromkeys(_ENDS, "scheduled_event_id"),
-    **{f"workflow_task_{end}_event_attributes": "scheduled_event_id" for end in (
-        "completed", "failed", "timed_out",
-    )},
-    **{f"timer_{end}_event_attributes": "started_event_id" for end in ("fired", "canceled")},
-    "start_child_workflow_execution_failed_event_attributes": "initiated_event_id",
-    **{f"child_workflow_execution_{end}_event_attributes": "initiated_event_id" for end in (
-        "completed", "failed", "timed_out", "canceled", "terminated",
-    )},
-}  # fmt: skip
-"""Where the events that end something name the event that began it."""
 _INITIATED = "start_child_workflow_execution_initiated_event_attributes"
 _CHILD_STARTED = "child_workflow_execution_started_event_attributes"
 _CHILD_COMPLETED = "child_workflow_execution_completed_event_attributes"
-_UNDONE_CHILDREN = {
-    "start_child_workflow_execution_failed_event_attributes",
-    *(f"child_workflow_execution_{end}_event_attributes" for end in ("failed", "canceled")),
-}
-_OF_CHILDREN = {
-    _INITIATED, _CHILD_STARTED, _CHILD_COMPLETED, *_UNDONE_CHILDREN,
-    *(f"child_workflow_execution_{end}_event_attributes" for end in ("timed_out", "terminated")),
+_UNSTARTED_CHILD = "start_child_workflow_execution_failed_event_attributes"
+_UNDONE_CHILDREN = {_UNSTARTED_CHILD, *_kinds("child_workflow_execution", "failed canceled")}
+_CHILD_ENDS = _UNDONE_CHILDREN | _kinds(
+    "child_workflow_execution", "completed timed_out terminated"
+)
+_OF_CHILDREN = {_INITIATED, _CHILD_STARTED, *_CHILD_ENDS}
+_OPENING = {
+    "activity_task_scheduled_event_attributes", "timer_started_event_attributes",
+    "workflow_task_scheduled_event_attributes", _INITIATED,
 }  # fmt: skip
-RUN_ENDS = {f"workflow_execution_{end}_event_attributes" for end in (
-    "completed", "failed", "timed_out", "canceled", "terminated", "continued_as_new",
-)}  # fmt: skip
+_CLOSING = {
+    **dict.fromkeys(_ENDS | _kinds("workflow_task", "completed failed timed_out"),
+                    "scheduled_event_id"),
+    **dict.fromkeys(_kinds("timer", "fired canceled"), "started_event_id"),
+    **dict.fromkeys(_CHILD_ENDS, "initiated_event_id"),
+}  # fmt: skip
+"""Where the events that end something name the event that began it."""
+RUN_ENDS = _kinds(
+    "workflow_execution", "completed failed timed_out canceled terminated continued_as_new"
+)
 """The attributes of events that close a run."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

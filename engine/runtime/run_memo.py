@@ -87,6 +87,23 @@ async def lets_plain_through(codec: PayloadCodec) -> bool:
         return False
 
 
+async def description_of(
+    client: Client, workflow_id: str, *, run_id: str | None = None, rpc_timeout: timedelta
+) -> WorkflowExecutionDescription | None:
+    """Return the description of a run, or of the newest of its id; None if Temporal has none.
+
+    Raises:
+        RPCError: the server could not answer.
+    """
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    try:
+        return await handle.describe(rpc_timeout=rpc_timeout)
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+
+
 async def read_chain_info(
     client: Client, run: WorkflowExecutionDescription, *, rpc_timeout: timedelta
 ) -> FireInfo | None:
@@ -106,14 +123,11 @@ async def read_chain_info(
         if problem is not None:
             raise problem
         return info
-    handle = client.get_workflow_handle(run.id, run_id=first)
-    try:
-        return await read_fire_info(await handle.describe(rpc_timeout=rpc_timeout))
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
+    began = await description_of(client, run.id, run_id=first, rpc_timeout=rpc_timeout)
+    if began is None:
         text = f"run {run.run_id} names no window, and its first run {first} is not there any more"
-        raise ValueError(text) from error
+        raise ValueError(text)
+    return await read_fire_info(began)
 
 
 class ChainMemo(RunInterceptor):

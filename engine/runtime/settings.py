@@ -14,37 +14,13 @@ from urllib.parse import urlsplit
 
 from engine.errors import SettingsInvalid
 from engine.ledger.postgres.address import checked_address
-from engine.schedules.terms import format_duration, parse_duration
+from engine.schedules.terms import Rate, format_duration, parse_duration, parse_rate
 
 # --- settings ---
 # Periods, limits and timeouts of a replica, each with its bounds. An unknown name is as bad as an
 # invalid value: the worker would not do what its operator expects. Both are reported at start.
 
 ApplyWhen: TypeAlias = Literal["on-start", "never"]
-
-
-@dataclass(frozen=True, slots=True)
-class StartRate:
-    """A number of starts per period."""
-
-    count: int
-    per: timedelta
-
-    @classmethod
-    def parse(cls, text: str) -> StartRate:
-        """Parse a rate such as ``50/1s``; the ValueError explains what to write instead."""
-        count, slash, per = text.partition("/")
-        if not slash:
-            raise ValueError("write a number and a duration, e.g. 50/1s")
-        return cls(_count(count.strip()), parse_duration(per.strip()))
-
-    @property
-    def per_second(self) -> float:
-        """Starts per second."""
-        return self.count / self.per.total_seconds()
-
-    def __str__(self) -> str:
-        return f"{self.count}/{self.per.total_seconds():g}s"
 
 
 Url: TypeAlias = "str | None"
@@ -113,7 +89,7 @@ class Settings:
     heartbeat: timedelta = timedelta(seconds=10)
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
-    start_rate: StartRate | None = None
+    start_rate: Rate | None = None
     loop_lag: Period = timedelta(seconds=3)
     max_skew: timedelta = timedelta(seconds=5)
     failing_attempts: int = 5
@@ -242,12 +218,12 @@ def _variable(name: str) -> str:
 def _within(name: str, value: Any) -> Any:
     """Return a value within its bounds; the ValueError explains what to write instead."""
     bounds = BOUNDS.get(name)
-    measured = value.per if isinstance(value, StartRate) else value
+    measured = value.per if isinstance(value, Rate) else value
     if bounds is None or measured is None or bounds[0] <= measured <= bounds[1]:
         return value
     least, most = map(_written, bounds)
     off = ", or off" if name in {"janitor", "loop_lag"} else ""
-    of = "a rate over " if isinstance(value, StartRate) else ""
+    of = "a rate over " if isinstance(value, Rate) else ""
     raise ValueError(f"write {of}{least} to {most}{off}")
 
 
@@ -303,7 +279,7 @@ _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|S
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,
-    "StartRate | None": StartRate.parse,
+    "Rate | None": parse_rate,
     "Period": _period,
     "Path | None": Path,
     "Url": _url,

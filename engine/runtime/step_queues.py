@@ -293,17 +293,13 @@ _CLOSE = 1e-3
 _ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
 
-def _per_second(rate: Rate | None) -> float:
-    return rate.count / rate.per.total_seconds() if rate else 0.0
-
-
 async def limit_rate(client: Client, lane: str, rate: Rate | None, *, patience: timedelta) -> bool:
     """Make ``rate`` the limit of a lane, or remove its limit; return whether it changed.
 
     Raises:
         RPCError: the server did not answer, or does not support rate limits of task queues.
     """
-    per_second = _per_second(rate)
+    per_second = rate.per_second if rate else 0.0
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=lane),
@@ -388,7 +384,7 @@ def _worker(beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None)
     ]
     config["workflows"], config["nexus_service_handlers"] = [], []
     # In place of the main worker's limit, which does not apply to this queue.
-    config["max_task_queue_activities_per_second"] = _per_second(rate) or None
+    config["max_task_queue_activities_per_second"] = rate.per_second if rate else None
     if pool is not None:
         config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool)]
         config["tuner"] = WorkerTuner.create_composite(

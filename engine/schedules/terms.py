@@ -98,6 +98,11 @@ class Rate:
         """The time from one start to the next."""
         return self.per / self.count
 
+    @property
+    def per_second(self) -> float:
+        """Starts per second."""
+        return self.count / self.per.total_seconds()
+
 
 def parse_rate(text: str) -> Rate:
     """Return the rate that ``text`` means.

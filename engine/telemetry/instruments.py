@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
@@ -63,27 +64,16 @@ class Instrument:
         return f"{name}_total" if self.kind == "counter" else name
 
 
-def _counter(
-    name: str, unit: str, labels: str, text: str, answers: str = "", values: str = ""
+def _instrument(
+    kind: Kind, name: str, unit: str, labels: str, text: str, answers: str = "", values: str = ""
 ) -> Instrument:
     given = tuple(labels.split()), text, answers, tuple(values.split())
-    return _noted(Instrument(name, "counter", unit, *given))
+    return Instrument(name, kind, unit, *given)
 
 
-def _histogram(name: str, unit: str, labels: str, text: str, answers: str = "") -> Instrument:
-    return _noted(Instrument(name, "histogram", unit, tuple(labels.split()), text, answers))
-
-
-def _gauge(name: str, unit: str, labels: str, text: str, answers: str = "") -> Instrument:
-    return _noted(Instrument(name, "gauge", unit, tuple(labels.split()), text, answers))
-
-
-_noted_here: list[Instrument] = []
-
-
-def _noted(made: Instrument) -> Instrument:
-    _noted_here.append(made)
-    return made
+_counter = partial(_instrument, "counter")
+_histogram = partial(_instrument, "histogram")
+_gauge = partial(_instrument, "gauge")
 
 
 # --- ticks and claims ---
@@ -281,8 +271,8 @@ ALERTS: Final = _counter(
     "failed jobs requiring attention, clock skew, stuck runs and others by code",
 )  # fmt: skip
 
-INSTRUMENTS: Final[tuple[Instrument, ...]] = tuple(_noted_here)
-"""Every instrument of the engine."""
+INSTRUMENTS: Final = tuple(each for each in [*globals().values()] if isinstance(each, Instrument))
+"""Every instrument of the engine, in the order of this module."""
 
 Observe: TypeAlias = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
 """Reads a gauge: values with their labels. It is called in the thread of an exporter."""
@@ -412,24 +402,3 @@ def measures() -> Measures:
 def use(provider: MeterProvider | None) -> None:
     """Measure on this provider from now on; None is the application's global one."""
     _current[:] = [Measures(provider.get_meter(METER) if provider else None)]
-
-
-# --- documentation ---
-
-
-def as_table() -> str:
-    """Return all instruments as a table of Markdown."""
-    lines = [
-        "| Prometheus | OpenTelemetry | kind | labels | meaning | answers |",
-        "|---|---|---|---|---|---|",
-    ]
-    for each in INSTRUMENTS:
-        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
-        if each.values:
-            labels += f": {', '.join(each.values)}"
-        kind = f"{each.kind}, {each.unit}" if each.unit == "s" else each.kind
-        lines.append(
-            f"| `{each.prometheus}` | `{each.name}` | {kind} | {labels} | {each.text}"
-            f" | {each.answers or '-'} |"
-        )
-    return "\n".join(lines)

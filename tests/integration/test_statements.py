@@ -340,7 +340,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "unskip": [("busy", 1, NOW)],
     "upcoming": [("default", 50)],
     "wake": [(sorted(FAILED), 200, 0.5, 5000)],
-    "wake_key": [("busy",)],
     "wake_moved": [(["busy", "crowded"],)],
     "wanted_workflows": [("sched",)],
     "window_fire": [("busy", LAST - 500_000, None), ("busy", 1, None), (QUIET, LAST, 1)],

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from engine.errors import SettingsInvalid
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Spare, Vegas
-from engine.runtime.settings import Settings, StartRate
+from engine.runtime.settings import Settings
+from engine.schedules.terms import Rate
 
 
 class Limited:
@@ -84,7 +85,7 @@ def test_many_refusals_of_one_moment_count_once():
 
 
 async def test_a_fixed_ceiling_spaces_the_sends():
-    pressure = AdaptiveRateLimiter(StartRate(100, timedelta(seconds=1)).per_second)
+    pressure = AdaptiveRateLimiter(Rate(100, timedelta(seconds=1)).per_second)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     order: list[int] = []
@@ -106,7 +107,7 @@ async def test_whoever_gives_up_does_not_wait_for_a_turn():
 
 def test_a_ceiling_is_written_as_a_number_and_a_duration():
     read = Settings.from_environment({"SCHED_START_RATE": "50/1s"})
-    assert read.start_rate == StartRate(50, timedelta(seconds=1))
+    assert read.start_rate == Rate(50, timedelta(seconds=1))
     for text in ("50", "0/1s", "x/1s", "5/never"):
         with pytest.raises(SettingsInvalid, match="SCHED_START_RATE"):
             Settings.from_environment({"SCHED_START_RATE": text})

@@ -505,7 +505,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         while late:
             key = late.pop(0)
             try:
-                woken += [row["key"] for row in await self._run("wake_key", key)]
+                woken += [row["key"] for row in await self._run("make_due", [key])]
             except LedgerTimeout:  # locked for seconds, as others may be: retry at the next wake
                 self._late = [*late, key]
                 break

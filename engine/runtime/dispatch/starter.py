@@ -35,7 +35,12 @@ from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outco
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_ends import with_failure
-from engine.runtime.run_memo import first_run_of, lets_plain_through, read_chain_info
+from engine.runtime.run_memo import (
+    description_of,
+    first_run_of,
+    lets_plain_through,
+    read_chain_info,
+)
 from engine.runtime.sealing import opened, payload_of
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
@@ -340,18 +345,16 @@ class Starter:
 
     async def _look(self, claim: Claim) -> Answer | None:
         """Look for the claim's run; return what it is, or None if it is safe to start one."""
-        handle = self._client.get_workflow_handle(claim.workflow_id)
+        timeout = self._settings.rpc_timeout
         try:
-            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                return self._unknown(claim, error)
-            return self._forgotten(claim)
+            run = await description_of(self._client, claim.workflow_id, rpc_timeout=timeout)
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, error)
+        if run is None:
+            return self._forgotten(claim)
         info = None
         try:
-            info = await read_chain_info(self._client, run, rpc_timeout=self._settings.rpc_timeout)
+            info = await read_chain_info(self._client, run, rpc_timeout=timeout)
         except Exception as error:  # noqa: BLE001 - an unreadable memo proves nothing
             # A replica with the codec will read it, unless no replica of ours started the run.
             if not isinstance(error, ValueError) or _bears(run, claim.fire_time):

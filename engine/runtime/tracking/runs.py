@@ -27,7 +27,13 @@ from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_ends import with_failure
-from engine.runtime.run_memo import UnreadableHere, first_run_of, read_chain_info, read_fire_info
+from engine.runtime.run_memo import (
+    UnreadableHere,
+    description_of,
+    first_run_of,
+    read_chain_info,
+    read_fire_info,
+)
 from engine.runtime.settings import Settings
 from engine.schedules.planner import ScheduleState
 from engine.schedules.terms import STARTS, Window
@@ -207,7 +213,9 @@ class RunInspector:
             UnreadableHere: the run's owner cannot be read here.
             ValueError: the run's owner is not known.
         """
-        run = await self._newest(workflow_id)
+        run = await description_of(
+            self._client, workflow_id, rpc_timeout=self._settings.rpc_timeout
+        )
         if run is None:
             return None
         is_ours, info = await self._whose(run)
@@ -231,21 +239,14 @@ class RunInspector:
             RPCError: the server did not answer.
         """
         await self.budget.call()
-        run = await self._newest(workflow_id)
+        run = await description_of(
+            self._client, workflow_id, rpc_timeout=self._settings.rpc_timeout
+        )
         if run is None:
             return None
         extended = run.raw_description.workflow_extended_info
         is_open = run.status == WorkflowExecutionStatus.RUNNING
         return Chain(first_run_of(run), is_open, extended.cancel_requested)
-
-    async def _newest(self, workflow_id: str) -> WorkflowExecutionDescription | None:
-        handle = self._client.get_workflow_handle(workflow_id)
-        try:
-            return await handle.describe(rpc_timeout=self._settings.rpc_timeout)
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return None
-            raise
 
     async def _whose(self, run: WorkflowExecutionDescription) -> tuple[bool, FireInfo | None]:
         """Return whether a run is of this ledger, and its window if the ledger may lack it."""

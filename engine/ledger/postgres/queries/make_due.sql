@@ -7,3 +7,4 @@ FROM (SELECT key FROM schedules
         AND enabled AND (paused_at IS NULL OR paused_until <= (SELECT clock_timestamp()))
       ORDER BY key FOR UPDATE) AS due
 WHERE s.namespace = $1 AND s.key = due.key
+RETURNING s.key
