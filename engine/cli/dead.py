@@ -19,7 +19,7 @@ from engine.cli.output import (
     run_link,
     step_json,
 )
-from engine.cli.run_page import details_json, details_lines, effort_line, read_details
+from engine.cli.run_page import details_json, details_lines, effort_line, link_of, read_details
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -226,7 +226,7 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
         "has_input": bool(letter.arguments),
         "input": readable(letter.arguments[0]) if letter.arguments else None,
         "not_undone": list(letter.not_undone),
-        "link": _link(letter, where),
+        "link": link_of(letter, where),
     }
 
 
@@ -248,7 +248,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{_key_of(left)}"
         for left in letter.not_undone
     ]
-    if link := _link(letter, where):
+    if link := link_of(letter, where):
         lines.append(f"run        {link}")
     return lines
 
@@ -273,9 +273,3 @@ def _why(letter: DeadLetter) -> str:
     until = instant(letter.last_fire_time)
     cure = f"`sched backfill {letter.key} --from {instant(letter.fire_time)} --to {until}`"
     return f"{letter.windows} windows: {why}; {cure}"
-
-
-def _link(letter: DeadLetter, where: Target) -> str | None:
-    if where.ui_url is None or letter.run_id is None:
-        return None
-    return run_link(where.ui_url, where.namespace, letter.workflow_id, letter.run_id)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.cli.output import effort_text, fields, instant, took
+from engine.cli.output import effort_text, fields, instant, run_link, took
 from engine.cli.target import Target
 from engine.errors import EngineError
 from engine.service import DeadLetter, FailureLink, Fire, RunDetails, ScheduleService, Try
@@ -19,11 +18,12 @@ async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Ta
     kept = await opened.run_details(of.workflow_id)
     if of.run_id is None:
         return kept
-    tried = await _in_temporal(of.workflow_id, of.run_id, where) or kept.tried or _only_try(of)
-    return replace(kept, tried=tuple(tried))
+    found = await _in_temporal(of.workflow_id, of.run_id, where)
+    # Temporal may have forgotten the earlier ones.
+    return replace(kept, tried=max(found, kept.tried, key=len) or _only_try(of))
 
 
-async def _in_temporal(workflow_id: str, run_id: str, where: Target) -> Sequence[Try]:
+async def _in_temporal(workflow_id: str, run_id: str, where: Target) -> tuple[Try, ...]:
     """Return the tries that Temporal's histories have; none if it does not answer."""
     # Importing the Temporal SDK takes longer than reading the ledger.
     from engine.cli.temporal import tries_of  # noqa: PLC0415
@@ -43,6 +43,13 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
         Try(number=of.tries or 1, run_id=of.run_id, started_at=of.started_at, closed_at=closed_at,
             error=of.error),
     )  # fmt: skip
+
+
+def link_of(of: Fire | DeadLetter, where: Target) -> str | None:
+    """Return the page of a run in Temporal's Web UI; None if that, or the run, is not known."""
+    if where.ui_url is None or of.run_id is None:
+        return None
+    return run_link(where.ui_url, where.namespace, of.workflow_id, of.run_id)
 
 
 def details_json(of: RunDetails) -> dict[str, object]:

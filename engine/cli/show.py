@@ -36,7 +36,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.run_page import details_json, details_lines, effort_line, read_details
+from engine.cli.run_page import details_json, details_lines, effort_line, link_of, read_details
 from engine.cli.target import Key, Session, Target, command, moment
 from engine.schedules.describe import describe
 from engine.schedules.terms import Rule, readable_definition
@@ -351,15 +351,9 @@ def _show_window(session: Session, key: str, at: datetime) -> None:
         session.print(None, f"the ledger has no window of {key} at {instant(at)}; {cure}")
         raise typer.Exit(1)
     fire, details = found
-    link = _link(fire, where)
+    link = link_of(fire, where)
     document = {**fire_json(fire), "link": link, **details_json(details)}
     session.print(document, [*_window_lines(fire, link), *details_lines(details)])
-
-
-def _link(fire: Fire, where: Target) -> str | None:
-    if where.ui_url is None or fire.run_id is None:
-        return None
-    return run_link(where.ui_url, where.namespace, fire.workflow_id, fire.run_id)
 
 
 def _window_lines(fire: Fire, link: str | None) -> list[str]:

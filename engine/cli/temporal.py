@@ -125,12 +125,8 @@ async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]
         TemporalUnavailable: the server does not answer.
     """
     client = await connected(of, Setup.load())
-
-    async def at_once() -> None:
-        return
-
     try:
-        found = await read_counts(client, workflow_id, run_id, _CALLS, turn=at_once)
+        found = await read_counts(client, workflow_id, run_id, _CALLS)
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
     return found.tried

@@ -292,7 +292,7 @@ def _counts_of_one(evidence: Evidence, run: RunEvents, failure: Failure) -> RunC
 
 
 async def read_counts(
-    client: Client, workflow_id: str, run_id: str, settings: Settings, *, turn: Turn
+    client: Client, workflow_id: str, run_id: str, settings: Settings, *, turn: Turn = _no_turn
 ) -> RunCounts:
     """Read the tries of a run, closed or open, and the retries of its steps, from the newest on.
 

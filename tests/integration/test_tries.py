@@ -26,6 +26,7 @@ schedules:
   - {key: lucky, workflow: tries-lucky, everyMs: 3600000}
   - {key: unlucky, workflow: tries-unlucky, everyMs: 3600000}
   - {key: again, workflow: tries-again, everyMs: 3600000}
+  - {key: elsewhere, workflow: tries-elsewhere, everyMs: 3600000}
   - {key: plain, workflow: TriesPlain, everyMs: 3600000, external: true, taskQueue: plain}
 """
 AT_ONCE = Retry(max_attempts=2, intervals=[0.01])
@@ -66,6 +67,14 @@ class Again:
         await ctx.step(charge, 1)
         if temporalio.workflow.info().attempt == 1:
             raise CardDeclined("not yet")
+
+
+@workflow(name="tries-elsewhere")
+class Elsewhere:
+    """Its step runs on a worker without the plugin."""
+
+    async def run(self, ctx: Context) -> None:
+        await ctx.step(charge, 1, task_queue="plain")
 
 
 @activity.defn(name="tries-plain-charge")
@@ -123,12 +132,12 @@ async def test_each_run_has_its_tries_and_retries(
         settings=Settings(track=timedelta(milliseconds=200)),
     )  # fmt: skip
     plain = Worker(
-        client, task_queue="plain", workflows=[TriesPlain], activities=[plain_charge],
+        client, task_queue="plain", workflows=[TriesPlain], activities=[plain_charge, charge],
         workflow_runner=UnsandboxedWorkflowRunner(),
     )  # fmt: skip
     ours = Worker(
-        client, task_queue="sched", workflows=[Lucky, Unlucky, Again], activities=[charge],
-        plugins=[plugin],
+        client, task_queue="sched", workflows=[Lucky, Unlucky, Again, Elsewhere],
+        activities=[charge], plugins=[plugin],
     )  # fmt: skip
     async with plain, ours:
         lucky = await counted(ledger, "lucky", "completed")
@@ -141,6 +150,8 @@ async def test_each_run_has_its_tries_and_retries(
         await eventually(reported)
         of_plain = await counted(ledger, "plain", "completed")
         assert (of_plain.tries, of_plain.step_retries) == (1, 2)
+        elsewhere = await counted(ledger, "elsewhere", "completed")
+        assert (elsewhere.tries, elsewhere.step_retries) == (1, 1)
         again = await counted(ledger, "again", "completed")
         assert (again.tries, again.step_retries) == (2, 2)
         first, last = (await ledger.run_details(again.workflow_id)).tried

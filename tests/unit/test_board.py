@@ -7,13 +7,14 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from engine.cli.up.board import Board, FileState
 from engine.cli.up.live_table import LinePrinter, picture
-from engine.ledger.fires import Claim, Evidence, Fire, Outcome
+from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, shared
 from engine.ledger.records import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
@@ -72,6 +73,39 @@ def shown(board: Board, width: int = 130, height: int = 40, now: datetime = NOON
     console.print(picture(board, now, width, height, lambda *_: "http://ui/run"))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
+
+
+def ended(number: int, **more: Any) -> Fire:
+    """The ledger's row of a window whose run was completed."""
+    made = claim(number)
+    fields: dict[str, Any] = {
+        "windows": 1, "last_fire_time": made.fire_time, "run_id": "r", "status": "completed",
+        "reason": None, "timing": "on_time", "started_at": NOON, "closed_at": NOON, "lag_ms": 31,
+        "error": None, "replica": None, "definition_version": 1,
+    }  # fmt: skip
+    return Fire(**{**shared(FireIdentity, made), **fields, **more})
+
+
+def test_a_closed_run_shows_how_long_it_took_and_how_often_it_was_tried():
+    board = heard(settled(1), settled(2))
+    assert not any("TOOK" in line for line in shown(board))
+    took = timedelta(seconds=2.5)
+    board.on_event(Closed(Evidence("sched:nightly:1", "r", NOON, "completed", NOON + took)))
+    (line,) = [line for line in shown(board) if "completed  sched" in line]
+    assert "2.500 s  completed" in line
+    board.learn([ended(1, duration_ms=2400, tries=3, step_retries=1), ended(2, duration_ms=1)])
+    (line,) = [line for line in shown(board) if "completed  sched" in line]
+    assert "2.400 s  completed  sched:nightly:1  3 tries, 1 step retry" in line
+    assert not any("TOOK" in line for line in shown(board, width=60)), "the run matters more"
+
+
+def test_a_closed_run_of_an_earlier_session_shows_it_too():
+    board = Board()
+    fires = [ended(1, duration_ms=2400, tries=1, step_retries=0)]
+    board.remember(fires, {})
+    board.learn(fires)
+    (line,) = [line for line in shown(board) if "completed  sched" in line]
+    assert line.split()[-4:] == ["2.400", "s", "completed", "sched:nightly:1"]
 
 
 def test_a_window_that_waited_is_counted_once():
