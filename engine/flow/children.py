@@ -21,10 +21,9 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
-from engine.flow.coroutines import result_of
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone, was_refused
-from engine.flow.step_calls import ChildOptions, Scope, args_of, origin_of
+from engine.flow.step_calls import ChildOptions, Scope, args_of, origin_of, result_of
 from engine.flow.steps import StepNote, noted, step_key
 
 # --- child runs ---

@@ -17,7 +17,6 @@ from temporalio.common import RawValue
 
 from engine.errors import EngineError
 from engine.flow.children import DEFAULT_LIMIT, LIMITED, Children, all_of
-from engine.flow.coroutines import UnawaitedCalls, to_await
 from engine.flow.definition import FOREVER, duration
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
@@ -29,8 +28,10 @@ from engine.flow.step_calls import (
     Scope,
     StepCall,
     StepOptions,
+    UnawaitedCalls,
     call_of,
     refuse_unknown,
+    to_await,
     undo_of,
     with_options,
 )

@@ -18,7 +18,6 @@ from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from engine.flow.children import Children, child_key, was_undone
-from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
 from engine.flow.step_calls import (
@@ -26,10 +25,12 @@ from engine.flow.step_calls import (
     Scope,
     StepCall,
     ToUndo,
+    finish_despite_cancel,
     may_repeat,
     origin_of,
     place_of,
     repeats,
+    result_of,
     undo_of,
 )
 from engine.flow.steps import StepNote, noted

@@ -27,7 +27,6 @@ from temporalio.workflow import ContinueAsNewError
 
 from engine.errors import EngineError
 from engine.flow.context import Context, progress_line
-from engine.flow.coroutines import to_await
 from engine.flow.definition import definition_of
 from engine.flow.failures import CompensationFailed, NotUndone, text_of
 from engine.flow.fire import FireInfo, Timing
@@ -38,6 +37,7 @@ from engine.flow.step_calls import (
     StepCall,
     ToUndo,
     args_of,
+    to_await,
     undo_of,
 )
 from engine.flow.steps import NotedInfo, StepNote, as_declared, step_key
