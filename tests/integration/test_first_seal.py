@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import pytest
 
 from engine.errors import LedgerTooNew
 from engine.ledger import PostgresLedger
+from engine.ledger.fires import Outcome
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import migrate, migrations, version_of
 from engine.ledger.records import Serving
@@ -72,3 +74,25 @@ async def test_code_that_cannot_read_sealed_inputs_starts_until_something_is_sea
     with pytest.raises(LedgerTooNew):
         await migrate(connections, known=OLDER)
     await migrate(connections)
+
+
+async def test_a_sweep_of_older_code_passes_a_sealed_input_by(ledger, connections):
+    await ledger.announce(
+        Serving("new", "default", "sched", frozenset({"noop@1"})), engine="0", tzdata="0",
+        retention=None,
+    )  # fmt: skip
+    team = ScheduleService(ledger, actor="team", data_converter=CONVERTER)
+    started = await team.start("noop", 1, id="7")
+    took = await connections.fetch(
+        "UPDATE fires SET status = 'starting', owner = 'old', token = gen_random_uuid(),"
+        " lease_until = clock_timestamp(), starting_at = clock_timestamp() RETURNING id"
+    )
+    assert took == [], "as its take_over.sql would"
+    new = Serving("new", "default", "sched", frozenset({"noop@1"}))
+    (claim,) = await ledger.take_over(new, limit=9, lease=timedelta(seconds=9))
+    assert claim.workflow_id == started.workflow_id
+    assert await ledger.renew([claim], timedelta(seconds=9)) == {claim.fire_id}
+    later = Outcome(claim.fire_id, claim.token, "starting", retry_after=timedelta(0))
+    assert await ledger.settle([later]) == 1
+    (again,) = await ledger.take_over(new, limit=9, lease=timedelta(seconds=9))
+    assert not again.fresh

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracking.tracker
@@ -19,9 +21,11 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Breaker
 from engine.runtime.events import Alert, Degraded, Event, Recovered
 from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import RunInspector
 from engine.runtime.tracking.tracker import Tracker
+from tests.encrypted_team import Mirror
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 AWAY = RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
@@ -340,3 +344,18 @@ async def test_a_failure_that_a_turn_over_open_runs_cannot_read_is_left_to_anoth
     assert left == [True, False], "what can be read is recorded now"
     assert tracker.on_duty
     assert bench.told == [alert]
+
+
+@pytest.mark.parametrize("codec", [Mirror(), None])
+async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, codec):
+    async def yes() -> bool:
+        return True
+
+    monkeypatch.setattr(bench.ledger, "anything_ended", yes)
+    tracker, converter = bench.tracker(), replace(DataConverter.default, payload_codec=codec)
+    tracker._sealing = Sealing(bench.ledger, converter)
+    for _ in range(4):
+        await tracker.run_once()
+        bench.at += LEASE
+    told = [each for each in bench.told if isinstance(each, Alert)]
+    assert [each.code for each in told] == ([] if codec else [Code.UNREADABLE_HERE])

@@ -6,7 +6,7 @@ SELECT f.id, f.version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_
        f.timing, f.missed, f.merged_at,
        f.error IS NOT NULL OR f.history <> '[]' OR f.input IS NOT NULL OR f.sealed_input IS NOT NULL AS telling,
        greatest(f.last_fire_time, f.decided_at, f.closed_at) AS rested_since,
-       (to_jsonb(f) - '{version,owner,token,lease_until,seen_at,open_at,stop_at,stop_grace,stop_asked_at,failing,counted}'::text[]
+       (to_jsonb(f) - '{version,owner,token,lease_until,seen_at,open_at,stop_at,stop_grace,stop_asked_at,failing,sealed_for,counted}'::text[]
         || jsonb_build_object('reason_code', coalesce(f.reason_code, reason_code_of(f.reason))))::text AS detail
 FROM (
     (SELECT xmin::text AS version, * FROM fires
