@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ from rich.text import Text
 from engine.cli.output import (
     colour_of,
     console,
+    counted,
     fields,
     fire_json,
     fire_lag,
@@ -28,6 +30,7 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
+    shown_status,
     why,
     without_worker,
 )
@@ -53,6 +56,8 @@ _SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
 _LATE = timedelta(seconds=30)
 """Age from which a due window counts as overdue; a worker looks every second."""
 _NAMED = 5
+_STUCK = 1000
+"""Most failing runs that are read, to find those that are stuck."""
 _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
 
@@ -65,21 +70,23 @@ def list_schedules(
 ) -> None:
     """Show every schedule: its workflow, times, state and last run."""
 
-    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], str]:
+    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], Counter[str], str]:
         rows = await opened.schedules(project)
+        stuck = Counter(fire.key for fire in await opened.failing(limit=_STUCK) if fire.is_stuck)
         if rows or project is None:
             if not rows:
-                return rows, _EMPTY
+                return rows, stuck, _EMPTY
             late = overdue(rows, datetime.now(UTC))
             alone = late or without_worker(rows, await opened.served())
-            return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
-        return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
+            return rows, stuck, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
+        known = {row.project for row in await opened.schedules()}
+        return rows, stuck, _nothing_of(project, known)
 
-    rows, remark = session.ask(read)
+    rows, stuck, remark = session.ask(read)
     if session.as_json:
-        print_json([schedule_json(row) for row in rows])
+        print_json([{**schedule_json(row), "stuck_runs": stuck[row.key]} for row in rows])
     elif rows:
-        _print(rows)
+        _print(rows, stuck)
     if remark:
         typer.echo(remark, err=session.as_json)
 
@@ -113,7 +120,12 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
     )
 
 
-def _print(rows: Sequence[ScheduleRow]) -> None:
+def _problem(row: ScheduleRow, stuck: int) -> str | None:
+    cannot = f"{counted(stuck, 'run')} stuck: `sched show {row.key}`" if stuck else None
+    return "; ".join(filter(None, [problem_of(row), cannot])) or None
+
+
+def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
     projects, origins = {row.project for row in rows}, {row.origin for row in rows}
     print_table(
         ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT",
@@ -123,7 +135,7 @@ def _print(rows: Sequence[ScheduleRow]) -> None:
                 row.key, row.workflow, _when(row), row.state,
                 instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
                 row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
-                problem_of(row),
+                _problem(row, stuck[row.key]),
             )
             for row in rows
         ),
@@ -219,7 +231,7 @@ def _follow(
         note = progress or why(fire)
         out.print(Text.assemble(
             f"{instant(fire.fire_time)}  {fire.key}  ",
-            (fire.status, colour_of(fire.status)),
+            (shown_status(fire), colour_of(shown_status(fire))),
             f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
 
@@ -243,7 +255,7 @@ def _leave_at_once() -> None:
 def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
-        instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
+        instant(fire.fire_time), fire.key, shown_status(fire), fire.timing, fire_lag(fire),
         fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
     )  # fmt: skip
 

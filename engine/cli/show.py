@@ -30,6 +30,7 @@ from engine.cli.output import (
     run_link,
     runs_link,
     schedule_json,
+    shown_status,
     why,
     without_worker,
 )
@@ -310,6 +311,6 @@ def _backfill(of: Backfill) -> str:
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
     return (
-        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
+        instant(fire.fire_time), shown_status(fire), fire.timing, fire_lag(fire),
         fire.run_id and fire.workflow_id, why(fire),
     )  # fmt: skip

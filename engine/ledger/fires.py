@@ -268,6 +268,11 @@ class Fire(FireIdentity):
     failing: tuple[FailingStep, ...] = ()
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether its open run cannot go on; usually its code was changed."""
+        return any(step.is_stuck for step in self.failing)
+
+    @property
     def overflowed(self) -> bool:
         """Whether it was skipped because the queue was full."""
         return self.status == "skipped" and self.reason_code == "queue_full"
@@ -319,11 +324,12 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingStep:
-    """A step of an open run whose last attempt has failed.
+    """A step of an open run whose last attempt has failed, or the run's own code.
 
     Attributes:
         step: the name of the step.
-        place: the activity id, unique in the run.
+        place: the activity id, unique in the run; empty for the workflow task, by which the code of
+            the run goes on.
         run_id: the run; a reset run, or one that continued as new, has the same places.
         attempts: the number of failed attempts, from 1.
         max_attempts: the number of attempts that its retry rule allows; None is no limit.
@@ -343,8 +349,15 @@ class FailingStep:
     since: datetime
     next_attempt_at: datetime | None
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the run itself cannot go on."""
+        return not self.place
+
     def __str__(self) -> str:
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
+        if self.is_stuck:
+            return f"stuck, its {self.step} has failed {times}: {self.error}"
         of = f" of {self.max_attempts}" if self.max_attempts else ""
         begins = "has begun"
         if self.next_attempt_at is not None:

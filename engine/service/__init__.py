@@ -10,8 +10,10 @@ from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
     INCLUDED,
     ActionRow,
+    AlertRow,
     Backfill,
     BackfillOverlap,
+    Condition,
     DataGap,
     DeadLetter,
     DriftRow,
@@ -33,11 +35,13 @@ from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Skipped, Started
 from engine.service.service import ScheduleService
+from engine.service.status import ServerState, StatusReport, WorkerRow
 
 __all__ = [
     "INCLUDED",
     "PRUNE_AFTER",
     "ActionRow",
+    "AlertRow",
     "ApplicationSchedule",
     "ApplyReport",
     "AuditFault",
@@ -47,6 +51,7 @@ __all__ = [
     "BackfillRequested",
     "Cancelled",
     "Change",
+    "Condition",
     "Considered",
     "DataGap",
     "DeadLetter",
@@ -64,9 +69,12 @@ __all__ = [
     "ScheduleRow",
     "ScheduleService",
     "Served",
+    "ServerState",
     "Skipped",
     "Started",
     "Status",
+    "StatusReport",
+    "WorkerRow",
     "as_text",
     "not_found",
 ]

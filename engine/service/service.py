@@ -23,6 +23,7 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
+from engine.service.status import Overview
 
 
 class FileOperations(ReadOperations):
@@ -109,7 +110,9 @@ class FileOperations(ReadOperations):
         )
 
 
-class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts):
+class ScheduleService(
+    FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts, Overview
+):
     """All operations on the schedules of one namespace.
 
     Args:

@@ -1,4 +1,4 @@
-"""Detection of steps that go on failing in open runs.
+"""Detection of steps that go on failing in open runs, and of runs that cannot go on.
 
 Temporal retries a step without a word until its attempts are used up, and some have no limit. The
 description of an open run lists its pending steps, so the looks of the tracker suffice: no further
@@ -7,7 +7,7 @@ call is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import WorkflowExecutionDescription
+from temporalio.service import RPCError
 
 from engine.errors import Code
 from engine.ledger import FailingNote, FailingStep, Ledger, as_failing, failing_text
@@ -32,7 +33,11 @@ _LONGEST: Final = 300
 
 def goes_on_failing(step: FailingStep, now: datetime, settings: Settings) -> bool:
     """Return whether a step is to be reported: too many failures, or for too long."""
-    return step.attempts >= settings.failing_attempts or now - step.since >= settings.failing_after
+    return (
+        step.is_stuck
+        or step.attempts >= settings.failing_attempts
+        or now - step.since >= settings.failing_after
+    )
 
 
 def failing_steps(run_id: str, pending: Iterable[PendingActivityInfo]) -> list[FailingStep]:
@@ -87,18 +92,34 @@ class FailingSteps:
 
     Args:
         now: the clock that the ages of failures are measured with.
+        task_of: returns the workflow task of a run that cannot go on; see ``StuckRuns``.
     """
 
     def __init__(
-        self, ledger: Ledger, settings: Settings, *, now: Callable[[], datetime], on_event: OnEvent
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        *,
+        now: Callable[[], datetime],
+        task_of: Callable[[WorkflowExecutionDescription], Awaitable[FailingStep | None]],
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._settings, self._now, self._emit = ledger, settings, now, on_event
+        self._task_of = task_of
+        self._unread: set[str] = set()
         self._seen: dict[str, tuple[str, list[FailingStep]]] = {}
         self._failing: dict[str, list[FailingStep]] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
-        """Take the failing steps from the description of an open run, for ``compare``."""
+        """Take what fails from the description of an open run, for ``compare``."""
         steps = failing_steps(run.run_id, run.raw_description.pending_activities)
+        self._unread.discard(run.id)
+        try:
+            task = await self._task_of(run)
+        except RPCError:
+            self._unread.add(run.id)
+            return
+        steps = [task, *steps] if task else steps
         _remember(self._seen, run.id, (run.workflow_type, steps) if steps else None)
 
     async def compare(self, noted: Mapping[str, str | None]) -> None:
@@ -110,6 +131,9 @@ class FailingSteps:
         changes: dict[str, _Change] = {}
         notes: list[FailingNote] = []
         for name, text in noted.items():
+            if name in self._unread:
+                self._unread.discard(name)
+                continue
             kind, steps = self._seen.pop(name, ("", []))
             change = self._change(kind, as_failing(text), steps)
             _remember(self._failing, name, change.after or None)
@@ -138,10 +162,11 @@ class FailingSteps:
         for step in change.after:
             known = was.pop((step.run_id, step.place), None)
             if known is None or known.error_type != step.error_type:
-                text = f"{name} ({change.workflow_type}, run {step.run_id}): {step}"
-                self._emit(Alert(Code.STEP_FAILING, text))
+                self._emit(_alert(f"{name} ({change.workflow_type}", step))
         for step in was.values():
             text = f"{name}: step {step.step} ({step.place}) is not retried any more"
+            if step.is_stuck:
+                text = f"{name} goes on"
             self._emit(Notice(f"{text}, after {step.attempts} failed attempts or more", good=True))
 
     def on_event(self, event: Event) -> None:
@@ -161,6 +186,13 @@ class _Change:
     workflow_type: str
     before: list[FailingStep]
     after: list[FailingStep]
+
+
+def _alert(run: str, step: FailingStep) -> Alert:
+    if step.is_stuck:
+        text = f"{run}) cannot go on, attempt {step.attempts + 1}: {step.error}"
+        return Alert(Code.RUN_STUCK, text)
+    return Alert(Code.STEP_FAILING, f"{run}, run {step.run_id}): {step}")
 
 
 def _remember(places: dict[str, T], name: str, value: T | None) -> None:
