@@ -17,11 +17,12 @@ from engine.schedules.terms import exact_text, storable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingStep:
-    """A step of an open run whose last attempt has failed.
+    """A step of an open run whose last attempt has failed, or the run's own code.
 
     Attributes:
         step: the name of the step.
-        place: the activity id, unique in the run.
+        place: the activity id, unique in the run; empty for the workflow task, in which the code of
+            the run itself is executed.
         run_id: the run; a reset run, or one that continued as new, has the same places.
         attempts: the number of failed attempts, from 1.
         max_attempts: the number of attempts that its retry rule allows; None is no limit.
@@ -44,6 +45,11 @@ class FailingStep:
     child: str | None = None
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether the run itself cannot continue."""
+        return not self.place
+
+    @property
     def named(self) -> str:
         """The step and its place, and the child that it belongs to."""
         of = f" of the child {self.child}" if self.child else ""
@@ -51,6 +57,8 @@ class FailingStep:
 
     def __str__(self) -> str:
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
+        if self.is_stuck:
+            return f"stuck, its {self.step} has failed {times}: {self.error}"
         of = f" of {self.max_attempts}" if self.max_attempts else ""
         begins = "has begun"
         if self.next_attempt_at is not None:

@@ -326,14 +326,14 @@ class Replica:
     ) -> tuple[RunInspector, RunLookups]:
         settings, serving, on_event = self._settings, self._serving, self._heard
         budget = self._budget
-        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        stuck = StuckRuns(client, settings, budget=budget)
         failing = self._failing = FailingSteps(
             ledger, settings, ChildSteps(client, settings, budget=budget),
-            now=clock.now, on_event=self._emit,
+            now=clock.now, task_of=stuck.task_of, on_event=self._emit,
         )  # fmt: skip
         inspector = RunInspector(
             client, ledger, clock, settings,
-            ledger_id=identity, notices=(stuck.notice, failing.notice),
+            ledger_id=identity, notices=(failing.notice,),
             on_open=failing.compare, budget=budget, on_event=on_event,
         )  # fmt: skip
         auditor = Auditor(
