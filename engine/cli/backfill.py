@@ -80,7 +80,7 @@ def backfill(
 ) -> None:
     """Start runs for past windows that had none.
 
-    A window that has, had or may have had a run is left alone. So is one that somebody skipped,
+    A window that has, had or may have had a run is left alone. So is one that an operator skipped,
     that the schedule leaves out, that other schedules kept from starting, or whose data a later
     run has had, unless --include names the cause. What would start is counted first, and
     --dry-run lists it. Workers lay the windows, behind all that is due; `sched show KEY` says how

@@ -64,7 +64,7 @@ commands.add_typer(group, name="dead")
 def list_letters(
     session: Session, key: AnyKey = None, limit: Limit = 20, failing: Failing = False
 ) -> None:
-    """Show what failed, timed out or was rejected, and nobody has dealt with.
+    """Show what failed, timed out or was rejected, and is not dealt with yet.
 
     Below it are open runs with a step that goes on failing; --failing shows these alone.
     """
@@ -221,7 +221,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
         f"why        {_why(letter)}",
         f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
-        f"workflow   {letter.workflow_type or 'nobody knows it'}",
+        f"workflow   {letter.workflow_type or 'not known'}",
         f"start      {_sends(letter.attempts)}",
     ]
     if letter.arguments:

@@ -175,7 +175,7 @@ def list_fires(
     """Show what became of each window, newest first.
 
     With --follow the oldest comes first, and each further line is something that has changed: a
-    window's status, or the progress that a run tells with ctx.progress. Ctrl-C ends it. With
+    window's status, or the progress that a run reports with ctx.progress. Ctrl-C ends it. With
     --json each line is a document.
     """
     if follow:

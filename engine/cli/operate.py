@@ -91,8 +91,8 @@ def pause(
 ) -> None:
     """Pause a schedule until it is resumed. A deploy does not resume it.
 
-    What nobody has begun to send is skipped; runs that are open go on. Pausing again replaces
-    reason and end.
+    What no worker has begun to send is skipped; open runs continue. Pausing again replaces reason
+    and end.
     """
     end = moment(until, "--until") if until is not None else None
     if not reason.strip():
@@ -380,7 +380,7 @@ def cancel(
 ) -> None:
     """Cancel a run, every open run of a schedule, or all of one that is in no file.
 
-    A cancelled run may take its time to undo what it did. What nobody has begun to send is
+    A cancelled run may take its time to undo what it did. What no worker has begun to send is
     skipped, and a backfill of the key ends. What a file declares fires on; what an application or
     `sched at` asked for is over for good when its key is cancelled.
     """

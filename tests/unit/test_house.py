@@ -9,6 +9,8 @@ from tests.house import House
 
 SHORT = 80
 """Lines below which a module has to say why it is separate."""
+LONG = 600
+"""Lines above which it has to be divided by section comments."""
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,42 @@ def test_a_docstring_names_its_subject(house):
         if re.match(r"(What|Says|Who|Whoever|Tells|Hears|Learns)\b", text)
     ]
     assert riddles == []
+
+
+def test_a_docstring_says_who_acts(house):
+    """A worker, a replica, the ledger or an operator acts; nothing hears, tells or is told."""
+    vague = re.compile(r"(?i)\b(whoever|(some|any|no)body|tells?|(is|are|be|been) told|hears?)\b")
+    riddles = [
+        f"{module}: {line.strip()}"
+        for module, text in house.docstrings()
+        for line in re.sub("``[^`]*``", "", text).splitlines()
+        if vague.search(line)
+    ]
+    assert riddles == []
+
+
+def test_a_name_is_no_metaphor(house):
+    """Things are emitted, sent, returned or reported (docs/glossary.md)."""
+    metaphor = re.compile(r"(?i)(^|_)(tell|told|say|said|hear|heard|speak|aloud|kin|trouble)(_|$)")
+    names = {
+        f"{module.name}.{name}"
+        for module in house.modules.values()
+        for name in (
+            *module.classes(),
+            *(full.rpartition(".")[2] for full, _ in module.functions()),
+        )
+        if metaphor.search(name)
+    }
+    assert names == set()
+
+
+def test_a_long_module_has_sections(house):
+    unordered = [
+        f"{name}: {module.lines} lines"
+        for name, module in house.modules.items()
+        if module.lines > LONG and not re.search("^ *# --- ", module.text, re.MULTILINE)
+    ]
+    assert unordered == []
 
 
 def test_no_decision_reads_a_sentence(house):

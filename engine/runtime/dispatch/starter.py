@@ -228,7 +228,7 @@ async def with_failure(
     try:
         await handle.result(follow_runs=False, rpc_timeout=settings.rpc_timeout)
     except WorkflowFailureError as failure:
-        error, left = _told(failure.cause)
+        error, left = _described_failure(failure.cause)
         kind, given_up = _kind_of(failure.cause)
         return replace(evidence, error=error, not_undone=left, error_type=kind, given_up=given_up)
     except Exception as error:
@@ -239,7 +239,7 @@ async def with_failure(
     return evidence
 
 
-def _told(failure: BaseException) -> tuple[str, str | None]:
+def _described_failure(failure: BaseException) -> tuple[str, str | None]:
     """Return the innermost cause in one line, and the steps that could not be undone as JSON."""
     cause = _cause(failure)
     if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
