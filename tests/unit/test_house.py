@@ -1,11 +1,15 @@
 """The shape of ``engine/``: what a newcomer can rely on wherever they open it."""
 
 import re
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.house import House
+
+ROOT = Path(__file__).parents[2]
 
 SHORT = 80
 """Lines below which a module has to say why it is separate."""
@@ -129,3 +133,29 @@ def test_no_decision_reads_a_sentence(house):
         for found in re.findall(r"reason[^\n]*\.startswith\([^\n]*", module.text)
     ]
     assert reading == []
+
+
+def test_each_module_of_a_room_with_floors_is_on_one(house):
+    """A module that no layer names may import what it likes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {
+        module.strip()
+        for contract in project["tool"]["importlinter"]["contracts"]
+        for layer in contract.get("layers", ())
+        for module in re.split("[|:]", layer)
+    }
+    rooms = ("engine", "engine.schedules", "engine.runtime")
+    inside = {name for name in house.modules if name.rpartition(".")[0] in rooms}
+    assert inside - named == set()
+
+
+def test_the_map_names_what_is_there(house):
+    """Files of docs/architecture.md, by the end of their path, and what its table looks up."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    files = {path.as_posix() for path in (ROOT / "engine").rglob("*.*")}
+    named = set(re.findall(r"`([\w/]+\.(?:py|sql))`", page))
+    assert {name for name in named if not any(f"/{name}" in file for file in files)} == set()
+    for name, module in re.findall(r"`([\w.]+)` in `([\w/]+)\.py`", page):
+        text = house.modules[f"engine.{module.replace('/', '.')}"].text
+        for part in name.split("."):
+            assert re.search(rf"(class|def) {part}\b", text), f"{name} is not in {module}.py"
