@@ -424,25 +424,27 @@ def _is_ours(task_queue: str | None) -> bool:
 
 class _HeartbeatInterceptor(ActivityInboundInterceptor):
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self._voice = _HeartbeatInfo(outbound)
-        super().init(self._voice)
+        self._heartbeats = _HeartbeatInfo(outbound)
+        super().init(self._heartbeats)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         info = activity.info()
         step = step_named(info.activity_type)
         if info.heartbeat_timeout is None or step is None or step.heartbeat is None:
             return await super().execute_activity(input)
-        self._voice.details = info.heartbeat_details  # an attempt inherits them from the last one
-        speaking = asyncio.create_task(self._speak(min(_EVERY, info.heartbeat_timeout / 4)))
+        self._heartbeats.details = (
+            info.heartbeat_details
+        )  # an attempt inherits them from the last one
+        repeating = asyncio.create_task(self._repeat(min(_EVERY, info.heartbeat_timeout / 4)))
         try:
             return await super().execute_activity(input)
         finally:
-            speaking.cancel()
+            repeating.cancel()
 
-    async def _speak(self, every: timedelta) -> None:
+    async def _repeat(self, every: timedelta) -> None:
         while True:
             await asyncio.sleep(every.total_seconds())
-            self._voice.repeat()
+            self._heartbeats.repeat()
 
 
 class _HeartbeatInfo(ActivityOutboundInterceptor):

@@ -175,7 +175,7 @@ class Replica:
         presence = Presence(
             client, ledger, self._serving, self._settings, budget=budget, on_event=self._emit
         )
-        clock, settings, on_event = LedgerClock(), self._settings, self._heard
+        clock, settings, on_event = LedgerClock(), self._settings, self._on_event
         self._sealing = Sealing(ledger, client.data_converter, by=self._serving.replica)
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
@@ -222,7 +222,7 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
-        settings, on_event = self._settings, self._heard
+        settings, on_event = self._settings, self._on_event
         inspector, lookups = self._run_lookups(client, ledger, identity, clock)
         self._lookups = lookups
         poller = self._poller = Poller(
@@ -271,7 +271,7 @@ class Replica:
         inspector: RunInspector,
         dispatcher: Dispatcher,
     ) -> Tracker:
-        settings, on_event, budget = self._settings, self._heard, self._budget
+        settings, on_event, budget = self._settings, self._on_event, self._budget
         return Tracker(
             client, ledger, clock, settings, inspector=inspector,
             replica=self._serving.replica, budget=budget, on_event=on_event,
@@ -324,7 +324,7 @@ class Replica:
     def _run_lookups(
         self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
     ) -> tuple[RunInspector, RunLookups]:
-        settings, serving, on_event = self._settings, self._serving, self._heard
+        settings, serving, on_event = self._settings, self._serving, self._on_event
         budget = self._budget
         stuck = StuckRuns(client, settings, budget=budget)
         failing = self._failing = FailingSteps(
@@ -346,7 +346,7 @@ class Replica:
         )
         return inspector, lookups
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._emit(event)
         if self._traces:
             self._traces.on_event(event)
@@ -358,7 +358,7 @@ class Replica:
     def _watchdog(self, ledger: Ledger, presence: Presence, poller: Poller) -> Watchdog:
         return Watchdog(
             ledger, presence, self._serving, self._settings,
-            distrusts=lambda: poller.distrusts_clock, on_event=self._heard,
+            distrusts=lambda: poller.distrusts_clock, on_event=self._on_event,
         )  # fmt: skip
 
     def _make_queue_manager(
@@ -387,7 +387,7 @@ class Replica:
 
         return Watch(
             opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
-            namespace=self._client.namespace, on_event=self._heard,
+            namespace=self._client.namespace, on_event=self._on_event,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
