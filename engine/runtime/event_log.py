@@ -86,10 +86,10 @@ def entry_of(event: Event) -> Entry | None:
             return _closed(evidence)
         case Degraded() | Recovered() | ServerAway() | ServerBack():
             return _interrupted(event)
-    return _told(event)
+    return _entry_of_notice(event)
 
 
-def _told(event: Stopped | Applied | Notice | Alert) -> Entry | None:
+def _entry_of_notice(event: Stopped | Applied | Notice | Alert) -> Entry | None:
     entry = None
     match event:
         case Stopped(order):
@@ -246,10 +246,10 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Log an event, and what it says of a server."""
-        self._tell(event)
+        self._log(event)
         if isinstance(event, Degraded | Recovered) and (news := self._outages.of(event)):
-            self._tell(news)
+            self._log(news)
 
-    def _tell(self, event: Event) -> None:
+    def _log(self, event: Event) -> None:
         log(event, replica=self._replica)
         self._then(event)

@@ -120,7 +120,7 @@ class LibraryLimit(logging.Filter):
 
     Below WARNING they have none: httpx would log addresses with their secrets. That a server is
     away is reported by the worker. Of each kind of line one passes in a minute, and the next says
-    how many it stands for. Only asyncio keeps its tracebacks, which are of anybody's tasks.
+    how many it stands for. Only asyncio keeps its tracebacks: they may be of any task.
     """
 
     def __init__(self) -> None:

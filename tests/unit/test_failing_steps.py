@@ -284,7 +284,7 @@ async def test_a_run_that_cannot_go_on_is_told_and_noted_once_and_when_it_goes_o
     assert as_failing(fleet.noted) == (STUCK,)
     fleet.task, fleet.unreadable = None, False
     assert await fleet.see() == [
-        Notice("sched:pay:1 goes on, after 2 failed attempts or more", good=True)
+        Notice("sched:pay:1 continues, after 2 failed attempts or more", good=True)
     ]
     assert fleet.noted is None
 
