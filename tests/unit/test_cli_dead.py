@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from engine.cli import dead
 from engine.cli.app import run
 from engine.cli.target import Target
 from engine.ledger.fires import DeadLetter
+from engine.schedules.terms import Sealed
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LETTER = DeadLetter(
@@ -65,3 +67,11 @@ def test_its_json_has_the_documented_fields():
     )  # fmt: skip
     assert shown["not_undone"] == [{"step": "reserve", "undo": "release", "error": "away"}]
     assert str(shown["link"]).endswith("/r/history")
+
+
+def test_an_input_that_cannot_be_read_here_is_one_word():
+    letter = replace(LETTER, arguments=(Sealed("cipher", "digest"),))
+    assert "input      sealed" in dead._page(letter, WHERE)
+    shown = dead.letter_json(letter, WHERE)
+    assert (shown["has_input"], shown["input"]) == (True, "sealed")
+    assert "cipher" not in str(shown)

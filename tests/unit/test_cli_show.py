@@ -8,11 +8,13 @@ from typing import cast
 
 import pytest
 
+from engine.cli.output import as_yaml
 from engine.cli.show import Page
 from engine.cli.target import Target
 from engine.ledger.fires import DataGap
 from engine.ledger.records import Backfill, ScheduleRow, Start
 from engine.schedules import Schedule
+from engine.schedules.terms import Sealed
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ROW = ScheduleRow(
@@ -123,3 +125,17 @@ def test_a_schedule_that_follows_others_names_them_and_those_that_follow_it(caps
         {"parent": "a", "when": "always", "window": "latest"},
         {"parent": "b", "when": "success", "window": "same"},
     ]
+
+
+def test_an_input_that_cannot_be_read_here_is_one_word():
+    fields = {
+        "key": "k",
+        "workflow": "noop",
+        "everyMs": 60_000,
+        "input": Sealed("cipher", "digest"),
+    }
+    schedule = Schedule.from_json(Schedule.from_json(fields).to_json())
+    assert schedule.to_json()["sealedInput"]["payload"] == "cipher", "as it is stored"
+    text = "\n".join(as_yaml(schedule))
+    assert "input: sealed" in text
+    assert "cipher" not in text
