@@ -101,6 +101,7 @@ class Context:
         self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
         self._scope: Scope = self._saga.scope
+        self._continued: tuple[Any, str] | None = None
 
     # What never waits; identical on every replay.
 
@@ -612,6 +613,14 @@ class Context:
     async def _count_signals(self, signal: str) -> int:
         return await self._signals.pending(signal)
 
+    async def _continue_again(self) -> None:
+        """Continue as ``continue_as_new`` was told to, with what has come since then.
+
+        Handlers may have ended meanwhile, with steps to undo, and signals may have arrived.
+        """
+        if self._continued is not None:
+            await self._continue(*self._continued)
+
     async def _continue(self, given: Any, undo: str) -> None:
         to_undo = self._saga.to_undo
         if to_undo and undo == "refuse":
@@ -632,6 +641,7 @@ class Context:
         kept = {
             name: RawValue(each) for name, each in memo.items() if not name.startswith(_CARRIED)
         }
+        self._continued = given, undo
         temporalio.workflow.continue_as_new(
             args=[] if given is NOT_GIVEN else [given],
             # Without a memo the next run would inherit this one's; an empty one counts as none.

@@ -310,7 +310,8 @@ async def _completed(running: Awaitable[Any], context: Context, handlers: Handle
     except temporalio.workflow.ContinueAsNewError:
         await handlers.finish()
         await context._saga.check_reset()  # noqa: SLF001 - private, because users see the rest
-        raise
+        await context._continue_again()  # noqa: SLF001 - as above
+        raise  # of Temporal's own continue_as_new
     await handlers.finish()
     handlers.check()
     context._unawaited.refuse()  # noqa: SLF001 - as above
