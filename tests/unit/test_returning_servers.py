@@ -78,7 +78,7 @@ def describing(answers: list[Exception | None]) -> Client:
 async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_and_back():
     gone = RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
     refused = RPCError("not yours", RPCStatusCode.PERMISSION_DENIED, b"")
-    answers: list[Exception | None] = [None, refused, gone, gone, None, refused]
+    answers: list[Exception | None] = [None, refused, gone, gone, None]
     told: list[Event] = []
     presence = Presence(
         describing(answers), MemoryLedger(), SERVING, Settings(), on_event=told.append

@@ -106,18 +106,16 @@ class FailingSteps:
     ) -> None:
         self._ledger, self._settings, self._now, self._emit = ledger, settings, now, on_event
         self._task_of = task_of
-        self._unread: set[str] = set()
-        self._seen: dict[str, tuple[str, list[FailingStep]]] = {}
+        self._seen: dict[str, tuple[str, list[FailingStep] | None]] = {}
         self._failing: dict[str, list[FailingStep]] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
         """Take what fails from the description of an open run, for ``compare``."""
         steps = failing_steps(run.run_id, run.raw_description.pending_activities)
-        self._unread.discard(run.id)
         try:
             task = await self._task_of(run)
         except RPCError:
-            self._unread.add(run.id)
+            _remember(self._seen, run.id, (run.workflow_type, None))
             return
         steps = [task, *steps] if task else steps
         _remember(self._seen, run.id, (run.workflow_type, steps) if steps else None)
@@ -131,10 +129,9 @@ class FailingSteps:
         changes: dict[str, _Change] = {}
         notes: list[FailingNote] = []
         for name, text in noted.items():
-            if name in self._unread:
-                self._unread.discard(name)
-                continue
             kind, steps = self._seen.pop(name, ("", []))
+            if steps is None:
+                continue  # it was not found out
             change = self._change(kind, as_failing(text), steps)
             _remember(self._failing, name, change.after or None)
             if change.after != change.before:
