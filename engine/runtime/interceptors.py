@@ -143,8 +143,13 @@ class RetryReports:
         if parse_workflow_id(note.workflow_id) is not None:
             self._news.append(note)
 
-    async def flush(self, ledger: Ledger) -> timedelta:
-        """Write what was reported since the last time; return the wait until the next time.
+    async def run_once(self, ledger: Ledger) -> timedelta:
+        """Write what was reported since the last time; return the wait until the next time."""
+        await self.flush(ledger)
+        return _EVERY_REPORT
+
+    async def flush(self, ledger: Ledger) -> None:
+        """Write what was reported since the last time.
 
         Raises:
             LedgerUnavailable: the reports are kept for the next time.
@@ -156,7 +161,6 @@ class RetryReports:
             except LedgerUnavailable:
                 self._news.extendleft(reversed(news))
                 raise
-        return _EVERY_REPORT
 
 
 def _added_up(notes: Sequence[RetryNote]) -> list[RetryNote]:
