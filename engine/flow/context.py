@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 from engine.flow.children import DEFAULT_LIMIT, LIMITED, Children, all_of
 from engine.flow.definition import FOREVER, duration
-from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone, require_written
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
 from engine.flow.signals import SIGNAL_CARRIED, Signals
@@ -641,6 +641,9 @@ class Context:
         kept = {
             name: RawValue(each) for name, each in memo.items() if not name.startswith(_CARRIED)
         }
+        converter = temporalio.workflow.payload_converter()
+        if given is not NOT_GIVEN:
+            require_written(given, converter, "the input of the next run")
         self._continued = given, undo
         temporalio.workflow.continue_as_new(
             args=[] if given is NOT_GIVEN else [given],

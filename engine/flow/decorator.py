@@ -14,7 +14,7 @@ import temporalio.workflow
 from engine.errors import EngineError
 from engine.flow.context import Context, WorkflowClass
 from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
-from engine.flow.failures import CompensationFailed, ending_of
+from engine.flow.failures import CompensationFailed, ending_of, require_written
 from engine.flow.signals import Handlers
 
 _RUN_METHOD: Final = "_temporal_run"
@@ -315,6 +315,7 @@ async def _completed(running: Awaitable[Any], context: Context, handlers: Handle
     await handlers.finish()
     handlers.check()
     context._unawaited.refuse()  # noqa: SLF001 - as above
+    require_written(result, temporalio.workflow.payload_converter(), "the result of the run")
     await context._saga.check_reset()  # noqa: SLF001 - as above
     return result
 

@@ -37,7 +37,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle, NondeterminismError
 
 from engine.errors import Code, LedgerUnavailable
-from engine.flow.failures import text_of
+from engine.flow.failures import require_written, text_of
 from engine.flow.signals import Handlers
 from engine.flow.step_calls import repeats
 from engine.flow.steps import (
@@ -278,28 +278,9 @@ class _StepNoteReader(ActivityInboundInterceptor):
             if answer is None:
                 raise
             raise answer from error.__cause__
-        _check_result(result)
+        what = f"the result of the step {info.activity_type!r}"
+        require_written(result, activity.payload_converter(), what)
         return result
-
-
-def _check_result(result: object) -> None:
-    """Refuse a result that cannot be written, before the effect would be repeated for it.
-
-    Raises:
-        ApplicationError: it cannot be; it is not retryable.
-    """
-    if result is None or isinstance(result, str | int | float):
-        return
-    try:
-        activity.payload_converter().to_payload(result)
-    except Exception as error:
-        name = activity.info().activity_type
-        raise ApplicationError(
-            f"the result of the step {name!r} cannot be written as JSON: {error}; return plain"
-            " values, a dataclass or a pydantic model",
-            type=Code.RESULT_INVALID,
-            non_retryable=True,
-        ) from error
 
 
 class _StepInfoProvider(ActivityOutboundInterceptor):
