@@ -285,7 +285,7 @@ class Replica:
         reports = self._reports
         return Loop(
             "retries", partial(reports.run_once, ledger), end=partial(reports.flush, ledger),
-            on_event=self._heard,
+            on_event=self._on_event,
         )  # fmt: skip
 
     def _counter(
