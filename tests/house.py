@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "engine"
 LONGEST_FUNCTION = 40
 """Lines of a function's body, without signature and docstring."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,19 @@ class Module:
     def tree(self) -> ast.Module:
         """The file, parsed."""
         return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree that a measure looks at; most are parts of expressions."""
+        wanted = (ast.Module, ast.ClassDef, *_FUNCTIONS, ast.Import, ast.ImportFrom)
+        found: list[ast.AST] = []
+        waiting: list[ast.AST] = [self.tree]
+        while waiting:
+            node = waiting.pop(0)
+            if isinstance(node, wanted):
+                found.append(node)
+            waiting += [child for child in ast.iter_child_nodes(node) if _has_blocks(child)]
+        return found
 
     @property
     def lines(self) -> int:
@@ -49,7 +63,7 @@ class Module:
 
     def imports(self) -> Iterator[tuple[str, str | None]]:
         """Yield modules it imports, each with the name that is taken from it."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((alias.name, None) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -58,7 +72,7 @@ class Module:
 
     def functions(self) -> Iterator[tuple[str, int]]:
         """Yield functions with the lines of their bodies."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -66,7 +80,7 @@ class Module:
 
     def classes(self) -> Iterator[str]:
         """Yield names of its classes."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.ClassDef):
                 yield node.name
 
@@ -138,7 +152,7 @@ class House:
         """Yield every docstring with the module it is in."""
         documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         for module in self.modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, documented) and (text := ast.get_docstring(node)):
                     yield module.name, text
 
@@ -150,6 +164,11 @@ class House:
             for imported, taken in module.imports()
             if imported in self.modules and taken and taken.startswith("_") and taken[:2] != "__"
         ]
+
+
+def _has_blocks(node: ast.AST) -> bool:
+    """Return whether statements may stand in a node: no expression has any."""
+    return isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case)
 
 
 def _read(path: Path, above: Path) -> Module:

@@ -34,6 +34,8 @@ EXAMPLES = {
         "sched worker --import jobs.workflows --import jobs.steps",
     ),
     "watch": ("sched watch",),
+    "status": ("sched status", "sched status --json"),
+    "workers": ("sched workers", "sched workers --json"),
     "list": ("sched list", "sched list --project billing --json", "sched list --wide"),
     "show": (
         "sched show heartbeat",
@@ -192,6 +194,7 @@ def dress(app: typer.Typer) -> None:
 
 MODULES = {
     "init": "init", "up": "up.up", "worker": "up.up", "watch": "up.up",
+    "status": "status", "workers": "status",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
@@ -211,6 +214,8 @@ GROUPS = {
         "watch": "Watch the ledger, and alert when windows do not fire. Needs no worker.",
     },
     "Look": {
+        "status": "Show on one screen whether all is well, and if not, what is wrong and why.",
+        "workers": "Show every worker: what it serves, and when it was last heard of.",
         "list": "Show every schedule: its workflow, times, state and last run.",
         "show": "Show one schedule: its definition, state, last and next fires, and links.",
         "next": "Show the next fire of each schedule, or the next fires of one.",

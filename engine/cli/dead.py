@@ -236,7 +236,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
         f"why        {_why(letter)}",
         f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
-        f"workflow   {letter.workflow_type or 'nobody knows it'}",
+        f"workflow   {letter.workflow_type or 'not known'}",
         f"start      {_sends(letter.attempts)}",
         f"cause      {letter.cause}",
     ]

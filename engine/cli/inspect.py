@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ from engine.cli.output import (
     EFFORT,
     colour_of,
     console,
+    counted,
     effort,
     fields,
     fire_json,
@@ -30,6 +32,7 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
+    shown_status,
     summary_json,
     took,
     why,
@@ -58,6 +61,8 @@ _SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
 _LATE = timedelta(seconds=30)
 """Age from which a due window counts as overdue; a worker looks every second."""
 _NAMED = 5
+_STUCK = 1000
+"""Most failing runs that are read, to find those that are stuck."""
 _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
 
@@ -75,19 +80,27 @@ def list_schedules(
 ) -> None:
     """Show every schedule: its workflow, times, state and last run."""
 
-    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], list[RunSummary], str]:
+    async def read(
+        opened: ScheduleService,
+    ) -> tuple[list[ScheduleRow], Counter[str], list[RunSummary], str]:
         rows = await opened.schedules(project)
+        stuck = Counter(fire.key for fire in await opened.failing(limit=_STUCK) if fire.is_stuck)
         summaries = await opened.run_summaries([row.key for row in rows]) if wide else []
-        return rows, summaries, await _remark(opened, rows, project)
+        return rows, stuck, summaries, await _remark(opened, rows, project)
 
-    rows, summaries, remark = session.ask(read)
+    rows, stuck, summaries, remark = session.ask(read)
     if session.as_json:
         more = [summary_json(each) for each in summaries] if wide else [{}] * len(rows)
-        print_json([schedule_json(row) | also for row, also in zip(rows, more, strict=True)])
+        print_json(
+            [
+                {**schedule_json(row), "stuck_runs": stuck[row.key], **also}
+                for row, also in zip(rows, more, strict=True)
+            ]
+        )
     elif rows and wide:
-        _print_wide(rows, summaries)
+        _print_wide(rows, stuck, summaries)
     elif rows:
-        _print(rows)
+        _print(rows, stuck)
     if remark:
         typer.echo(remark, err=session.as_json)
 
@@ -132,7 +145,12 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
     )
 
 
-def _print(rows: Sequence[ScheduleRow]) -> None:
+def _problem(row: ScheduleRow, stuck: int) -> str | None:
+    cannot = f"{counted(stuck, 'run')} stuck: `sched show {row.key}`" if stuck else None
+    return "; ".join(filter(None, [problem_of(row), cannot])) or None
+
+
+def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
     projects, origins = {row.project for row in rows}, {row.origin for row in rows}
     print_table(
         ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT",
@@ -142,7 +160,7 @@ def _print(rows: Sequence[ScheduleRow]) -> None:
                 row.key, row.workflow, _when(row), row.state,
                 instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
                 row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
-                problem_of(row),
+                _problem(row, stuck[row.key]),
             )
             for row in rows
         ),
@@ -151,17 +169,21 @@ def _print(rows: Sequence[ScheduleRow]) -> None:
     )  # fmt: skip
 
 
-def _print_wide(rows: Sequence[ScheduleRow], summaries: Sequence[RunSummary]) -> None:
+def _print_wide(
+    rows: Sequence[ScheduleRow], stuck: Mapping[str, int], summaries: Sequence[RunSummary]
+) -> None:
     print_table(
-        ("KEY", "STATE", "NEXT FIRE", "LAST STATUS", "SUCCESS", "MEDIAN", "LAST FAILURE", "WHY"),
+        ("KEY", "STATE", "NEXT FIRE", "LAST STATUS", "SUCCESS", "MEDIAN", "LAST FAILURE", "WHY",
+         "PROBLEM"),
         (
             (
                 row.key, row.state, instant(row.next_start_at), row.last_status, _success(runs),
                 took(runs.median_duration_ms), instant(runs.last_failure_at), runs.error,
+                _problem(row, stuck[row.key]),
             )
             for row, runs in zip(rows, summaries, strict=True)
         ),
-        optional=("WHY",),
+        optional=("WHY", "PROBLEM"),
         spare=("NEXT FIRE", "LAST STATUS"),
     )  # fmt: skip
 
@@ -262,7 +284,7 @@ def _follow(
         note = progress or why(fire)
         out.print(Text.assemble(
             f"{instant(fire.fire_time)}  {fire.key}  ",
-            (fire.status, colour_of(fire.status)),
+            (shown_status(fire), colour_of(shown_status(fire))),
             f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
 
@@ -286,7 +308,7 @@ def _leave_at_once() -> None:
 def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
-        instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
+        instant(fire.fire_time), fire.key, shown_status(fire), fire.timing, fire_lag(fire),
         *effort(fire), fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
     )  # fmt: skip
 

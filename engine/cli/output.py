@@ -49,7 +49,8 @@ _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
     UNANSWERED: "yellow", "queued": "cyan", "cancelled": "yellow",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
-    "timed_out": "red", "active": "green", "paused": "yellow",
+    "timed_out": "red", "stuck": "red", "active": "green", "paused": "yellow",
+    "alive": "green", "silent": "red",
 }  # fmt: skip
 
 _LEAST_LAST = 12
@@ -209,6 +210,11 @@ def why(fire: Fire) -> str:
     )
 
 
+def shown_status(fire: Fire) -> str:
+    """Return the status of a fire as tables show it: ``stuck`` if its open run cannot go on."""
+    return "stuck" if fire.is_stuck else fire.status
+
+
 def fire_lag(fire: Fire) -> str | None:
     """Return the run's lag in seconds; None if unknown, or if the run was requested later."""
     asked_for = fire.timing in ASKED_LATER
@@ -272,6 +278,7 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
         **fields(fire, names),
         "backfill_pending": is_to_be_laid(fire, laying),
         "failing": [step_json(step) for step in fire.failing],
+        "stuck": fire.is_stuck,
     }
 
 

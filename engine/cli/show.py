@@ -33,6 +33,7 @@ from engine.cli.output import (
     run_link,
     runs_link,
     schedule_json,
+    shown_status,
     why,
     without_worker,
 )
@@ -328,7 +329,7 @@ def _backfill(of: Backfill) -> str:
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
     return (
-        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire), *effort(fire),
+        instant(fire.fire_time), shown_status(fire), fire.timing, fire_lag(fire), *effort(fire),
         fire.run_id and fire.workflow_id, why(fire),
     )  # fmt: skip
 
@@ -367,5 +368,5 @@ def _window_lines(fire: Fire, link: str | None) -> list[str]:
         "took": effort_line(fire),
         "run": link,
     }
-    return [f"{fire.workflow_id}: {fire.status}",
+    return [f"{fire.workflow_id}: {shown_status(fire)}",
             *(f"{label:<10} {text}" for label, text in told.items() if text)]  # fmt: skip

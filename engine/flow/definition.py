@@ -119,7 +119,7 @@ class Retry:
             non_retryable_error_types=[str(name) for name in self.give_up_on] or None,
         )
 
-    def told_to_worker(self) -> dict[str, Any]:
+    def for_worker(self) -> dict[str, Any]:
         """Return the rules that the worker of an attempt applies (see ``StepNote``)."""
         given: dict[str, Any] = {"give_up_on": tuple(map(str, self.give_up_on))}
         if self.intervals:

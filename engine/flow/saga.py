@@ -75,7 +75,7 @@ def undo_note(entry: ToUndo) -> dict[str, Any]:
         "task_queue": undo.task_queue,
         "priority": undo.priority,
         "retry": policy_to_json(undo.retry.to_policy()),
-        "rules": undo.retry.told_to_worker(),
+        "rules": undo.retry.for_worker(),
     }
 
 

@@ -22,7 +22,7 @@ class Signals:
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
         self._line: defaultdict[str, list[object]] = defaultdict(list)
-        self._heard: set[str] = set()
+        self._received: set[str] = set()
 
     async def wait_for(
         self,
@@ -73,7 +73,7 @@ class Signals:
         Later ones are not lost: the server does not let a run continue that has not seen them.
         """
         if temporalio.workflow.get_dynamic_signal_handler() is None:
-            temporalio.workflow.set_dynamic_signal_handler(self._hear)
+            temporalio.workflow.set_dynamic_signal_handler(self._receive)
             await _delivered()
         for name in _carried_names():
             self._take_carried(name)
@@ -84,14 +84,14 @@ class Signals:
             for number, (name, each) in enumerate(given)
         }
 
-    def _hear(self, name: str, values: Sequence[RawValue]) -> None:
+    def _receive(self, name: str, values: Sequence[RawValue]) -> None:
         self._waiting[name].append(values[0] if values else None)
 
     def _take_carried(self, name: str) -> None:
         """Put the signals that an earlier run of the chain carried over before all later ones."""
-        if name in self._heard:
+        if name in self._received:
             return
-        self._heard.add(name)
+        self._received.add(name)
         memo = temporalio.workflow.info().raw_memo
         carried = [memo[key] for key in sorted(memo) if _carried_name(key) == name]
         self._waiting[name].extendleft(
@@ -115,7 +115,7 @@ class Signals:
         return waiting.popleft()
 
     def _listen(self, name: str) -> None:
-        if name in self._heard:
+        if name in self._received:
             return
         if temporalio.workflow.get_signal_handler(name) is not None:
             raise EngineError(
@@ -125,15 +125,15 @@ class Signals:
 
         self._take_carried(name)
 
-        def heard(*values: Any) -> None:
+        def receive(*values: Any) -> None:
             self._waiting[name].append(_kept(values))
 
         # Temporal decodes one value by this annotation, and several values as plain JSON.
         # A handler that could not take several values would block the run forever.
-        heard.__annotations__ = {"value": RawValue}
-        heard.__signature__ = _ONE_VALUE  # type: ignore[attr-defined] # inspect reads it
+        receive.__annotations__ = {"value": RawValue}
+        receive.__signature__ = _ONE_VALUE  # type: ignore[attr-defined] # inspect reads it
         # The SDK has buffered earlier signals and delivers them now.
-        temporalio.workflow.set_signal_handler(name, heard)
+        temporalio.workflow.set_signal_handler(name, receive)
 
 
 SIGNAL_CARRIED: Final = "sched.signal."

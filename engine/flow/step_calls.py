@@ -132,7 +132,7 @@ class StepCall:
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
-        rules = self.retry.told_to_worker()
+        rules = self.retry.for_worker()
         info = temporalio.workflow.info()
         return StepNote(
             origin=origin_of(info), redo=may_repeat(info), key=self.key, undoes=undoes, undo=undo,

@@ -310,6 +310,11 @@ class Fire(FireIdentity):
     step_retries: int | None = None
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether its open run cannot go on; usually its code was changed."""
+        return any(step.is_stuck for step in self.failing)
+
+    @property
     def overflowed(self) -> bool:
         """Whether it was skipped because the queue was full."""
         return self.status == "skipped" and self.reason_code == "queue_full"

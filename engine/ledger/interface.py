@@ -34,6 +34,7 @@ from engine.ledger.records import (
     DefinitionVersion,
     DriftRow,
     Lineage,
+    Load,
     NewDefinition,
     NewFire,
     NextFire,
@@ -635,6 +636,12 @@ class Ledger(Slots, AccountBook, Protocol):
         """Return how much of each kind there is in the namespace, at most ``most`` of each.
 
         Overdue are counted for the project and the lanes of ``serving``.
+        """
+
+    async def load(self, *, most: int) -> Load:
+        """Return what replicas hold, and since when a window is due.
+
+        ``most`` claims are counted, and of each task queue as many due schedules are read.
         """
 
     async def facts(self, *, limit: int = ...) -> Facts:

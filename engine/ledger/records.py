@@ -559,6 +559,20 @@ class Totals(NamedTuple):
     overdue: int
 
 
+class Load(NamedTuple):
+    """Work of the replicas of a namespace: what they hold, and what waits for them.
+
+    Attributes:
+        claims: number of claims by the replica that holds them; none without a claim.
+        due_since: fire time of the oldest window that is due and not decided; None if none is.
+        awaits: whether any schedule is to fire, now or later.
+    """
+
+    claims: Mapping[str, int]
+    due_since: datetime | None
+    awaits: bool
+
+
 Served = Mapping[tuple[str, str], frozenset[str]]
 """The types that living replicas serve, by project and task queue."""
 

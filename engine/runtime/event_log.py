@@ -32,7 +32,7 @@ from engine.runtime.events import (
     Stopped,
     logger,
 )
-from engine.schedules.terms import CHOSEN, code_of, iso_text, parse_workflow_id
+from engine.schedules.terms import CHOSEN, code_of, in_ms, iso_text, parse_workflow_id
 
 # --- records ---
 
@@ -86,10 +86,10 @@ def entry_of(event: Event) -> Entry | None:
             return _closed(evidence)
         case Degraded() | Recovered() | ServerAway() | ServerBack():
             return _interrupted(event)
-    return _told(event)
+    return _entry_of_notice(event)
 
 
-def _told(event: Stopped | Applied | Notice | Alert) -> Entry | None:
+def _entry_of_notice(event: Stopped | Applied | Notice | Alert) -> Entry | None:
     entry = None
     match event:
         case Stopped(order):
@@ -118,7 +118,7 @@ def _settled(event: Settled) -> Entry:
         "workflow": claim.workflow_type,
         "reason_code": outcome.reason_code or claim.reason_code,
         "timing": outcome.timing or claim.timing,
-        "lag_ms": _milliseconds(event.lag),
+        "lag_ms": in_ms(event.lag),
         "error": outcome.error,
     })  # fmt: skip
 
@@ -150,7 +150,7 @@ def _closed(run: Evidence) -> Entry | None:
     return Entry(logging.WARNING if bad else logging.INFO, _CLOSED[run.closed], text, {
         **_of_run(run.workflow_id, run.run_id),
         "workflow": run.workflow_type,
-        "duration_ms": took and _milliseconds(took),
+        "duration_ms": took and in_ms(took),
         "error": run.error,
         "error_type": run.failure and run.failure.error_type,
     })  # fmt: skip
@@ -167,7 +167,7 @@ def _interrupted(event: Degraded | Recovered | ServerAway | ServerBack) -> Entry
             fields = {"server": server, "place": place, "error": reason}
             return Entry(logging.WARNING, "server_away", str(event), fields)
         case ServerBack(server, place, away):
-            took = _milliseconds(away)
+            took = in_ms(away)
             back = {"server": server, "place": place, "duration_ms": took}
             return Entry(logging.INFO, "server_back", str(event), back)
     return None
@@ -177,10 +177,6 @@ def _of_run(workflow_id: str, run_id: str | None = None) -> dict[str, object]:
     parsed = parse_workflow_id(workflow_id)
     named = {"schedule": parsed.key, "bucket": parsed.bucket} if parsed else {}
     return {**named, "workflow_id": workflow_id, "run_id": run_id}
-
-
-def _milliseconds(length: timedelta) -> int:
-    return round(length / timedelta(milliseconds=1))
 
 
 def log(event: Event, *, replica: str | None = None) -> None:
@@ -246,10 +242,10 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Log an event, and what it says of a server."""
-        self._tell(event)
+        self._log(event)
         if isinstance(event, Degraded | Recovered) and (news := self._outages.of(event)):
-            self._tell(news)
+            self._log(news)
 
-    def _tell(self, event: Event) -> None:
+    def _log(self, event: Event) -> None:
         log(event, replica=self._replica)
         self._then(event)

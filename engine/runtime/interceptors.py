@@ -37,7 +37,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle, NondeterminismError
 
 from engine.errors import Code, LedgerUnavailable
-from engine.flow.failures import text_of
+from engine.flow.failures import require_written, text_of
 from engine.flow.signals import Handlers
 from engine.flow.step_calls import repeats
 from engine.flow.steps import (
@@ -143,8 +143,13 @@ class RetryReports:
         if parse_workflow_id(note.workflow_id) is not None:
             self._news.append(note)
 
-    async def flush(self, ledger: Ledger) -> timedelta:
-        """Write what was reported since the last time; return the wait until the next time.
+    async def run_once(self, ledger: Ledger) -> timedelta:
+        """Write what was reported since the last time; return the wait until the next time."""
+        await self.flush(ledger)
+        return _EVERY_REPORT
+
+    async def flush(self, ledger: Ledger) -> None:
+        """Write what was reported since the last time.
 
         Raises:
             LedgerUnavailable: the reports are kept for the next time.
@@ -156,7 +161,6 @@ class RetryReports:
             except LedgerUnavailable:
                 self._news.extendleft(reversed(news))
                 raise
-        return _EVERY_REPORT
 
 
 def _added_up(notes: Sequence[RetryNote]) -> list[RetryNote]:
@@ -274,28 +278,9 @@ class _StepNoteReader(ActivityInboundInterceptor):
             if answer is None:
                 raise
             raise answer from error.__cause__
-        _check_result(result)
+        what = f"the result of the step {info.activity_type!r}"
+        require_written(result, activity.payload_converter(), what)
         return result
-
-
-def _check_result(result: object) -> None:
-    """Refuse a result that cannot be written, before the effect would be repeated for it.
-
-    Raises:
-        ApplicationError: it cannot be; it is not retryable.
-    """
-    if result is None or isinstance(result, str | int | float):
-        return
-    try:
-        activity.payload_converter().to_payload(result)
-    except Exception as error:
-        name = activity.info().activity_type
-        raise ApplicationError(
-            f"the result of the step {name!r} cannot be written as JSON: {error}; return plain"
-            " values, a dataclass or a pydantic model",
-            type=Code.RESULT_INVALID,
-            non_retryable=True,
-        ) from error
 
 
 class _StepInfoProvider(ActivityOutboundInterceptor):
@@ -424,25 +409,27 @@ def _is_ours(task_queue: str | None) -> bool:
 
 class _HeartbeatInterceptor(ActivityInboundInterceptor):
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self._voice = _HeartbeatInfo(outbound)
-        super().init(self._voice)
+        self._heartbeats = _HeartbeatInfo(outbound)
+        super().init(self._heartbeats)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         info = activity.info()
         step = step_named(info.activity_type)
         if info.heartbeat_timeout is None or step is None or step.heartbeat is None:
             return await super().execute_activity(input)
-        self._voice.details = info.heartbeat_details  # an attempt inherits them from the last one
-        speaking = asyncio.create_task(self._speak(min(_EVERY, info.heartbeat_timeout / 4)))
+        self._heartbeats.details = (
+            info.heartbeat_details
+        )  # an attempt inherits them from the last one
+        repeating = asyncio.create_task(self._repeat(min(_EVERY, info.heartbeat_timeout / 4)))
         try:
             return await super().execute_activity(input)
         finally:
-            speaking.cancel()
+            repeating.cancel()
 
-    async def _speak(self, every: timedelta) -> None:
+    async def _repeat(self, every: timedelta) -> None:
         while True:
             await asyncio.sleep(every.total_seconds())
-            self._voice.repeat()
+            self._heartbeats.repeat()
 
 
 class _HeartbeatInfo(ActivityOutboundInterceptor):

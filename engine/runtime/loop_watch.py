@@ -107,7 +107,7 @@ class LoopWatch(threading.Thread):
                 asked = now  # the whole process stood still, or had no processor
             elif not reported and now - asked >= self._longest:
                 reported = True
-                self._tell(now - asked)
+                self._report(now - asked)
 
     def _ask(self) -> float:
         """Ask the loop for a sign; return when, by the monotonic clock."""
@@ -121,7 +121,7 @@ class LoopWatch(threading.Thread):
         except RuntimeError:  # it is closed
             self.stop()
 
-    def _tell(self, lag: float) -> None:
+    def _report(self, lag: float) -> None:
         frame = sys._current_frames().get(self._its_thread)  # noqa: SLF001 - there is no other way
         if frame is None or self._turned.is_set():
             return

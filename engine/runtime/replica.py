@@ -175,7 +175,7 @@ class Replica:
         presence = Presence(
             client, ledger, self._serving, self._settings, budget=budget, on_event=self._emit
         )
-        clock, settings, on_event = LedgerClock(), self._settings, self._heard
+        clock, settings, on_event = LedgerClock(), self._settings, self._on_event
         self._sealing = Sealing(ledger, client.data_converter, by=self._serving.replica)
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
@@ -222,7 +222,7 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
-        settings, on_event = self._settings, self._heard
+        settings, on_event = self._settings, self._on_event
         inspector, lookups = self._run_lookups(client, ledger, identity, clock)
         self._lookups = lookups
         poller = self._poller = Poller(
@@ -253,7 +253,7 @@ class Replica:
             unhurried("tracker", tracker.run_once, end=tracker.release),
             unhurried("lines", waiter.run_once, end=waiter.end),
             unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
-            loop("retries", partial(self._reports.flush, ledger)),
+            self._reporting(ledger),
             loop("watchdog", watchdog.run_once),
             loop("presence", presence.run_once, asks=True),
             unhurried("watch", watch.run_once, end=watch.end, asks=True),
@@ -271,7 +271,7 @@ class Replica:
         inspector: RunInspector,
         dispatcher: Dispatcher,
     ) -> Tracker:
-        settings, on_event, budget = self._settings, self._heard, self._budget
+        settings, on_event, budget = self._settings, self._on_event, self._budget
         return Tracker(
             client, ledger, clock, settings, inspector=inspector,
             replica=self._serving.replica, budget=budget, on_event=on_event,
@@ -279,6 +279,13 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
             sealing=self._sealing,
+        )  # fmt: skip
+
+    def _reporting(self, ledger: Ledger) -> Loop:
+        reports = self._reports
+        return Loop(
+            "retries", partial(reports.run_once, ledger), end=partial(reports.flush, ledger),
+            on_event=self._on_event,
         )  # fmt: skip
 
     def _counter(
@@ -324,16 +331,16 @@ class Replica:
     def _run_lookups(
         self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
     ) -> tuple[RunInspector, RunLookups]:
-        settings, serving, on_event = self._settings, self._serving, self._heard
+        settings, serving, on_event = self._settings, self._serving, self._on_event
         budget = self._budget
-        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        stuck = StuckRuns(client, settings, budget=budget)
         failing = self._failing = FailingSteps(
             ledger, settings, ChildSteps(client, settings, budget=budget),
-            now=clock.now, on_event=self._emit,
+            now=clock.now, task_of=stuck.task_of, on_event=self._emit,
         )  # fmt: skip
         inspector = RunInspector(
             client, ledger, clock, settings,
-            ledger_id=identity, notices=(stuck.notice, failing.notice),
+            ledger_id=identity, notices=(failing.notice,),
             on_open=failing.compare, budget=budget, on_event=on_event,
         )  # fmt: skip
         auditor = Auditor(
@@ -346,7 +353,7 @@ class Replica:
         )
         return inspector, lookups
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._emit(event)
         if self._traces:
             self._traces.on_event(event)
@@ -358,7 +365,7 @@ class Replica:
     def _watchdog(self, ledger: Ledger, presence: Presence, poller: Poller) -> Watchdog:
         return Watchdog(
             ledger, presence, self._serving, self._settings,
-            distrusts=lambda: poller.distrusts_clock, on_event=self._heard,
+            distrusts=lambda: poller.distrusts_clock, on_event=self._on_event,
         )  # fmt: skip
 
     def _make_queue_manager(
@@ -387,7 +394,7 @@ class Replica:
 
         return Watch(
             opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
-            namespace=self._client.namespace, on_event=self._heard,
+            namespace=self._client.namespace, on_event=self._on_event,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:

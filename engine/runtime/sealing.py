@@ -2,7 +2,7 @@
 
 Every input goes through here before it is written. A project whose inputs were once written with a
 codec is sealed, and takes no input without it from then on. Digests of inputs are made before they
-are encoded, with a key of the project that the ledger keeps sealed: equal inputs can be told, and
+are encoded, with a key of the project that the ledger keeps sealed: equal inputs are known, and
 the ledger's readers cannot try guesses.
 """
 

@@ -117,7 +117,7 @@ class SlotPool:
         self._short = count < ask.wanted
         if max(count, self._entered) < ask.running:
             self._want()  # the queue was made smaller: give unused slots back
-        self._tell()
+        self._notify()
 
     def give_up(self) -> None:
         """Cancel steps on slots whose lease has ended, before another replica takes the slots.
@@ -145,7 +145,7 @@ class SlotPool:
     def release(self) -> None:
         """Release a slot that was reserved for a poll."""
         self._permits -= 1
-        self._tell()
+        self._notify()
 
     @asynccontextmanager
     async def slot(self, *, can_be_ended: bool) -> AsyncIterator[None]:
@@ -171,7 +171,7 @@ class SlotPool:
             self._entered -= 1
             self._running.discard(task)
             self._lost.discard(task)
-            self._tell()
+            self._notify()
 
     async def _wait_for_slot(self) -> None:
         """Wait for a free slot: without limit while the lease lasts, because other steps end."""
@@ -183,7 +183,7 @@ class SlotPool:
                 raise SlotLost
             await wait_for(self._news, self._patience / 4)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake all waiters; those that find no slot wait for the next news."""
         self._news.set()
         self._news = asyncio.Event()

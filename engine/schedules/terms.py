@@ -151,6 +151,11 @@ def epoch_seconds(instant: datetime) -> int:
     return since.days * SECONDS_PER_DAY + since.seconds
 
 
+def in_ms(length: timedelta) -> int:
+    """Return a length in milliseconds, rounded."""
+    return round(length / _MILLISECOND)
+
+
 def epoch_ms(instant: datetime) -> int:
     """Return ``instant`` in milliseconds since the epoch, floored.
 

@@ -10,8 +10,10 @@ from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
     INCLUDED,
     ActionRow,
+    AlertRow,
     Backfill,
     BackfillOverlap,
+    Condition,
     DataGap,
     DeadLetter,
     DriftRow,
@@ -37,11 +39,13 @@ from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Skipped, Started
 from engine.service.service import ScheduleService
+from engine.service.status import ServerState, StatusReport, WorkerRow
 
 __all__ = [
     "INCLUDED",
     "PRUNE_AFTER",
     "ActionRow",
+    "AlertRow",
     "ApplicationSchedule",
     "ApplyReport",
     "AuditFault",
@@ -51,6 +55,7 @@ __all__ = [
     "BackfillRequested",
     "Cancelled",
     "Change",
+    "Condition",
     "Considered",
     "DataGap",
     "DeadLetter",
@@ -71,10 +76,13 @@ __all__ = [
     "ScheduleRow",
     "ScheduleService",
     "Served",
+    "ServerState",
     "Skipped",
     "Started",
     "Status",
+    "StatusReport",
     "Try",
+    "WorkerRow",
     "as_text",
     "not_found",
 ]

@@ -24,6 +24,7 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
+from engine.service.status import Overview
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
@@ -118,7 +119,9 @@ class FileOperations(ReadOperations):
         )  # fmt: skip
 
 
-class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts):
+class ScheduleService(
+    FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts, Overview
+):
     """All operations on the schedules of one namespace.
 
     Args:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.errors import Code
+from engine.ledger import PostgresLedger
 from engine.ledger.alerts import Condition
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.ledger.records import Serving
@@ -19,7 +21,23 @@ FIELDS = "everyMs: 60000, grace: 1s, catchUp: {policy: all}"
 
 
 async def look(bench: Bench, around: Surroundings = AROUND) -> list[Condition]:
-    return sorted(judge(await bench.ledger.facts(), around).conditions, key=lambda each: each.name)
+    found = judge(await bench.ledger.facts(), around).conditions
+    if isinstance(bench.ledger, PostgresLedger) and around == AROUND:
+        await assert_the_view_agrees(bench.ledger, found)
+    return sorted(found, key=lambda each: each.name)
+
+
+async def assert_the_view_agrees(ledger: PostgresLedger, found: Sequence[Condition]) -> None:
+    """`sched.overdue` has the same causes; of a plan that fails it does not know what is due."""
+    rows = await ledger._connections.fetch(
+        "SELECT key, cause, fire_time FROM overdue WHERE namespace = $1", ledger._namespace
+    )
+    told = {each.cause for each in found if each.code is Code.NOT_FIRED}
+    seen = {row["cause"] for row in rows}
+    assert told <= seen <= told | {"plan_failed"}
+    since = {(each.key, each.since) for each in found if each.code is Code.NOT_FIRED and each.key}
+    shown = {(row["key"], row["fire_time"]) for row in rows if row["cause"] != "plan_failed"}
+    assert {each for each in since if each[0] in dict(shown)} <= shown
 
 
 async def the_only(bench: Bench, around: Surroundings = AROUND) -> Condition:

@@ -123,7 +123,7 @@ def test_what_a_step_says_of_its_failure_is_kept_when_the_next_wait_is_added():
 
 
 def test_no_wait_is_longer_than_the_longest_however_many_attempts_there_were():
-    note = StepNote(**Retry(jitter=0.5, max_interval=60).told_to_worker())
+    note = StepNote(**Retry(jitter=0.5, max_interval=60).for_worker())
     assert wait_after(note, 100_000) <= 90
 
 
@@ -136,14 +136,14 @@ def test_a_wait_is_its_interval_give_or_take_the_jitter(intervals, jitter, attem
     retry = Retry(intervals=intervals, jitter=jitter)
     meant = intervals[-1] if attempt > len(intervals) else intervals[attempt - 1]
     # What the worker reads has been JSON in between.
-    wait = wait_after(StepNote.from_json(StepNote(**retry.told_to_worker()).to_json()), attempt)
+    wait = wait_after(StepNote.from_json(StepNote(**retry.for_worker()).to_json()), attempt)
     assert abs(wait - meant) <= meant * jitter + 1e-5
 
 
 @given(jitter=st.floats(0.01, 1), attempt=st.integers(1, 200))
 def test_jitter_goes_with_a_growing_wait_too(jitter, attempt):
     retry = Retry(initial_interval=2, backoff=3, max_interval=500, jitter=jitter)
-    wait = wait_after(StepNote(**retry.told_to_worker()), attempt)
+    wait = wait_after(StepNote(**retry.for_worker()), attempt)
     meant = min(2 * 3 ** (attempt - 1), 500)
     assert abs(wait - meant) <= meant * jitter + 1e-5
 

@@ -317,6 +317,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "overdue": [(200,)],
     "watched": [(200,)],
     "seen_replicas": [()],
+    "held_claims": [(1000,)],
+    "due_since": [(1000,)],
     "ledger_clock": [()],
     "letters_by_key": [(500,)],
     "note_polls": [(["golang"], [NOW], [1], ["golang"])],

@@ -12,7 +12,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.ledger import Evidence, FailingNote, as_failing
+from engine.errors import Code
+from engine.ledger import Evidence, FailingNote, FailingStep, as_failing
 from engine.runtime import Settings
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.event_log import log
@@ -121,13 +122,20 @@ class Fleet:
         self.events: list[Event] = []
         self.noted: str | None = None
         self.family = Family()
+        self.task: FailingStep | None = None
+        self.unreadable = False
         self.one, self.other = (
             FailingSteps(
                 self, Settings(), ChildSteps(self.family, Settings(), budget=Budget()),  # type: ignore[arg-type] # only what is called
-                now=lambda: NOW, on_event=self.events.append,
+                now=lambda: NOW, task_of=self.task_of, on_event=self.events.append,
             )
             for _ in range(2)
         )  # fmt: skip
+
+    async def task_of(self, _: object) -> FailingStep | None:
+        if self.unreadable:
+            raise RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
+        return self.task
 
     async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
         written = [note for note in notes if note.before == self.noted]
@@ -253,6 +261,32 @@ async def test_a_child_that_cannot_be_described_is_left_to_a_later_turn():
 async def test_an_error_may_have_characters_that_no_database_keeps():
     (step,) = failing_steps("r", [pending(6, message="a\0b")])
     assert step.error == "RuntimeError: a\ufffdb"
+
+
+STUCK = FailingStep(
+    step="workflow task", place="", run_id="r", attempts=2, max_attempts=None,
+    error_type="NON_DETERMINISTIC", error="event 5: the history has another step",
+    since=NOW, next_attempt_at=None,
+)  # fmt: skip
+
+
+async def test_a_run_that_cannot_go_on_is_told_and_noted_once_and_when_it_goes_on():
+    fleet = Fleet()
+    fleet.task = STUCK
+    assert await fleet.see() == [
+        Alert(Code.RUN_STUCK, f"sched:pay:1 (pay@1) cannot go on, attempt 3: {STUCK.error}")
+    ]
+    assert as_failing(fleet.noted) == (STUCK,)
+    assert str(STUCK) == f"stuck, its workflow task has failed 2 times: {STUCK.error}"
+    assert await fleet.see(by=fleet.other) == []
+    fleet.unreadable = True  # nothing is known of it then, so it is neither over nor anew
+    assert await fleet.see() == []
+    assert as_failing(fleet.noted) == (STUCK,)
+    fleet.task, fleet.unreadable = None, False
+    assert await fleet.see() == [
+        Notice("sched:pay:1 continues, after 2 failed attempts or more", good=True)
+    ]
+    assert fleet.noted is None
 
 
 async def test_its_log_record_has_the_code_as_a_field(caplog):

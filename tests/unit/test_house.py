@@ -1,14 +1,20 @@
 """The shape of ``engine/``: what a newcomer can rely on wherever they open it."""
 
 import re
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.house import House
 
+ROOT = Path(__file__).parents[2]
+
 SHORT = 80
 """Lines below which a module has to say why it is separate."""
+LONG = 600
+"""Lines above which it has to be divided by section comments."""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,42 @@ def test_a_docstring_names_its_subject(house):
     assert riddles == []
 
 
+def test_a_docstring_says_who_acts(house):
+    """A worker, a replica, the ledger or an operator acts; nothing hears, tells or is told."""
+    vague = re.compile(r"(?i)\b(whoever|(some|any|no)body|tells?|(is|are|be|been) told|hears?)\b")
+    riddles = [
+        f"{module}: {line.strip()}"
+        for module, text in house.docstrings()
+        for line in re.sub("``[^`]*``", "", text).splitlines()
+        if vague.search(line)
+    ]
+    assert riddles == []
+
+
+def test_a_name_is_no_metaphor(house):
+    """Things are emitted, sent, returned or reported (docs/glossary.md)."""
+    metaphor = re.compile(r"(?i)(^|_)(tell|told|say|said|hear|heard|speak|aloud|kin|trouble)(_|$)")
+    names = {
+        f"{module.name}.{name}"
+        for module in house.modules.values()
+        for name in (
+            *module.classes(),
+            *(full.rpartition(".")[2] for full, _ in module.functions()),
+        )
+        if metaphor.search(name)
+    }
+    assert names == set()
+
+
+def test_a_long_module_has_sections(house):
+    unordered = [
+        f"{name}: {module.lines} lines"
+        for name, module in house.modules.items()
+        if module.lines > LONG and not re.search("^ *# --- ", module.text, re.MULTILINE)
+    ]
+    assert unordered == []
+
+
 def test_no_decision_reads_a_sentence(house):
     """Reasons are sentences for people; the code reads their ``reason_code``."""
     reading = [
@@ -91,3 +133,29 @@ def test_no_decision_reads_a_sentence(house):
         for found in re.findall(r"reason[^\n]*\.startswith\([^\n]*", module.text)
     ]
     assert reading == []
+
+
+def test_each_module_of_a_room_with_floors_is_on_one(house):
+    """A module that no layer names may import what it likes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {
+        module.strip()
+        for contract in project["tool"]["importlinter"]["contracts"]
+        for layer in contract.get("layers", ())
+        for module in re.split("[|:]", layer)
+    }
+    rooms = ("engine", "engine.schedules", "engine.runtime")
+    inside = {name for name in house.modules if name.rpartition(".")[0] in rooms}
+    assert inside - named == set()
+
+
+def test_the_map_names_what_is_there(house):
+    """Files of docs/architecture.md, by the end of their path, and what its table looks up."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    files = {path.as_posix() for path in (ROOT / "engine").rglob("*.*")}
+    named = set(re.findall(r"`([\w/]+\.(?:py|sql))`", page))
+    assert {name for name in named if not any(f"/{name}" in file for file in files)} == set()
+    for name, module in re.findall(r"`([\w.]+)` in `([\w/]+)\.py`", page):
+        text = house.modules[f"engine.{module.replace('/', '.')}"].text
+        for part in name.split("."):
+            assert re.search(rf"(class|def) {part}\b", text), f"{name} is not in {module}.py"

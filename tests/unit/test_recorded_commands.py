@@ -102,6 +102,10 @@ check broken.yaml
 check broken.yaml --json
 check expecting.yaml --json
 check nowhere.yaml
+status
+status --json
+workers
+workers --json
 list
 list --json
 list --wide

@@ -296,7 +296,7 @@ def test_a_pipe_that_nobody_writes_to_is_no_file_and_keeps_nobody_waiting(tmp_pa
     os.mkfifo(pipe)
     (found,) = problems(Source([pipe]))
     assert found.code == "SCHEDULE_FILE_UNREADABLE"
-    assert "a pipe that nobody writes to" in found.message
+    assert "a pipe without a writer" in found.message
 
 
 def test_a_pipe_is_read_to_its_end_however_late_it_is_written():

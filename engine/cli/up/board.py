@@ -61,7 +61,7 @@ class FileState:
     problems: tuple[str, ...] = ()
 
     @property
-    def trouble(self) -> str:
+    def warning(self) -> str:
         """Sentence about what a broken file means for the running schedules."""
         count = counted(self.schedules, "schedule")
         return f"{self.name} is broken; the last good definitions stay in force ({count})"

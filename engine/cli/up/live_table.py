@@ -191,7 +191,7 @@ def _file_lines(file: FileState | None) -> list[Text]:
         applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
         text.append(f"{count}, {applied}; saving it applies it", "not bold")
         return [text]
-    head = Text(file.trouble, style="bold red")
+    head = Text(file.warning, style="bold red")
     shown = [Text(f"  {problem}", style="red") for problem in file.problems[:_BROKEN_LINES]]
     if (more := len(file.problems) - _BROKEN_LINES) > 0:
         shown.append(Text(f"  and {more} more: sched check {file.name}", style="red"))
@@ -283,7 +283,7 @@ class LinePrinter:
         """Print the problems of the schedule file unless they were reported last."""
         before, self._reported = self._reported, file.problems
         if file.problems and file.problems != before:
-            self.log(f"{file.trouble}\n" + "\n".join(file.problems), "red")
+            self.log(f"{file.warning}\n" + "\n".join(file.problems), "red")
 
     async def run(self, project: str) -> None:
         """Do nothing: unlike a table, a line is printed once."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from uuid import UUID, uuid4
 
 from engine.ledger.alerts import AlertsInMemory, Facts
@@ -52,6 +53,7 @@ from engine.ledger.records import (
     Backfill,
     DefinitionVersion,
     Lineage,
+    Load,
     NextFire,
     PolledQueue,
     Probe,
@@ -728,6 +730,18 @@ class MemoryLedger(MemorySlots, MemoryFires):
             len(overdue),
         )
         return Totals(*(min(each, most) for each in found))
+
+    async def load(self, *, most: int) -> Load:
+        now = self.clock()
+        due = (row.next_fire_at for row in self._tables.schedules.values() if row.is_due(now))
+        held = (
+            fire.replica
+            for fire in self._tables.fires.values()
+            if fire.status in {"claimed", "starting"} and fire.lost_at is None and fire.replica
+        )
+        rows = self._tables.schedules.values()
+        awaits = any(row.next_fire_at is not None and row.state.hold is None for row in rows)
+        return Load(Counter(islice(held, most)), min(filter(None, due), default=None), awaits)
 
     async def facts(self, *, limit: int = 200) -> Facts:
         return facts_of(self._tables, self.clock(), limit)

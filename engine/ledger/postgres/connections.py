@@ -329,11 +329,11 @@ async def _listen(
     lost = asyncio.Event()
     connection.add_termination_listener(lambda _: lost.set())
 
-    def heard(_: object, __: int, ___: str, said: object) -> None:
-        if said == payload:
+    def received(_: object, __: int, ___: str, sent: object) -> None:
+        if sent == payload:
             wake()
 
-    await connection.add_listener(channel, heard)
+    await connection.add_listener(channel, received)
     wake()  # for notifications sent before this connection listened
     while not lost.is_set():
         try:

@@ -69,6 +69,7 @@ from engine.ledger.records import (
     Backfill,
     DefinitionVersion,
     Lineage,
+    Load,
     NextFire,
     PolledQueue,
     Probe,
@@ -632,6 +633,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def totals(self, serving: Serving, *, most: int) -> Totals:
         (row,) = await self._run("totals", most, serving.project, list(serving.lanes))
         return Totals(**row)
+
+    async def load(self, *, most: int) -> Load:
+        held = await self._run("held_claims", most)
+        (due,) = await self._run("due_since", most)
+        return Load({row["owner"]: row["claims"] for row in held}, due["due_since"], due["awaits"])
 
     async def facts(self, *, limit: int = 200) -> Facts:
         return await stored_facts(self._run, limit)

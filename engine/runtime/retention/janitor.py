@@ -191,7 +191,7 @@ class Janitor:
             async for _ in self._tidy(now, remembered, tidying):
                 yield
         except ArchiveFailed as error:
-            self._tell_once("failed", Alert(error.code, str(error)))
+            self._emit_once("failed", Alert(error.code, str(error)))
             return
         if "failed" in self._told and self._archive:
             self._told.discard("failed")
@@ -237,7 +237,7 @@ class Janitor:
         cutoffs = Cutoffs.of(chores, self._settings, now, remembered)
         if self._archive is None and chores.oldest and chores.oldest < cutoffs.remove:
             text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
-            self._tell_once("unset", Notice(text, good=True))
+            self._emit_once("unset", Notice(text, good=True))
         if self._archive is not None:
             async for piece, _ in removals(self._ledger, self._sizers, chores, cutoffs):
                 await tidying.add(piece)
@@ -292,7 +292,7 @@ class Janitor:
                 return
             yield
 
-    def _tell_once(self, what: str, event: Alert | Notice) -> None:
+    def _emit_once(self, what: str, event: Alert | Notice) -> None:
         if what not in self._told:
             self._told.add(what)
             self._emit(event)

@@ -1,4 +1,4 @@
-"""Detection of steps that keep failing in open runs.
+"""Detection of steps that keep failing in open runs, and of runs that cannot continue.
 
 Temporal retries a step without a word until its attempts are used up, and some have no limit. The
 description of an open run lists its pending steps, so the looks of the tracker suffice; only its
@@ -8,7 +8,7 @@ open children are described besides, a few in each turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -35,7 +35,11 @@ _LONGEST: Final = 300
 
 def goes_on_failing(step: FailingStep, now: datetime, settings: Settings) -> bool:
     """Return whether a step is to be reported: too many failures, or for too long."""
-    return step.attempts >= settings.failing_attempts or now - step.since >= settings.failing_after
+    return (
+        step.is_stuck
+        or step.attempts >= settings.failing_attempts
+        or now - step.since >= settings.failing_after
+    )
 
 
 def failing_steps(
@@ -185,6 +189,7 @@ class FailingSteps:
     Args:
         children: the failing steps of the children of the same runs.
         now: the clock that the ages of failures are measured with.
+        task_of: returns the workflow task of a run that cannot go on; see ``StuckRuns``.
     """
 
     def __init__(
@@ -194,18 +199,24 @@ class FailingSteps:
         children: ChildSteps,
         *,
         now: Callable[[], datetime],
+        task_of: Callable[[WorkflowExecutionDescription], Awaitable[FailingStep | None]],
         on_event: OnEvent,
     ) -> None:
         self._ledger, self._settings, self._now, self._emit = ledger, settings, now, on_event
-        self._children = children
-        self._seen: dict[str, tuple[str, list[FailingStep]]] = {}
+        self._children, self._task_of = children, task_of
+        self._seen: dict[str, tuple[str, list[FailingStep] | None]] = {}
         self._failing: dict[str, list[FailingStep]] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
-        """Take the failing steps from the description of an open run, for ``compare``."""
+        """Take what fails from the description of an open run, for ``compare``."""
         steps = failing_steps(run.run_id, run.raw_description.pending_activities)
-        _remember(self._seen, run.id, (run.workflow_type, steps))
         self._children.notice(run)
+        try:
+            task = await self._task_of(run)
+        except RPCError:
+            _remember(self._seen, run.id, (run.workflow_type, None))
+            return
+        _remember(self._seen, run.id, (run.workflow_type, [task, *steps] if task else steps))
 
     async def compare(self, noted: Mapping[str, str | None], *, tracking: bool) -> None:
         """Note what has changed in runs that were described just now, and report it.
@@ -220,9 +231,10 @@ class FailingSteps:
         notes: list[FailingNote] = []
         for name, text in noted.items():
             kind, own = self._seen.pop(name, ("", []))
+            if own is None:
+                continue  # it was not found out
             before = as_failing(text)
-            steps = own + self._children.of(name, before)
-            change = self._change(kind, before, steps)
+            change = self._change(kind, before, own + self._children.of(name, before))
             _remember(self._failing, name, change.after or None)
             if change.after != change.before:
                 changes[name] = change
@@ -249,11 +261,11 @@ class FailingSteps:
         for step in change.after:
             known = was.pop((step.run_id, step.place), None)
             if known is None or known.error_type != step.error_type:
-                run = "" if step.child else f", run {step.run_id}"
-                text = f"{name} ({change.workflow_type}{run}): {step}"
-                self._emit(Alert(Code.STEP_FAILING, text))
+                self._emit(_alert(f"{name} ({change.workflow_type}", step))
         for step in was.values():
             text = f"{name}: {step.named} is not retried any more"
+            if step.is_stuck:
+                text = f"{name} continues"
             self._emit(Notice(f"{text}, after {step.attempts} failed attempts or more", good=True))
 
     def on_event(self, event: Event) -> None:
@@ -273,6 +285,14 @@ class _Change:
     workflow_type: str
     before: list[FailingStep]
     after: list[FailingStep]
+
+
+def _alert(run: str, step: FailingStep) -> Alert:
+    if step.is_stuck:
+        text = f"{run}) cannot go on, attempt {step.attempts + 1}: {step.error}"
+        return Alert(Code.RUN_STUCK, text)
+    run_id = "" if step.child else f", run {step.run_id}"
+    return Alert(Code.STEP_FAILING, f"{run}{run_id}): {step}")
 
 
 def _remember(places: dict[str, T], name: str, value: T | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.errors import Code, TemporalUnavailable
+from engine.errors import TemporalUnavailable
+from engine.ledger import FailingStep
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, OnEvent
 from engine.runtime.settings import Settings
 
 # --- histories in words ---
@@ -142,8 +143,8 @@ _ENDS: Final[dict[int, str]] = {
 
 # --- stuck runs ---
 # A run is stuck if workers repeatedly fail its workflow task, usually because its code was changed
-# while it was open. Temporal retries forever and shows this only on the run's page, so an alert is
-# emitted.
+# while it was open. Temporal retries forever and shows this only on the run's page. It is reported,
+# and noted in the ledger, like a step that goes on failing.
 
 _ATTEMPTS: Final = 3
 """Attempts after which a run counts as stuck; one failure may be a deploy or a killed worker."""
@@ -152,47 +153,56 @@ _DIFFERS: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMI
 
 
 class StuckRuns:
-    """Detector of stuck runs among described ones; emits one alert per run."""
+    """Detector of stuck runs among described ones; it reads the history of each once."""
 
-    def __init__(
-        self, client: Client, settings: Settings, *, budget: Budget | None = None, on_event: OnEvent
-    ) -> None:
+    def __init__(self, client: Client, settings: Settings, *, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
-        self._client, self._settings, self._emit = client, settings, on_event
-        self._known: dict[str, None] = {}
+        self._client, self._settings = client, settings
+        self._known: dict[str, tuple[str, str]] = {}
 
-    async def notice(self, run: WorkflowExecutionDescription) -> None:
-        """Check the description of an open run."""
+    async def task_of(self, run: WorkflowExecutionDescription) -> FailingStep | None:
+        """Return the workflow task of an open run if it goes on failing.
+
+        Raises:
+            RPCError: the history could not be read; a later description checks it again.
+        """
         task = run.raw_description.pending_workflow_task
-        if task.attempt < _ATTEMPTS or run.run_id in self._known:
-            return
-        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
-        await self._budget.call()
-        try:
+        if task.attempt < _ATTEMPTS:
+            self._known.pop(run.run_id, None)
+            return None
+        if run.run_id not in self._known:
+            handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+            await self._budget.call()
             history = await handle.fetch_history(rpc_timeout=self._settings.rpc_timeout)
-        except RPCError:
-            return  # a later description checks it again
-        why = _failure(history)
-        if why is None:
-            return  # its tasks are lost, not failed: no worker, or one that is killed each time
-        self._known[run.run_id] = None
-        while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
-        text = f"{run.id} ({workflow_type(history)}) cannot go on, attempt {task.attempt}"
-        self._emit(Alert(Code.RUN_STUCK, f"{text}: {why}"))
+            why = _failure(history)
+            if why is None:
+                return None  # its tasks are lost, not failed: no worker, or one that is killed
+            self._known[run.run_id] = why
+            while len(self._known) > _REMEMBERED:
+                del self._known[next(iter(self._known))]
+        kind, error = self._known[run.run_id]
+        return FailingStep(
+            step="workflow task", place="", run_id=run.run_id, attempts=task.attempt - 1,
+            max_attempts=None, error_type=kind, error=error.replace("\0", "\ufffd"),
+            since=task.original_scheduled_time.ToDatetime(UTC), next_attempt_at=None,
+        )  # fmt: skip
 
 
-def _failure(history: WorkflowHistory) -> str | None:
-    """Return why the last workflow task failed; None if none failed since the last completed."""
+def _failure(history: WorkflowHistory) -> tuple[str, str] | None:
+    """Return the cause of the last workflow task's failure, and what was said.
+
+    None if none has failed since the last one that completed.
+    """
     for event in reversed(history.events):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             return None
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
             message = failed.failure.message
+            kind = WorkflowTaskFailedCause.Name(failed.cause)
             if failed.cause == _DIFFERS:
-                return f"{explain_nondeterminism(history, message, ())}; {CURE}"
-            return message or WorkflowTaskFailedCause.Name(failed.cause)
+                return kind, f"{explain_nondeterminism(history, message, ())}; {CURE}"
+            return kind, message or kind
     return None
 
 

@@ -66,7 +66,7 @@ def judge(facts: Facts, around: Surroundings) -> Judgement:
     """Return every condition that the facts show."""
     # By a clock that was set, every replica may seem dead, or alive.
     known = facts.replicas if around.clock is None else ()
-    living = [each for each in known if not _silent(each, facts.now, around.heartbeat)]
+    living = [each for each in known if not is_silent(each, facts.now, around.heartbeat)]
     conditions = [
         *_not_fired(facts.overdue, living, around),
         *_vanished(known, living, facts.now, around.heartbeat),
@@ -174,7 +174,8 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[Cause, st
 # --- replicas and task queues ---
 
 
-def _silent(replica: SeenReplica, now: datetime, heartbeat: timedelta) -> bool:
+def is_silent(replica: SeenReplica, now: datetime, heartbeat: timedelta) -> bool:
+    """Return whether a replica has missed so many heartbeats that it counts as vanished."""
     return now - replica.seen_at > heartbeat * _SILENT
 
 
@@ -188,7 +189,7 @@ def _vanished(
     for each in replicas:
         silent = now - each.seen_at
         replaced = (each.project, each.task_queue) in served
-        if not _silent(each, now, heartbeat) or (replaced and silent > _REPLACED):
+        if not is_silent(each, now, heartbeat) or (replaced and silent > _REPLACED):
             continue
         others = "others continue" if replaced else f"no other serves task queue {each.task_queue}"
         yield Condition(

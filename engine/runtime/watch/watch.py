@@ -146,7 +146,7 @@ class Watch:
         """Leave out windows that the look before did not find late, and who was silent for a while.
 
         A worker that has just started decides within moments what is owed, or rejects it. While
-        the ledger was away nobody could announce itself.
+        the ledger was away no worker could announce itself.
         """
         late = {each.name for each in found.conditions if each.code is Code.NOT_FIRED}
         before, self._late = self._late, late

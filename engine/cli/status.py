@@ -1,0 +1,194 @@
+"""Commands status and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import typer
+
+from engine.cli.output import console, fields, instant, print_json, relative, step_json
+from engine.cli.target import Session, SetupFunction, Target, command
+from engine.errors import LedgerUnavailable, TemporalUnavailable
+from engine.ledger.postgres.address import place_of
+from engine.schedules.terms import first_of, in_ms
+from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
+
+commands = typer.Typer(rich_markup_mode=None)
+
+# --- workers ---
+
+_NAMED = 5
+
+
+@command(commands)
+def workers(session: Session) -> None:
+    """Show every worker: what it serves, and when it was last heard of.
+
+    A worker that stops withdraws and is not shown. One that was killed is `silent`.
+    """
+    rows = session.ask(lambda opened: opened.workers())
+    session.print_rows(
+        [worker_json(row) for row in rows],
+        ("HOST", "STATE", "SEEN", "CLAIMS", "PROJECT", "TASK QUEUE", "VERSION", "STARTED",
+         "REPLICA", "TYPES"),
+        map(_worker_row, rows),
+        spare=("STARTED", "VERSION", "REPLICA"),
+        none="no worker has announced itself; `sched up` or `sched worker` starts one",
+    )  # fmt: skip
+
+
+def worker_json(row: WorkerRow) -> dict[str, object]:
+    """Return one worker as in ``sched workers --json``."""
+    return {
+        **fields(row, "replica host version tzdata project task_queue"),
+        "types": list(row.types),
+        **fields(row, "started_at seen_at"),
+        "age_ms": in_ms(row.age),
+        **fields(row, "claims state"),
+    }
+
+
+def _worker_row(row: WorkerRow) -> tuple[object, ...]:
+    return (
+        row.host, row.state, f"{_seconds(row.age)} ago", row.claims, row.project, row.task_queue,
+        row.version, instant(row.started_at), row.replica, first_of(row.types, _NAMED),
+    )  # fmt: skip
+
+
+# --- status ---
+
+_SHOWN = 10
+_NOUNS = {"ledger": "ledger", "temporal": "Temporal"}
+
+
+@command(commands)
+def status(session: Session, setup: SetupFunction = None) -> None:
+    """Show on one screen whether all is well, and if not, what is wrong and why.
+
+    Servers, workers, windows that have not fired with their cause, stuck runs, and open alerts.
+    Ends with 1 when something is wrong. docs/operating.md explains each cause.
+    """
+    # The import of Temporal's SDK takes longer than most commands.
+    from engine.cli.temporal import connected  # noqa: PLC0415
+    from engine.runtime import Setup  # noqa: PLC0415
+
+    options = Setup.load(setup)
+
+    async def temporal() -> str | None:
+        try:
+            await connected(session.target, options)
+        except TemporalUnavailable as error:
+            return str(error)
+        return None
+
+    async def read(opened: ScheduleService) -> StatusReport:
+        return await opened.status(temporal=temporal)
+
+    try:
+        report = session.ask(read)
+    except LedgerUnavailable as error:
+        servers = [
+            ServerState("ledger", str(error)),
+            ServerState("temporal", asyncio.run(temporal())),
+        ]
+        report = StatusReport(servers=servers)
+    if session.as_json:
+        print_json(status_json(report))
+    else:
+        _print(report, session.target)
+    if not report.is_good:
+        raise typer.Exit(1)
+
+
+def status_json(report: StatusReport) -> dict[str, object]:
+    """Return the report as in ``sched status --json``."""
+    totals = report.totals
+    return {
+        "good": report.is_good,
+        "at": instant(report.at),
+        "servers": [
+            {"server": each.server, "answers": each.error is None, "error": each.error}
+            for each in report.servers
+        ],
+        "workers": [worker_json(each) for each in report.workers],
+        "unserved": report.unserved,
+        "lag_ms": in_ms(report.lag),
+        **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
+        "overdue": [_condition_json(each) for each in report.overdue],
+        "conditions": [
+            _condition_json(each) for each in report.conditions if each not in report.overdue
+        ],
+        "stuck": [
+            {**fields(each, "key workflow_id run_id"), "failing": [*map(step_json, each.failing)]}
+            for each in report.stuck
+        ],
+        "alerts": [
+            {**_condition_json(each), "opened_at": instant(each.opened_at)}
+            for each in report.alerts
+        ],
+    }
+
+
+def _condition_json(of: Condition) -> dict[str, Any]:
+    return {"name": of.name, "code": str(of.code), **fields(of, "cause project key since text")}
+
+
+def _print(report: StatusReport, target: Target) -> None:
+    for each in report.servers:
+        state = "answers" if each.error is None else f"away: {each.error}"
+        place = f" {place_of(target.database_url)}" if each.server == "ledger" else ""
+        _line(f"{_NOUNS[each.server]}{place}", state, good=each.error is None)
+    if report.at is None:
+        return
+    living = sum(each.state == "alive" for each in report.workers)
+    silent = len(report.workers) - living
+    said = f"{living} alive" + (f", {silent} silent" if silent else "")
+    said += ": start one (`sched worker`)" if report.unserved else ""
+    _line("workers", said, good=not (report.unserved or silent))
+    late = relative(report.at - report.lag, report.at).removesuffix(" ago")
+    _line("lag", late if report.lag else "none", good=not report.overdue)
+    if report.totals is not None:
+        queued, pending, running, dead, _ = report.totals
+        _line("windows", f"{queued} queued, {pending} to be started", good=True)
+        _line(
+            "runs", f"{running} open, {len(report.stuck)} stuck or failing", good=not report.stuck
+        )
+        _line("dead letters", str(dead), good=not dead)
+    for heading, lines in _sections(report):
+        _section(heading, lines)
+
+
+def _sections(report: StatusReport) -> Iterator[tuple[str, Sequence[str]]]:
+    others = [each for each in report.conditions if each not in report.overdue]
+    yield "not fired", [each.text for each in report.overdue]
+    yield "wrong", [f"{each.code}: {each.text}" for each in others]
+    yield "stuck or failing runs", list(map(_stuck, report.stuck))
+    known = {each.name for each in report.conditions}
+    open_ = [each for each in report.alerts if each.name not in known]
+    yield "open alerts", [f"{instant(each.opened_at)}  {each.code}: {each.text}" for each in open_]
+
+
+def _stuck(fire: Fire) -> str:
+    return f"{fire.workflow_id}: {'; '.join(map(str, fire.failing))}"
+
+
+def _line(name: str, text: str, *, good: bool) -> None:
+    console().print(f"{name:<28}  {text}", style="" if good else "red")
+
+
+def _section(heading: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    out = console()
+    out.print(f"\n{heading}", style="bold")
+    for line in lines[:_SHOWN]:
+        out.print(f"  {line}")
+    if len(lines) > _SHOWN:
+        out.print(f"  and {len(lines) - _SHOWN} more; --json has all")
+
+
+def _seconds(length: timedelta) -> str:
+    return f"{length.total_seconds():.1f} s"

@@ -1,0 +1,158 @@
+"""Status of a namespace: its workers, and what is wrong now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from engine.errors import Code
+from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
+from engine.runtime.events import Server
+from engine.runtime.settings import Settings
+from engine.runtime.watch.conditions import Surroundings, is_silent, judge
+from engine.service.base import ReadOperations
+
+_MOST: Final = 1000
+"""The largest number that is counted, and most stuck runs that are read."""
+_EVERYWHERE: Final = Serving("", "", "", frozenset())
+
+WorkerState = Literal["alive", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker that has announced itself, and has not said that it stops.
+
+    Attributes:
+        replica: its name, ``host:pid:…``.
+        version: of sched-engine.
+        tzdata: the zone rules that it computes by.
+        types: the workflow types that it serves, in order.
+        started_at: when it announced itself first.
+        seen_at: when it did so last.
+        age: how long before the look that was.
+        claims: number of windows in its hands: claimed, or sent without an answer yet.
+        state: ``silent`` after two and a half heartbeats without a sign of life.
+    """
+
+    replica: str
+    host: str
+    version: str
+    tzdata: str
+    project: str
+    task_queue: str
+    types: tuple[str, ...]
+    started_at: datetime
+    seen_at: datetime
+    age: timedelta
+    claims: int
+    state: WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server, and why it cannot be reached; None if it answers."""
+
+    server: Server
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport:
+    """State of a namespace at one moment.
+
+    Attributes:
+        at: the ledger's time; None without a ledger.
+        servers: those that were asked.
+        workers: as of ``workers``.
+        unserved: whether schedules are to fire, and no worker at all is alive.
+        lag: age of the oldest window that is due and not decided; zero if none is.
+        totals: numbers of each kind, of 1,000 at most; ``overdue`` is not counted.
+        conditions: what a look of the watch finds now, the windows that have not fired first.
+        stuck: open runs that cannot go on, or have a step that goes on failing.
+        alerts: the open alerts, as the watch has raised them.
+    """
+
+    at: datetime | None = None
+    servers: Sequence[ServerState] = ()
+    workers: Sequence[WorkerRow] = ()
+    unserved: bool = False
+    lag: timedelta = timedelta(0)
+    totals: Totals | None = None
+    conditions: Sequence[Condition] = ()
+    stuck: Sequence[Fire] = ()
+    alerts: Sequence[AlertRow] = ()
+
+    @property
+    def overdue(self) -> list[Condition]:
+        """The windows that have not fired, each cause with its schedules."""
+        return [each for each in self.conditions if each.code is Code.NOT_FIRED]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether servers answer, a worker lives, no condition lasts and no run is stuck."""
+        away = any(each.error is not None for each in self.servers)
+        return not (away or self.unserved or self.conditions or self.stuck)
+
+
+class Overview(ReadOperations):
+    """Operations that show how the whole namespace is; none of them writes."""
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return every worker that has not withdrawn, by project, task queue and start.
+
+        Workers and caller must agree on ``SCHED_HEARTBEAT``.
+        """
+        return _workers(await self._ledger.facts(), await self._ledger.load(most=_MOST))
+
+    async def status(
+        self, *, temporal: Callable[[], Awaitable[str | None]] | None = None
+    ) -> StatusReport:
+        """Return the state of the namespace; the causes are those of the watch.
+
+        Args:
+            temporal: returns why Temporal cannot be reached, or None; by default it is not asked.
+        """
+        heartbeat = Settings.from_environment().heartbeat
+        away = await temporal() if temporal else None
+        facts = await self._ledger.facts()
+        load = await self._ledger.load(most=_MOST)
+        found = judge(facts, Surroundings(heartbeat, away)).conditions
+        asked = [ServerState("temporal", away)] if temporal else []
+        workers = _workers(facts, load)
+        return StatusReport(
+            at=facts.now,
+            servers=[ServerState("ledger"), *asked],
+            workers=workers,
+            unserved=load.awaits and all(each.state == "silent" for each in workers),
+            lag=facts.now - load.due_since if load.due_since else timedelta(0),
+            totals=await self._ledger.totals(_EVERYWHERE, most=_MOST),
+            conditions=sorted(
+                found, key=lambda each: (each.code is not Code.NOT_FIRED, each.since)
+            ),
+            stuck=await self._ledger.failing(limit=_MOST),
+            alerts=await self._ledger.alerts.open(),
+        )
+
+
+def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
+    heartbeat = Settings.from_environment().heartbeat
+    return [
+        WorkerRow(
+            replica=seen.replica,
+            host=seen.replica.rsplit(":", 2)[0],
+            version=seen.engine,
+            tzdata=seen.tzdata,
+            project=seen.project,
+            task_queue=seen.task_queue,
+            types=tuple(sorted(seen.types)),
+            started_at=seen.started_at,
+            seen_at=seen.seen_at,
+            age=max(facts.now - seen.seen_at, timedelta(0)),
+            claims=load.claims.get(seen.replica, 0),
+            state="silent" if is_silent(seen, facts.now, heartbeat) else "alive",
+        )
+        for seen in facts.replicas
+    ]
