@@ -57,7 +57,7 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         error: the error that ended it, with its causes.
         attempts: the attempt that each event of its history began, by the number of the event.
     """
-    chain = tuple(_link(each, attempts or {}) for each in _causes(error))
+    chain = tuple(_chain(error, attempts or {}))
     text = ": ".join([*_places(chain), text_of([*_causes(error)][-1])])
     if not isinstance(error, ApplicationError) or error.type != CompensationFailed.__name__:
         return Failure(chain, one_line(text))
@@ -69,6 +69,14 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         if isinstance(each, dict)
     ]  # fmt: skip
     return Failure(chain, one_line(told), json.dumps(left, ensure_ascii=False) if left else None)
+
+
+def _chain(error: BaseException, attempts: Mapping[int, int]) -> Iterator[FailureLink]:
+    """Yield the links of a chain; ``attempts`` are of the run alone, not of its children."""
+    for each in _causes(error):
+        yield _link(each, attempts)
+        if isinstance(each, ChildWorkflowError):
+            attempts = {}
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
