@@ -12,7 +12,13 @@ import pytest
 from temporalio.api.failure.v1 import Failure as Written
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    RetryState,
+    TerminatedError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.failures import CompensationFailed, NotUndone
@@ -222,6 +228,20 @@ async def test_the_chain_has_types_messages_stacks_the_step_and_its_attempt():
     assert (cause.type, cause.message) == ("CardDeclined", "no money")
     assert (seen.failure.error_type, seen.given_up) == ("CardDeclined", "retries_exhausted")
     assert as_failure(seen.failure_text) == seen.failure.chain
+
+
+def test_the_attempt_of_a_childs_step_is_not_taken_from_the_history_of_its_parent():
+    child = ChildWorkflowError(
+        "Child Workflow execution failed", namespace="default", workflow_id="c", run_id="r",
+        workflow_type="child@1", initiated_event_id=5, started_event_id=6,
+        retry_state=RetryState.NON_RETRYABLE_FAILURE,
+    )  # fmt: skip
+    child.__cause__ = charged()
+    found = failure_of(child, {6: 3})
+    assert [link.attempt for link in found.chain] == [None, None, None]
+    assert [link.child for link in found.chain] == ["child@1", None, None]
+    assert found.error == "child child@1: step charge: CardDeclined: no money"
+    assert [link.attempt for link in failure_of(charged(), {6: 3}).chain] == [3, None]
 
 
 def a_chain(links: int, *, message: str = "", stack: str = "") -> Failure:
