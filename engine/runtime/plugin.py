@@ -20,8 +20,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 
 from engine.errors import LedgerRequired, ScheduleFileError
-from engine.flow.definition import RunOptions, definition_of
-from engine.flow.saga import CleanUp
+from engine.flow import CleanUp, RunOptions, definition_of
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.apply import require_no_memory
