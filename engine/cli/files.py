@@ -167,7 +167,7 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         ResourceMissing: a step needs what no resource yields.
     """
     # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
-    from engine.flow.definition import definition_of  # noqa: PLC0415
+    from engine.flow import definition_of  # noqa: PLC0415
     from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
     from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415

@@ -1,20 +1,36 @@
-"""Events that a replica emits to its listeners: the terminal of ``sched up``, a test, a log."""
+"""Events that a replica emits to its listeners, their log, and reports that a server is away.
+
+Listeners are the log, the terminal of ``sched up`` and tests. Each event is one record of the
+logger ``sched``, with a name and fields that stay the same from version to version: docs/logs.md.
+A server that is away stops a dozen loops; that is one record, and its return another.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Final, Literal
 
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
+from engine.runtime.clock import boottime
 from engine.schedules.planner import Decision, Move, Plan, ScheduleState
-from engine.schedules.terms import Window, utc_text
+from engine.schedules.terms import (
+    CHOSEN,
+    Window,
+    code_of,
+    in_ms,
+    iso_text,
+    parse_workflow_id,
+    utc_text,
+)
 
 logger = logging.getLogger("sched")
 _NAMED = 5
+
+# --- events ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +211,220 @@ def _given_up(state: ScheduleState, move: Move) -> Decided:
     window = Window(state.key, state.series, 0, move.fire.fire_time)  # its run id has the number
     decision = Decision(window, "skipped", reason=move.reason)
     return Decided(decision, move.fire.workflow_id, state.schedule.timezone)
+
+
+# --- records of the log ---
+
+LogEvent = Literal[
+    "run_started", "start_unanswered", "start_rejected", "start_unvouched",
+    "window_queued", "window_skipped", "window_expired",
+    "run_completed", "run_failed", "run_timed_out", "run_cancelled", "run_terminated",
+    "stop_requested", "file_applied", "file_refused", "notice", "alert",
+    "loop_suspended", "loop_resumed", "server_away", "server_back",
+]  # fmt: skip
+"""The names of events in the log."""
+
+_SETTLED: Final[Mapping[str, LogEvent]] = {
+    "started": "run_started",
+    "starting": "start_unanswered",
+    "rejected": "start_rejected",
+    "unvouched": "start_unvouched",
+}
+_DECIDED: Final[Mapping[str, LogEvent]] = {
+    "queued": "window_queued",
+    "skipped": "window_skipped",
+    "expired": "window_expired",
+}
+_CLOSED: Final[Mapping[str, LogEvent]] = {
+    "completed": "run_completed",
+    "failed": "run_failed",
+    "timed_out": "run_timed_out",
+    "cancelled": "run_cancelled",
+    "terminated": "run_terminated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event as it is logged: its severity, its name, a sentence and its fields."""
+
+    level: int
+    event: LogEvent
+    text: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+def entry_of(event: Event) -> Entry | None:
+    """Return the entry of an event; None if another event or record reports it."""
+    match event:
+        case Settled():
+            return _settled(event)
+        case Decided():
+            return _decided(event)
+        case Closed(evidence):
+            return _closed(evidence)
+        case Degraded() | Recovered() | ServerAway() | ServerBack():
+            return _interrupted(event)
+    return _entry_of_notice(event)
+
+
+def _entry_of_notice(event: Stopped | Applied | Notice | Alert) -> Entry | None:
+    entry = None
+    match event:
+        case Stopped(order):
+            asked = "cancelled" if order.stop == "cancel" else "terminated"
+            text = f"{order.workflow_id} is {asked}: {order.stop_reason}"
+            entry = Entry(logging.INFO, "stop_requested", text, _of_run(order.workflow_id))
+        case Applied(text, good):
+            level = logging.INFO if good else logging.ERROR
+            entry = Entry(level, "file_applied" if good else "file_refused", text)
+        case Notice(text, good, quiet=False):
+            entry = Entry(logging.INFO if good else logging.ERROR, "notice", text)
+        case Alert(code, text, quiet=False):
+            entry = Entry(logging.ERROR, "alert", f"{code}: {text}", {"code": str(code)})
+    return entry
+
+
+def _settled(event: Settled) -> Entry:
+    claim, outcome = event.claim, event.outcome
+    level = logging.INFO if outcome.status == "started" else logging.WARNING
+    detail = outcome.reason or outcome.error or f"lag {event.lag.total_seconds():.3f} s"
+    status = "already started" if event.already else outcome.status
+    return Entry(level, _SETTLED[outcome.status], f"{claim.workflow_id} {status}: {detail}", {
+        **_of_run(claim.workflow_id, outcome.run_id),
+        "window": iso_text(claim.fire_time),
+        "bucket": claim.bucket,
+        "workflow": claim.workflow_type,
+        "reason_code": outcome.reason_code or claim.reason_code,
+        "timing": outcome.timing or claim.timing,
+        "lag_ms": in_ms(event.lag),
+        "error": outcome.error,
+    })  # fmt: skip
+
+
+def _decided(event: Decided) -> Entry | None:
+    decision, code = event.decision, code_of(event.decision.reason)
+    if decision.verdict not in _DECIDED:  # an alert reports rejected windows
+        return None
+    level = logging.WARNING
+    if decision.excluded:
+        level = logging.DEBUG  # all of a tick are one line
+    elif decision.verdict == "queued" or code in CHOSEN or event.one_shot:
+        level = logging.INFO
+    return Entry(level, _DECIDED[decision.verdict], f"{event.workflow_id} {event}", {
+        **_of_run(event.workflow_id),
+        "window": iso_text(decision.window.fire_time),
+        "windows": decision.windows,
+        "reason_code": code,
+    })  # fmt: skip
+
+
+def _closed(run: Evidence) -> Entry | None:
+    if run.closed is None:
+        return None
+    bad = run.closed not in {"completed", "cancelled"}
+    took = run.closed_at - run.started_at if run.closed_at else None
+    why = f": {run.error}" if bad and run.error else ""
+    text = f"{run.workflow_id} {run.closed.replace('_', ' ')}{why}"
+    return Entry(logging.WARNING if bad else logging.INFO, _CLOSED[run.closed], text, {
+        **_of_run(run.workflow_id, run.run_id),
+        "workflow": run.workflow_type,
+        "duration_ms": took and in_ms(took),
+        "error": run.error,
+        "error_type": run.failure and run.failure.error_type,
+    })  # fmt: skip
+
+
+def _interrupted(event: Degraded | Recovered | ServerAway | ServerBack) -> Entry | None:
+    match event:
+        case Degraded(loop, reason, server=None):
+            fields = {"loop": loop, "error": reason}
+            return Entry(logging.WARNING, "loop_suspended", str(event), fields)
+        case Recovered(loop, server=None):
+            return Entry(logging.INFO, "loop_resumed", str(event), {"loop": loop})
+        case ServerAway(server, place, reason):
+            fields = {"server": server, "place": place, "error": reason}
+            return Entry(logging.WARNING, "server_away", str(event), fields)
+        case ServerBack(server, place, away):
+            took = in_ms(away)
+            back = {"server": server, "place": place, "duration_ms": took}
+            return Entry(logging.INFO, "server_back", str(event), back)
+    return None
+
+
+def _of_run(workflow_id: str, run_id: str | None = None) -> dict[str, object]:
+    parsed = parse_workflow_id(workflow_id)
+    named = {"schedule": parsed.key, "bucket": parsed.bucket} if parsed else {}
+    return {**named, "workflow_id": workflow_id, "run_id": run_id}
+
+
+def log(event: Event, *, replica: str | None = None) -> None:
+    """Write an event to the log."""
+    entry = entry_of(event)
+    if entry is not None and logger.isEnabledFor(entry.level):
+        extra: dict[str, Any] = {**entry.fields, "event": entry.event, "replica": replica}
+        logger.log(entry.level, "%s", entry.text, extra=extra)
+
+
+# --- servers that are away ---
+
+
+class Outages:
+    """Servers that do not answer one replica, from the reports of its loops.
+
+    A server is away as soon as a loop waits for it. It is back when none does, and its absence
+    ended with the first answer after the last failure.
+
+    Args:
+        places: where each server is, as ``host:port``.
+    """
+
+    def __init__(self, places: Mapping[Server, str]) -> None:
+        self._places = places
+        self._waiting: set[tuple[str, Server]] = set()
+        self._since: dict[Server, float] = {}
+        self._answered: dict[Server, float] = {}
+
+    def of(self, event: Degraded | Recovered) -> Event | None:
+        """Take a report; return the news of a server that follows from it."""
+        server, now = event.server, boottime()
+        if server is None:
+            return None
+        place = self._places.get(server, "an unknown address")
+        if isinstance(event, Degraded):
+            self._waiting.add((event.loop, server))
+            self._answered.pop(server, None)
+            if server in self._since:
+                return None
+            self._since[server] = now
+            return ServerAway(server, place, event.detail or event.reason)
+        self._waiting.discard((event.loop, server))
+        self._answered.setdefault(server, now)
+        if server not in self._since or any(server == other for _, other in self._waiting):
+            return None
+        away = self._answered.pop(server) - self._since.pop(server)
+        return ServerBack(server, place, timedelta(seconds=away))
+
+
+class EventLog:
+    """Listener of one replica that logs each event and passes it on, with the news of servers.
+
+    Args:
+        replica: the name of the replica.
+        places: see ``Outages``.
+        then: receives every event after the log.
+    """
+
+    def __init__(self, replica: str, places: Mapping[Server, str], *, then: OnEvent) -> None:
+        self._replica, self._then = replica, then
+        self._outages = Outages(places)
+
+    def __call__(self, event: Event) -> None:
+        """Log an event, and what it says of a server."""
+        self._log(event)
+        if isinstance(event, Degraded | Recovered) and (news := self._outages.of(event)):
+            self._log(news)
+
+    def _log(self, event: Event) -> None:
+        log(event, replica=self._replica)
+        self._then(event)

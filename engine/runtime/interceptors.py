@@ -37,18 +37,19 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle, NondeterminismError
 
 from engine.errors import Code, LedgerUnavailable
-from engine.flow.failures import require_written, text_of
-from engine.flow.signals import Handlers
-from engine.flow.step_calls import repeats
-from engine.flow.steps import (
+from engine.flow import (
     HEADER,
     NOTHING,
     UNDO_HEADER,
+    Handlers,
     NotedInfo,
     StepNote,
     note_of_this_call,
     queue_of,
+    repeats,
+    require_written,
     step_named,
+    text_of,
 )
 from engine.ledger import Ledger, RetryNote
 from engine.runtime.reset_keys import ResetKeys

@@ -21,8 +21,7 @@ from weakref import WeakSet
 
 from engine.errors import Code
 from engine.flow.restrictions import frame_place
-from engine.runtime.event_log import log
-from engine.runtime.events import Alert, OnEvent
+from engine.runtime.events import Alert, OnEvent, log
 
 _PARTS: Final = 4
 """Questions in the longest lag."""

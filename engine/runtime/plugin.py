@@ -20,15 +20,13 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 
 from engine.errors import LedgerRequired, ScheduleFileError
-from engine.flow.definition import RunOptions, definition_of
-from engine.flow.saga import CleanUp
+from engine.flow import CleanUp, RunOptions, definition_of
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.discovery import types_of
-from engine.runtime.event_log import EventLog, log
-from engine.runtime.events import Event, OnEvent, Server, logger
+from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger
 from engine.runtime.interceptors import (
     HEARD_WITHIN,
     EndingFailures,

@@ -17,8 +17,7 @@ from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transacti
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.event_log import log
-from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, logger, words_of
+from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings

@@ -32,9 +32,16 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.service import RPCError
 
-from engine.flow.failures import FatalError, refusal
-from engine.flow.saga import CHECK_RESET, LEFT_TO_UNDO, payload_text
-from engine.flow.steps import DEFAULT_HEARTBEAT, StepNote, step_key
+from engine.flow import (
+    CHECK_RESET,
+    DEFAULT_HEARTBEAT,
+    LEFT_TO_UNDO,
+    FatalError,
+    StepNote,
+    payload_text,
+    refusal,
+    step_key,
+)
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 
 _MOST_BYTES = 1_000_000

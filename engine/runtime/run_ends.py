@@ -25,8 +25,7 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow import CompensationFailed
-from engine.flow.failures import text_of
+from engine.flow import CompensationFailed, text_of
 from engine.ledger import ENDED_BADLY, Evidence, Failure, FailureLink, GivenUp, RunCounts, Try
 from engine.runtime.run_histories import RUN_ENDS
 from engine.runtime.run_memo import UnreadableHere

@@ -21,8 +21,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow.saga import COMMITTED
-from engine.flow.steps import HEADER, NOTHING, UNDO_HEADER, StepNote
+from engine.flow import COMMITTED, HEADER, NOTHING, UNDO_HEADER, StepNote
 
 _PLAIN = b"json/plain"
 

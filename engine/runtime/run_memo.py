@@ -16,7 +16,7 @@ from temporalio.converter import PayloadCodec, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import ContinueAsNewInput, WorkflowOutboundInterceptor
 
-from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.flow import MEMO_KEY, FireInfo
 from engine.runtime.interceptors import RunInterceptor
 
 

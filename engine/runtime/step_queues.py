@@ -36,8 +36,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle
 
 from engine.errors import Code, EngineError
-from engine.flow import step_named
-from engine.flow.steps import SERVED, lane_of, queue_of
+from engine.flow import SERVED, lane_of, queue_of, step_named
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Notice, OnEvent, logger

@@ -24,8 +24,8 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from engine.flow.steps import HEADER as NOTE_HEADER
-from engine.flow.steps import StepNote
+from engine.flow import HEADER as NOTE_HEADER
+from engine.flow import StepNote
 from engine.ledger import ENDED_BADLY, Claim, Evidence
 from engine.runtime.events import Closed, Event, Settled, logger, words_of
 from engine.schedules.terms import parse_workflow_id

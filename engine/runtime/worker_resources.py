@@ -26,8 +26,7 @@ from engine.flow import (
     step_definition_of,
     where,
 )
-from engine.runtime.event_log import log
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, words_of
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 
 Step = Callable[..., Any]
 

@@ -34,7 +34,7 @@ from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode, Sealed
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
 
-    from engine.flow.definition import WorkflowDefinition
+    from engine.flow import WorkflowDefinition
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.

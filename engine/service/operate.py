@@ -283,7 +283,7 @@ class Running(Holding):
         """
         if not (classes := [*workflows]):
             return
-        from engine.flow.definition import definition_of  # noqa: PLC0415 - it loads Temporal's SDK
+        from engine.flow import definition_of  # noqa: PLC0415 - it loads Temporal's SDK
 
         found = filter(None, map(definition_of, classes))
         self._code |= {definition.type: definition for definition in found}

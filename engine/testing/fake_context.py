@@ -26,21 +26,28 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.workflow import ContinueAsNewError
 
 from engine.errors import EngineError
-from engine.flow.context import Context, progress_line
-from engine.flow.definition import definition_of
-from engine.flow.failures import CompensationFailed, NotUndone, text_of
-from engine.flow.fire import FireInfo, Timing
-from engine.flow.step_calls import (
+from engine.flow import (
     NOT_GIVEN,
     ChildOptions,
+    CompensationFailed,
+    Context,
+    FireInfo,
+    NotedInfo,
+    NotUndone,
     Scope,
     StepCall,
+    StepNote,
+    Timing,
     ToUndo,
     args_of,
+    as_declared,
+    definition_of,
+    progress_line,
+    step_key,
+    text_of,
     to_await,
     undo_of,
 )
-from engine.flow.steps import NotedInfo, StepNote, as_declared, step_key
 from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from engine.flow.steps import as_declared, step_definition_of
+from engine.flow import as_declared, step_definition_of
 
 Step: TypeAlias = Callable[..., Any]
 Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"

@@ -19,9 +19,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
-from engine.flow import MEMO_KEY, FireInfo, registered_workflows
-from engine.flow.saga import UNDO_TYPE
-from engine.flow.step_calls import NOT_GIVEN, args_of
+from engine.flow import MEMO_KEY, NOT_GIVEN, UNDO_TYPE, FireInfo, args_of, registered_workflows
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.tracking.replay import (
     CURE,

@@ -37,13 +37,13 @@ from temporalio.worker import Worker
 from engine.flow import (
     MEMO_KEY,
     FireInfo,
+    RunOptions,
     definition_of,
+    lane_of,
     registered_steps,
     registered_workflows,
     step_definition_of,
 )
-from engine.flow.definition import RunOptions
-from engine.flow.steps import lane_of
 from engine.ledger import Status
 from engine.runtime.discovery import types_of
 from engine.runtime.dispatch.starter import evidence_of

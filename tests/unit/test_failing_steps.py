@@ -16,8 +16,7 @@ from engine.errors import Code
 from engine.ledger import Evidence, FailingNote, FailingStep, as_failing
 from engine.runtime import Settings
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.event_log import log
-from engine.runtime.events import Alert, Closed, Event, Notice
+from engine.runtime.events import Alert, Closed, Event, Notice, log
 from engine.runtime.tracking.failing_steps import (
     ChildSteps,
     FailingSteps,

@@ -21,7 +21,6 @@ from engine.ledger import Claim, Evidence, Failure, FailureLink, Outcome
 from engine.ledger.fires import StopOrder
 from engine.ledger.postgres.address import place_of
 from engine.runtime import Settings
-from engine.runtime.event_log import EventLog, LogEvent, Outages, entry_of
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -29,12 +28,16 @@ from engine.runtime.events import (
     Decided,
     Degraded,
     Event,
+    EventLog,
+    LogEvent,
     Notice,
+    Outages,
     Recovered,
     ServerAway,
     ServerBack,
     Settled,
     Stopped,
+    entry_of,
 )
 from engine.runtime.loop import Loop
 from engine.runtime.temporal_client import level_of, server_of
@@ -169,7 +172,7 @@ def test_what_another_line_says_is_neither_logged_nor_printed(event, capsys):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     at = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("engine.runtime.event_log.boottime", lambda: at.now)
+    monkeypatch.setattr("engine.runtime.events.boottime", lambda: at.now)
     return at
 
 

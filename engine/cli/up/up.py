@@ -48,8 +48,7 @@ from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.event_log import EventLog
-from engine.runtime.events import Event, OnEvent, Server
+from engine.runtime.events import Event, EventLog, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
 from engine.runtime.temporal_client import connect_temporal, temporal_target
 from engine.runtime.watch.watch import Alone

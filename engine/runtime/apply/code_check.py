@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown
-from engine.flow.definition import WorkflowDefinition
+from engine.flow import WorkflowDefinition
 from engine.runtime.apply.source import Mismatch
 from engine.schedules.model import Schedule, jsonable
 from engine.schedules.terms import nearest_name, resolve_type

@@ -29,8 +29,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import MEMO_KEY, FireInfo
-from engine.flow.definition import RunOptions
+from engine.flow import MEMO_KEY, FireInfo, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call

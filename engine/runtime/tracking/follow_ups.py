@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.errors import Code
-from engine.flow.definition import RunOptions
-from engine.flow.saga import UNDO_TYPE
+from engine.flow import UNDO_TYPE, RunOptions
 from engine.ledger import DIED, Ended, FollowUp, Ledger
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.sealing import Sealing

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 from engine.errors import Code
 from engine.ledger import Ledger
 from engine.runtime.clock import backoff, boottime
-from engine.runtime.event_log import log
-from engine.runtime.events import Alert, OnEvent, Recovered, Server, words_of
+from engine.runtime.events import Alert, OnEvent, Recovered, Server, log, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.temporal_client import degraded_by, server_of

@@ -19,7 +19,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, ScheduleNotFound
-from engine.flow.fire import FireInfo
+from engine.flow import FireInfo
 from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
