@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from engine.schedules.terms import exact_text, storable
+from engine.schedules import exact_text, storable
 
 # --- steps that keep failing ---
 # What the tracker saw of the pending steps of an open run. The column has JSON, to which later
