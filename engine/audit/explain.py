@@ -16,9 +16,8 @@ from engine.audit.evaluator import instant, moment
 from engine.audit.history import FOREVER, History, exact
 from engine.audit.judge import RAN
 from engine.ledger import AccountRow, DefinitionVersion
-from engine.schedules.model import CatchUp, Schedule
+from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
 from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, plan
-from engine.schedules.terms import TICK, Reason, code_of, format_duration
 
 TOGETHER: Final = 1_000_000
 """Rows written within so many microseconds were decided by one plan."""

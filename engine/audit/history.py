@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from engine.audit.evaluator import OwedWindows, instant, moment
 from engine.ledger import ActionRow, DefinitionVersion, Standing
-from engine.schedules.terms import exact_text, parse_duration
+from engine.schedules import exact_text, parse_duration
 
 FOREVER: Final = 2**62
 """After every instant."""

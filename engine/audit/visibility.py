@@ -22,7 +22,7 @@ from engine.audit.evaluator import instant
 from engine.audit.judge import SeenRun, SeenRuns
 from engine.errors import TemporalUnavailable
 from engine.runtime.run_memo import UnreadableHere, description_of, first_run_of, read_fire_info
-from engine.schedules.terms import parse_workflow_id, utc_text
+from engine.schedules import parse_workflow_id, utc_text
 
 _PAGE: Final = 1000
 _AT_ONCE: Final = 16

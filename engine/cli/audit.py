@@ -10,7 +10,7 @@ import typer
 
 from engine.cli.output import counted, fields, instant, print_json, print_table
 from engine.cli.target import AnyKey, Key, Session, SetupFunction, command, moment, one_of
-from engine.schedules.terms import parse_duration
+from engine.schedules import parse_duration
 from engine.service import AuditFault, AuditReport, Explanation, KeyAudit, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)

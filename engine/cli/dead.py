@@ -35,7 +35,7 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
-from engine.schedules.terms import SEALED, Sealed, readable
+from engine.schedules import SEALED, Sealed, readable
 from engine.service import DeadLetter, FailingStep, Fire, RunDetails, ScheduleService
 
 Name = Annotated[

@@ -42,10 +42,9 @@ from engine.cli.target import (
 )
 from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.runtime.apply.source import Source, located_remarks, placed, unknown_workflows
-from engine.schedules import Schedule, ScheduleFile
+from engine.schedules import Schedule, ScheduleFile, first_of
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
-from engine.schedules.terms import first_of
 from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)

@@ -39,7 +39,7 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.target import AnyKey, Limit, Session, command, one_of, rows_of
-from engine.schedules.terms import first_of
+from engine.schedules import first_of
 from engine.service import (
     ActionRow,
     Backfill,

@@ -37,12 +37,10 @@ from engine.cli.target import (
     open_service,
     whole_number,
 )
-from engine.schedules import Cron, Schedule
+from engine.schedules import HORIZON, TICK, Cron, Schedule, Spec, first_of, from_seconds
 from engine.schedules.describe import describe
 from engine.schedules.describe import missing as missing_times
 from engine.schedules.describe import note as clock_note
-from engine.schedules.terms import HORIZON, TICK, first_of, from_seconds
-from engine.schedules.timing.spec import Spec
 from engine.service import ScheduleRow, ScheduleService, not_found
 
 commands = typer.Typer(rich_markup_mode=None)

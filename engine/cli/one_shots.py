@@ -21,7 +21,7 @@ from engine.cli.target import (
     parse_json_input,
     project_here,
 )
-from engine.schedules.terms import parse_duration, readable_definition
+from engine.schedules import parse_duration, readable_definition
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[

@@ -41,8 +41,14 @@ from engine.cli.target import (
     whole_number,
 )
 from engine.errors import LedgerError
-from engine.schedules.model import MOST_CAUGHT_UP, CatchUp
-from engine.schedules.terms import CatchUpOrder, CatchUpPolicy, parse_duration, parse_rate
+from engine.schedules import (
+    MOST_CAUGHT_UP,
+    CatchUp,
+    CatchUpOrder,
+    CatchUpPolicy,
+    parse_duration,
+    parse_rate,
+)
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
 commands = typer.Typer(rich_markup_mode=None)

@@ -20,11 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.runtime.planning import no_worker_lives, unserved_at
-from engine.schedules import Schedule
+from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
 from engine.schedules.planner import Pause
-from engine.schedules.terms import format_duration, readable_definition
-from engine.schedules.timing.calendars import Calendar, Item
-from engine.schedules.timing.zones import zone
 from engine.service import (
     Backfill,
     DeadLetter,

@@ -39,8 +39,8 @@ from engine.cli.output import (
 )
 from engine.cli.run_page import details_json, details_lines, effort_line, link_of, read_details
 from engine.cli.target import Key, Session, Target, command, moment
+from engine.schedules import Rule, readable_definition
 from engine.schedules.describe import describe
-from engine.schedules.terms import Rule, readable_definition
 from engine.service import Backfill, DataGap, Fire, RunDetails, ScheduleRow, ScheduleService
 
 SHOWN = 5

@@ -11,10 +11,9 @@ import typer
 from engine.cli.output import counted, fields, instant, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment
-from engine.schedules import ScheduleFile
+from engine.schedules import ScheduleFile, parse_duration
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules
-from engine.schedules.terms import parse_duration
 from engine.service import ScheduleService, not_found
 
 From = Annotated[

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
+from engine.schedules import MINUTE_MS, epoch_ms, first_of
 from engine.schedules.simulation import LONGEST, Outcome, ScheduleTotals, Simulation
-from engine.schedules.terms import MINUTE_MS, epoch_ms, first_of
 
 # --- minute map ---
 # Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.

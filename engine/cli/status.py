@@ -13,7 +13,7 @@ from engine.cli.output import console, fields, instant, print_json, relative, st
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
-from engine.schedules.terms import first_of, in_ms
+from engine.schedules import first_of, in_ms
 from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
 
 commands = typer.Typer(rich_markup_mode=None)

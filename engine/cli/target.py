@@ -33,8 +33,7 @@ from engine.errors import (
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
-from engine.schedules.terms import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds
-from engine.schedules.timing.zones import zone
+from engine.schedules import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds, zone
 from engine.service import ScheduleService
 
 if TYPE_CHECKING:

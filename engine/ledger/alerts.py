@@ -24,8 +24,7 @@ from typing import Any, Final, Protocol
 from engine.errors import Code
 from engine.ledger.fires import Status
 from engine.ledger.records import PolledQueue
-from engine.schedules.model import Alerting
-from engine.schedules.terms import exact_text, utc_text
+from engine.schedules import Alerting, exact_text, utc_text
 
 # --- facts ---
 # What the ledger knows at one moment; ``engine.runtime.watch`` judges it.

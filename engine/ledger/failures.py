@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from engine.schedules.terms import exact_text, storable
+from engine.schedules import exact_text, storable
 
 # --- records as JSON ---
 # Columns have JSON to which later versions may add fields: so it is read by name.

@@ -19,11 +19,11 @@ from engine.ledger.failures import (
     death_cause,
     failure_text,
 )
-from engine.schedules.model import Schedule
-from engine.schedules.terms import (
+from engine.schedules import (
     STARTS,
     Reason,
     ReasonCode,
+    Schedule,
     Sealed,
     Stop,
     Window,

@@ -54,10 +54,9 @@ from engine.ledger.records import (
     Totals,
     Wanted,
 )
+from engine.schedules import Queue, Reason, ReasonCode, Schedule, ScheduleFile, Stop, Window
 from engine.schedules.diff import Head
-from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner import Move, Pause, Piece, Plan, ScheduleState
-from engine.schedules.terms import Reason, ReasonCode, Stop, Window
 
 # --- transactions ---
 # The statements of one transaction, in parts by caller.

@@ -13,7 +13,25 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
 from engine.ledger.fires import Cause, Claim, Died, Startable, Status, Timing, shared
-from engine.schedules.model import Queue, Schedule, definition_digest
+from engine.schedules import (
+    SEALED_INPUT,
+    STARTS,
+    Overlap,
+    Queue,
+    Reason,
+    ReasonCode,
+    Schedule,
+    Sealed,
+    Window,
+    code_of,
+    definition_digest,
+    epoch_ms,
+    exact_text,
+    from_ms,
+    parse_rate,
+    start_workflow_id,
+    starts_key,
+)
 from engine.schedules.planner import (
     TIME_RULES,
     Decision,
@@ -23,22 +41,6 @@ from engine.schedules.planner import (
     Pause,
     Plan,
     ScheduleState,
-)
-from engine.schedules.terms import (
-    SEALED_INPUT,
-    STARTS,
-    Overlap,
-    Reason,
-    ReasonCode,
-    Sealed,
-    Window,
-    code_of,
-    epoch_ms,
-    exact_text,
-    from_ms,
-    parse_rate,
-    start_workflow_id,
-    starts_key,
 )
 
 # --- schedules ---

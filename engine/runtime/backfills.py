@@ -22,8 +22,8 @@ from engine.runtime.planning import split_range, type_of, unresolved_workflow
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
+from engine.schedules import is_suffixed
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import is_suffixed
 
 _IN_LINE = 10
 """Limit on the windows that wait in a key's line; at the limit no more of a backfill is laid."""

@@ -16,16 +16,8 @@ from typing import Any, Final, Literal
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
 from engine.runtime.clock import boottime
+from engine.schedules import CHOSEN, Window, code_of, in_ms, iso_text, parse_workflow_id, utc_text
 from engine.schedules.planner import Decision, Move, Plan, ScheduleState
-from engine.schedules.terms import (
-    CHOSEN,
-    Window,
-    code_of,
-    in_ms,
-    iso_text,
-    parse_workflow_id,
-    utc_text,
-)
 
 logger = logging.getLogger("sched")
 _NAMED = 5

@@ -53,7 +53,7 @@ from engine.flow import (
 )
 from engine.ledger import Ledger, RetryNote
 from engine.runtime.reset_keys import ResetKeys
-from engine.schedules.terms import parse_workflow_id
+from engine.schedules import parse_workflow_id
 from engine.telemetry.instruments import STEP_RETRIES, measures
 
 # --- interceptor base ---

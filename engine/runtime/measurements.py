@@ -40,7 +40,7 @@ from engine.ledger import (
 )
 from engine.runtime.clock import age_of, boottime
 from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Event, Settled
-from engine.schedules.terms import parse_workflow_id
+from engine.schedules import parse_workflow_id
 from engine.telemetry import instruments
 from engine.telemetry.instruments import measures
 

@@ -15,10 +15,8 @@ from itertools import pairwise
 from engine.errors import Code
 from engine.ledger import UNDECLARED, Action, Backfill, Fire, Transaction, cause_of
 from engine.runtime.events import Alert
-from engine.schedules.model import Schedule
+from engine.schedules import TICK, Schedule, Spec, utc_text
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import TICK, utc_text
-from engine.schedules.timing.spec import Spec
 
 # ``consider`` judges single windows in the transaction that lays them. ``count`` judges a whole
 # range at once, at a bounded cost. A window that has, had or may have had a run is left alone. If

@@ -12,7 +12,18 @@ from typing import Any, Final
 
 from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown
 from engine.ledger import Action, Fire, Ledger, PolledQueue, Served, Transaction
-from engine.schedules.model import CatchUp, Schedule
+from engine.schedules import (
+    STOPS,
+    CatchUp,
+    Overlap,
+    Reason,
+    Schedule,
+    Window,
+    is_suffixed,
+    nearest_name,
+    resolve_type,
+    utc_text,
+)
 from engine.schedules.planner import (
     MOST_ROWS,
     Hold,
@@ -22,16 +33,6 @@ from engine.schedules.planner import (
     current_cursor,
     plan,
     without,
-)
-from engine.schedules.terms import (
-    STOPS,
-    Overlap,
-    Reason,
-    Window,
-    is_suffixed,
-    nearest_name,
-    resolve_type,
-    utc_text,
 )
 
 # --- unknown workflows ---

@@ -23,8 +23,8 @@ from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
 from engine.runtime.tracking.lookups import RunLookups
+from engine.schedules import TICK
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
-from engine.schedules.terms import TICK
 from engine.telemetry.instruments import (
     CLAIMS,
     CONTENDED,

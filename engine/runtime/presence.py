@@ -20,8 +20,8 @@ from engine.runtime.measurements import temporal_call
 from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
+from engine.schedules import TZDATA_VERSION
 from engine.schedules.planner import TIME_RULES, Plan, plan
-from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---
 # Announces that a replica lives and what it can run; checks the namespace's retention.

@@ -41,8 +41,7 @@ from engine.runtime.tracking.run_counts import RunCounter
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.runtime.watch.watch import Watch
-from engine.schedules import ScheduleFile
-from engine.schedules.timing.zones import TZDATA_VERSION
+from engine.schedules import TZDATA_VERSION, ScheduleFile
 from engine.telemetry import instruments
 from engine.telemetry.health import Health, Pulse
 

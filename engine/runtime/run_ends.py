@@ -30,7 +30,7 @@ from engine.ledger import ENDED_BADLY, Evidence, Failure, FailureLink, GivenUp, 
 from engine.runtime.run_histories import RUN_ENDS
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
-from engine.schedules.terms import storable
+from engine.schedules import storable
 
 # --- why a run failed ---
 # One value, from which every text, label and column about the failure is derived.

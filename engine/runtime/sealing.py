@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from engine.errors import InputsSealed
 from engine.ledger import Ledger
 from engine.runtime.events import logger
-from engine.schedules import Schedule, ScheduleFile
-from engine.schedules.model import definition_digest
-from engine.schedules.terms import Sealed
+from engine.schedules import Schedule, ScheduleFile, Sealed, definition_digest
 
 if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from engine.errors import SettingsInvalid
 from engine.ledger.postgres.address import checked_address
-from engine.schedules.terms import Rate, format_duration, parse_duration, parse_rate
+from engine.schedules import Rate, format_duration, parse_duration, parse_rate
 
 # --- settings ---
 # Periods, limits and timeouts of a replica, each with its bounds. An unknown name is as bad as an

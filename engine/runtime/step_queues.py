@@ -44,8 +44,7 @@ from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
-from engine.schedules.model import Queue
-from engine.schedules.terms import Rate, nearest_name
+from engine.schedules import Queue, Rate, nearest_name
 
 # --- slots ---
 # A slot in the ledger is the right to run one step. The SDK reserves one before it polls, so that a

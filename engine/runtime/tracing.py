@@ -28,7 +28,7 @@ from engine.flow import HEADER as NOTE_HEADER
 from engine.flow import StepNote
 from engine.ledger import ENDED_BADLY, Claim, Evidence
 from engine.runtime.events import Closed, Event, Settled, logger, words_of
-from engine.schedules.terms import parse_workflow_id
+from engine.schedules import parse_workflow_id
 from engine.telemetry.traces import HEADER, Attributes, WindowSpans, caller_in, carried, end, link
 
 if TYPE_CHECKING:

@@ -1,18 +1,22 @@
-"""Schedules: declarations and fire times. Pure: no I/O and no clock."""
+"""Schedules: declarations, fire times, and the terms that all rooms share. Pure: no I/O, no clock.
+
+``__all__`` is for users. Other rooms import from here too what schedules are; what is done with
+them (read, planned, compared, described, simulated) they import from the package or module that
+does it.
+"""
 
 from __future__ import annotations
 
-from engine.schedules.loader.loader import load_schedules
-from engine.schedules.model import Schedule, ScheduleFile
-from engine.schedules.terms import Window
-from engine.schedules.timing.spec import At, Cron, Interval
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "At",
-    "Cron",
-    "Interval",
-    "Schedule",
-    "ScheduleFile",
-    "Window",
-    "load_schedules",
-]
+from engine.schedules.loader.loader import load_schedules as load_schedules
+from engine.schedules.model import *
+from engine.schedules.terms import *
+from engine.schedules.timing.calendars import Calendar as Calendar
+from engine.schedules.timing.calendars import Item as Item
+from engine.schedules.timing.spec import *
+from engine.schedules.timing.zones import TZDATA_VERSION as TZDATA_VERSION
+from engine.schedules.timing.zones import zone as zone
+
+if not TYPE_CHECKING:
+    __all__ = ["At", "Cron", "Interval", "Schedule", "ScheduleFile", "Window", "load_schedules"]

@@ -32,7 +32,7 @@ from engine.ledger import (
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.past_windows import Considered
-from engine.schedules.terms import ReasonCode
+from engine.schedules import ReasonCode
 from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found

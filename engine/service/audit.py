@@ -13,8 +13,8 @@ from engine.audit.history import History, UnreadableVersion
 from engine.audit.judge import AuditFault, KeyAudit, KeyJudge, RunSource, SeenRuns, VerdictWord
 from engine.errors import DefinitionUnreadable, MomentInFuture
 from engine.ledger import AccountRow, DefinitionVersion, Standing
+from engine.schedules import utc_text
 from engine.schedules.planner import TIME_RULES
-from engine.schedules.terms import utc_text
 from engine.service.base import ReadOperations
 
 _ROWS: Final = 5000

@@ -16,7 +16,7 @@ from engine.errors import BackfillOverlaps, MomentInFuture, ScheduleError, Windo
 from engine.ledger import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Fire, Included
 from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked, require_type
-from engine.schedules.terms import EARLIEST, TICK, from_seconds, utc_text
+from engine.schedules import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
 
 _FIRST = from_seconds(EARLIEST)

@@ -28,8 +28,8 @@ from engine.ledger import (
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
+from engine.schedules import REQUEST_ID, STARTS, ReasonCode, Sealed
 from engine.schedules.planner import Origin
-from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode, Sealed
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleError, ScheduleNotFound
 from engine.ledger import OF_A_WINDOW, Action, DeadLetter
-from engine.schedules.terms import Overlap, iso_text
+from engine.schedules import Overlap, iso_text
 from engine.service.operate import Requested
 from engine.service.starts import Starting
 

@@ -24,10 +24,9 @@ from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead, type_of
-from engine.schedules import Schedule
+from engine.schedules import TICK, Schedule, epoch_ms, readable_definition, utc_text
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import TICK, epoch_ms, readable_definition, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---

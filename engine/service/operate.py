@@ -22,14 +22,15 @@ from engine.ledger import OF_A_WINDOW, OPEN, Action, Fire, NewFire, Start
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import Locked, has_window, holds, require_type
-from engine.schedules.model import CatchUp, Schedule
-from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
-from engine.schedules.terms import (
+from engine.schedules import (
     STARTS,
     STOPS,
+    CatchUp,
     Overlap,
     Reason,
+    Schedule,
     Sealed,
+    Spec,
     Stop,
     Window,
     epoch_ms,
@@ -38,7 +39,7 @@ from engine.schedules.terms import (
     parse_workflow_id,
     utc_text,
 )
-from engine.schedules.timing.spec import Spec
+from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
 from engine.service.base import ReadOperations, require_request_id
 
 # --- pause and skip ---

@@ -21,9 +21,15 @@ from engine.runtime.planning import locked
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
-from engine.schedules import Schedule, ScheduleFile, load_schedules
+from engine.schedules import (
+    TICK,
+    Schedule,
+    ScheduleFile,
+    load_schedules,
+    nearest_name,
+    resolve_type,
+)
 from engine.schedules.planner import Plan, ScheduleState
-from engine.schedules.terms import TICK, nearest_name, resolve_type
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable
 from engine.testing.server import DevServer, FrozenClock, instant

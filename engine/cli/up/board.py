@@ -12,8 +12,8 @@ from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_te
 from engine.ledger import Claim, Evidence, Outcome, shown_timing
 from engine.ledger import Closed as ClosedWord
 from engine.runtime.events import Closed, Decided, Event, Settled
+from engine.schedules import TICK
 from engine.schedules.planner import FIRST_SIGHT
-from engine.schedules.terms import TICK
 from engine.service import Fire, NextFire
 
 _KEPT = 200

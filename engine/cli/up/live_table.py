@@ -47,7 +47,7 @@ from engine.runtime.events import (
     logger,
 )
 from engine.runtime.loop import Loop
-from engine.schedules.terms import utc_text
+from engine.schedules import utc_text
 from engine.service import NextFire
 
 # --- table ---

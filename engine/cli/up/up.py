@@ -53,8 +53,7 @@ from engine.runtime.settings import Settings, database_schema, database_url
 from engine.runtime.temporal_client import connect_temporal, temporal_target
 from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
-from engine.schedules import ScheduleFile
-from engine.schedules.terms import format_duration
+from engine.schedules import ScheduleFile, format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving

@@ -68,8 +68,8 @@ from engine.ledger.records import (
     as_served,
     state_of,
 )
+from engine.schedules import Reason, ReasonCode, code_of, resolve_type
 from engine.schedules.planner import TIME_RULES
-from engine.schedules.terms import Reason, ReasonCode, code_of, resolve_type
 
 # --- open runs ---
 

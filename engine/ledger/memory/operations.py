@@ -45,7 +45,19 @@ from engine.ledger.records import (
     ToLay,
     action_json,
 )
-from engine.schedules.model import Schedule
+from engine.schedules import (
+    HORIZON,
+    STARTS,
+    Reason,
+    ReasonCode,
+    Rule,
+    Schedule,
+    Sealed,
+    Stop,
+    Window,
+    from_seconds,
+    parse_workflow_id,
+)
 from engine.schedules.planner import (
     FIFO,
     Dependency,
@@ -58,18 +70,6 @@ from engine.schedules.planner import (
     ScheduleState,
     is_pending,
     unmet,
-)
-from engine.schedules.terms import (
-    HORIZON,
-    STARTS,
-    Reason,
-    ReasonCode,
-    Rule,
-    Sealed,
-    Stop,
-    Window,
-    from_seconds,
-    parse_workflow_id,
 )
 
 # --- operator actions ---

@@ -41,9 +41,8 @@ from engine.ledger.records import (
     Serving,
     Start,
 )
-from engine.schedules.model import Alerting, Schedule
+from engine.schedules import Alerting, Reason, Schedule, Stop
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
-from engine.schedules.terms import Reason, Stop
 
 # --- tables and journal ---
 # Rows of the in-memory ledger, and the journal that rolls back a failed transaction.

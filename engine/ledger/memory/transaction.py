@@ -24,8 +24,8 @@ from engine.ledger.records import (
     QueueRow,
     Serving,
 )
+from engine.schedules import Queue, Reason, Schedule, ScheduleFile, resolve_type
 from engine.schedules.diff import Head
-from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner import (
     ALL_READ,
     TIME_RULES,
@@ -37,7 +37,6 @@ from engine.schedules.planner import (
     ahead,
     reading_at,
 )
-from engine.schedules.terms import Reason, resolve_type
 
 # --- declarations ---
 

@@ -83,9 +83,8 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
+from engine.schedules import TZDATA_VERSION, ReasonCode, storable
 from engine.schedules.planner import FAILED, TIME_RULES
-from engine.schedules.terms import ReasonCode, storable
-from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---
 # Statements about fires and their runs, outside any transaction.

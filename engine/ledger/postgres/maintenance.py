@@ -12,7 +12,7 @@ from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSna
 from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import parse_definition
 from engine.ledger.postgres.transaction import PostgresTransaction
-from engine.schedules.model import Schedule
+from engine.schedules import Schedule
 from engine.schedules.planner import TIME_RULES
 
 FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}

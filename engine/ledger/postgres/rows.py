@@ -24,7 +24,7 @@ from engine.ledger.records import (
     Standing,
     state_of,
 )
-from engine.schedules.model import Schedule
+from engine.schedules import Schedule, Sealed
 from engine.schedules.planner import (
     ALL_READ,
     Dependency,
@@ -34,7 +34,6 @@ from engine.schedules.planner import (
     ahead,
     hold_of,
 )
-from engine.schedules.terms import Sealed
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""

@@ -24,7 +24,7 @@ from engine.ledger.alerts import (
 )
 from engine.ledger.postgres.rows import parse_definition
 from engine.ledger.records import PolledQueue
-from engine.schedules.model import Alerting
+from engine.schedules import Alerting
 
 _POLLS_COUNT_FOR = timedelta(minutes=5)
 _MOST_LETTERS = 500

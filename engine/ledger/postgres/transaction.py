@@ -53,8 +53,19 @@ from engine.ledger.records import (
     ToLay,
     action_json,
 )
+from engine.schedules import (
+    STARTS,
+    Queue,
+    Reason,
+    ReasonCode,
+    Schedule,
+    ScheduleFile,
+    Stop,
+    Window,
+    code_of,
+    resolve_type,
+)
 from engine.schedules.diff import Head
-from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner import (
     READ_AHEAD,
     TIME_RULES,
@@ -65,7 +76,6 @@ from engine.schedules.planner import (
     ScheduleState,
     reading_at,
 )
-from engine.schedules.terms import STARTS, Reason, ReasonCode, Stop, Window, code_of, resolve_type
 
 # --- common statements ---
 

@@ -23,10 +23,9 @@ from engine.runtime.apply.edits import (
 )
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.runtime.sealing import Sealing
-from engine.schedules import ScheduleFile
+from engine.schedules import TICK, ScheduleFile, first_of
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import TICK, first_of
 
 # --- apply ---
 # Application of a schedule file to a ledger: idempotent, in one transaction (rule L3).

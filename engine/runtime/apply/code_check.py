@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.errors import Code, WorkflowUnknown
 from engine.flow import WorkflowDefinition
 from engine.runtime.apply.source import Mismatch
-from engine.schedules.model import Schedule, jsonable
-from engine.schedules.terms import nearest_name, resolve_type
+from engine.schedules import Schedule, jsonable, nearest_name, resolve_type
 
 _NAMED: Final = 5
 """Maximum number of faults reported per input; a list may have thousands."""

@@ -21,7 +21,7 @@ from engine.ledger import (
 from engine.runtime import planning
 from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
 from engine.runtime.sealing import CODEC_CURE, Sealing
-from engine.schedules import Schedule, ScheduleFile, Window
+from engine.schedules import TICK, Reason, Schedule, ScheduleFile, Sealed, Window, iso_text
 from engine.schedules.diff import Diff, diff, edits, starts_new_series
 from engine.schedules.planner import (
     Decision,
@@ -32,7 +32,6 @@ from engine.schedules.planner import (
     plan,
     wake_at,
 )
-from engine.schedules.terms import TICK, Reason, Sealed, iso_text
 
 # --- definitions ---
 # New and edited definitions, with the state that they put their schedule into (rule L3).

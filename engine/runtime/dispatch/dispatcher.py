@@ -20,7 +20,7 @@ from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import server_of
-from engine.schedules.terms import Sealed
+from engine.schedules import Sealed
 from engine.telemetry.instruments import STARTS, measures
 
 # --- leases ---

@@ -43,8 +43,7 @@ from engine.runtime.run_memo import (
 from engine.runtime.sealing import opened, payload_of
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
-from engine.schedules.planner import Due
-from engine.schedules.terms import (
+from engine.schedules import (
     STARTS,
     TICK,
     Reason,
@@ -53,6 +52,7 @@ from engine.schedules.terms import (
     from_seconds,
     parse_workflow_id,
 )
+from engine.schedules.planner import Due
 
 # --- texts for the Temporal Web UI ---
 # Summary, details and memo of a run.

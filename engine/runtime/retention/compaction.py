@@ -15,9 +15,7 @@ from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
-from engine.schedules.model import Schedule
-from engine.schedules.terms import TICK
-from engine.schedules.timing.spec import Spec
+from engine.schedules import TICK, Schedule, Spec
 
 
 class Tended(Protocol):

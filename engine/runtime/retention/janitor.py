@@ -25,8 +25,8 @@ from engine.runtime.retention.compaction import (
     rollup_days,
 )
 from engine.runtime.settings import Settings
+from engine.schedules import utc_text
 from engine.schedules.planner import ScheduleState, plan
-from engine.schedules.terms import utc_text
 
 # --- repair of next fire times ---
 # The next fire time is a cached column. A wrong one would silently stop a schedule, so it is

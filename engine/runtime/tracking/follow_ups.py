@@ -15,7 +15,7 @@ from engine.flow import UNDO_TYPE, RunOptions
 from engine.ledger import DIED, Ended, FollowUp, Ledger
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.sealing import Sealing
-from engine.schedules.terms import Reason, Sealed, exact_text, resolve_type
+from engine.schedules import Reason, Sealed, exact_text, resolve_type
 
 _AT_ONCE = 200
 _CUT_OFF = frozenset({"terminated", "timed_out"})

@@ -35,8 +35,8 @@ from engine.runtime.run_memo import (
     read_fire_info,
 )
 from engine.runtime.settings import Settings
+from engine.schedules import STARTS, Window
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import STARTS, Window
 
 # --- inspection ---
 # Single runs are described, which is current where visibility lags.

@@ -11,8 +11,8 @@ from typing import Final, Literal
 from engine.errors import Code
 from engine.ledger import Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
 from engine.runtime.planning import nobody_polls
+from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
-from engine.schedules.terms import CHOSEN, first_of, format_duration, utc_text
 
 Cause = Literal[
     "no_replica", "task_queue_unserved", "workflow_unknown", "temporal_unreachable", "clock_hold",
