@@ -13,7 +13,7 @@ from engine.cli.output import console, fields, instant, print_json, relative, st
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
-from engine.schedules import first_of
+from engine.schedules import first_of, milliseconds
 from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -46,7 +46,7 @@ def worker_json(row: WorkerRow) -> dict[str, object]:
         **fields(row, "replica host version tzdata project task_queue"),
         "types": list(row.types),
         **fields(row, "started_at seen_at"),
-        "age_ms": _milliseconds(row.age),
+        "age_ms": milliseconds(row.age),
         **fields(row, "claims state"),
     }
 
@@ -114,7 +114,7 @@ def status_json(report: StatusReport) -> dict[str, object]:
             for each in report.servers
         ],
         "workers": [worker_json(each) for each in report.workers],
-        "lag_ms": _milliseconds(report.lag),
+        "lag_ms": milliseconds(report.lag),
         **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
         "overdue": [_condition_json(each) for each in report.overdue],
         "conditions": [
@@ -193,7 +193,3 @@ def _section(heading: str, lines: Sequence[str]) -> None:
 
 def _seconds(length: timedelta) -> str:
     return f"{length.total_seconds():.1f} s"
-
-
-def _milliseconds(length: timedelta) -> int:
-    return round(length / timedelta(milliseconds=1))

@@ -16,7 +16,15 @@ from typing import Any, Final, Literal
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
 from engine.runtime.clock import boottime
-from engine.schedules import CHOSEN, Window, code_of, iso_text, parse_workflow_id, utc_text
+from engine.schedules import (
+    CHOSEN,
+    Window,
+    code_of,
+    iso_text,
+    milliseconds,
+    parse_workflow_id,
+    utc_text,
+)
 from engine.schedules.planner import Decision, Move, Plan, ScheduleState
 
 logger = logging.getLogger("sched")
@@ -289,7 +297,7 @@ def _settled(event: Settled) -> Entry:
         "workflow": claim.workflow_type,
         "reason_code": outcome.reason_code or claim.reason_code,
         "timing": outcome.timing or claim.timing,
-        "lag_ms": _milliseconds(event.lag),
+        "lag_ms": milliseconds(event.lag),
         "error": outcome.error,
     })  # fmt: skip
 
@@ -321,7 +329,7 @@ def _closed(run: Evidence) -> Entry | None:
     return Entry(logging.WARNING if bad else logging.INFO, _CLOSED[run.closed], text, {
         **_of_run(run.workflow_id, run.run_id),
         "workflow": run.workflow_type,
-        "duration_ms": took and _milliseconds(took),
+        "duration_ms": took and milliseconds(took),
         "error": run.error,
         "error_type": run.failure and run.failure.error_type,
     })  # fmt: skip
@@ -338,7 +346,7 @@ def _interrupted(event: Degraded | Recovered | ServerAway | ServerBack) -> Entry
             fields = {"server": server, "place": place, "error": reason}
             return Entry(logging.WARNING, "server_away", str(event), fields)
         case ServerBack(server, place, away):
-            took = _milliseconds(away)
+            took = milliseconds(away)
             back = {"server": server, "place": place, "duration_ms": took}
             return Entry(logging.INFO, "server_back", str(event), back)
     return None
@@ -348,10 +356,6 @@ def _of_run(workflow_id: str, run_id: str | None = None) -> dict[str, object]:
     parsed = parse_workflow_id(workflow_id)
     named = {"schedule": parsed.key, "bucket": parsed.bucket} if parsed else {}
     return {**named, "workflow_id": workflow_id, "run_id": run_id}
-
-
-def _milliseconds(length: timedelta) -> int:
-    return round(length / timedelta(milliseconds=1))
 
 
 def log(event: Event, *, replica: str | None = None) -> None:

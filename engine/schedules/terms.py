@@ -170,6 +170,11 @@ def from_ms(milliseconds: int) -> datetime:
     return _EPOCH + milliseconds * _MILLISECOND
 
 
+def milliseconds(length: timedelta) -> int:
+    """Return a length of time in milliseconds, rounded."""
+    return round(length / _MILLISECOND)
+
+
 def _since_epoch(instant: datetime) -> timedelta:
     try:
         # The subtraction of two zone-aware datetimes is exact and honours ``fold``.
