@@ -22,7 +22,7 @@ from engine.cli.target import (
     parsed,
     project_here,
 )
-from engine.schedules import milliseconds, parse_duration, readable_definition
+from engine.schedules import in_ms, parse_duration, readable_definition
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[
@@ -198,7 +198,7 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
     if len(given) != 1:
         raise typer.BadParameter("name one of MOMENT, --every and --cron", param_hint="MOMENT")
     if every is not None:
-        return {"everyMs": milliseconds(parsed(every, parse_duration, "--every"))}
+        return {"everyMs": in_ms(parsed(every, parse_duration, "--every"))}
     return given
 
 

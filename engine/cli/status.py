@@ -13,7 +13,7 @@ from engine.cli.output import console, fields, instant, print_json, relative, st
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
-from engine.schedules import first_of, milliseconds
+from engine.schedules import first_of, in_ms
 from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -46,7 +46,7 @@ def worker_json(row: WorkerRow) -> dict[str, object]:
         **fields(row, "replica host version tzdata project task_queue"),
         "types": list(row.types),
         **fields(row, "started_at seen_at"),
-        "age_ms": milliseconds(row.age),
+        "age_ms": in_ms(row.age),
         **fields(row, "claims state"),
     }
 
@@ -114,7 +114,8 @@ def status_json(report: StatusReport) -> dict[str, object]:
             for each in report.servers
         ],
         "workers": [worker_json(each) for each in report.workers],
-        "lag_ms": milliseconds(report.lag),
+        "unserved": report.unserved,
+        "lag_ms": in_ms(report.lag),
         **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
         "overdue": [_condition_json(each) for each in report.overdue],
         "conditions": [
@@ -145,7 +146,8 @@ def _print(report: StatusReport, target: Target) -> None:
     living = sum(each.state == "alive" for each in report.workers)
     silent = len(report.workers) - living
     said = f"{living} alive" + (f", {silent} silent" if silent else "")
-    _line("workers", said, good=bool(living) and not silent)
+    said += ": start one (`sched worker`)" if report.unserved else ""
+    _line("workers", said, good=not (report.unserved or silent))
     late = relative(report.at - report.lag, report.at).removesuffix(" ago")
     _line("lag", late if report.lag else "none", good=not report.overdue)
     if report.totals is not None:
@@ -186,9 +188,6 @@ def _section(heading: str, lines: Sequence[str]) -> None:
         out.print(f"  {line}")
     if len(lines) > _SHOWN:
         out.print(f"  and {len(lines) - _SHOWN} more; --json has all")
-
-
-# --- lengths of time ---
 
 
 def _seconds(length: timedelta) -> str:

@@ -14,7 +14,14 @@ from __future__ import annotations
 from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
 from engine.flow.decorator import registered_workflows, version_key, workflow
 from engine.flow.definition import FOREVER, Retry, RunOptions, WorkflowDefinition, definition_of
-from engine.flow.failures import CompensationFailed, FatalError, NotUndone, refusal, text_of
+from engine.flow.failures import (
+    CompensationFailed,
+    FatalError,
+    NotUndone,
+    refusal,
+    require_written,
+    text_of,
+)
 from engine.flow.fire import MEMO_KEY, FireInfo, Timing
 from engine.flow.resources import (
     Need,
@@ -112,6 +119,7 @@ __all__ = [
     "registered_steps",
     "registered_workflows",
     "repeats",
+    "require_written",
     "resource",
     "resource_definition_of",
     "step",

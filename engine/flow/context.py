@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 from engine.flow.children import DEFAULT_LIMIT, LIMITED, Children, all_of
 from engine.flow.definition import FOREVER, duration
-from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone, require_written
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
 from engine.flow.signals import SIGNAL_CARRIED, Signals
@@ -101,6 +101,7 @@ class Context:
         self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
         self._scope: Scope = self._saga.scope
+        self._continued: tuple[Any, str] | None = None
 
     # What never waits; identical on every replay.
 
@@ -612,6 +613,14 @@ class Context:
     async def _count_signals(self, signal: str) -> int:
         return await self._signals.pending(signal)
 
+    async def _continue_again(self) -> None:
+        """Continue as ``continue_as_new`` was told to, with what has come since then.
+
+        Handlers may have ended meanwhile, with steps to undo, and signals may have arrived.
+        """
+        if self._continued is not None:
+            await self._continue(*self._continued)
+
     async def _continue(self, given: Any, undo: str) -> None:
         to_undo = self._saga.to_undo
         if to_undo and undo == "refuse":
@@ -632,6 +641,10 @@ class Context:
         kept = {
             name: RawValue(each) for name, each in memo.items() if not name.startswith(_CARRIED)
         }
+        converter = temporalio.workflow.payload_converter()
+        if given is not NOT_GIVEN:
+            require_written(given, converter, "the input of the next run")
+        self._continued = given, undo
         temporalio.workflow.continue_as_new(
             args=[] if given is NOT_GIVEN else [given],
             # Without a memo the next run would inherit this one's; an empty one counts as none.

@@ -14,7 +14,7 @@ import temporalio.workflow
 from engine.errors import EngineError
 from engine.flow.context import Context, WorkflowClass
 from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
-from engine.flow.failures import CompensationFailed, ending_of
+from engine.flow.failures import CompensationFailed, ending_of, require_written
 from engine.flow.signals import Handlers
 
 _RUN_METHOD: Final = "_temporal_run"
@@ -310,10 +310,12 @@ async def _completed(running: Awaitable[Any], context: Context, handlers: Handle
     except temporalio.workflow.ContinueAsNewError:
         await handlers.finish()
         await context._saga.check_reset()  # noqa: SLF001 - private, because users see the rest
-        raise
+        await context._continue_again()  # noqa: SLF001 - as above
+        raise  # of Temporal's own continue_as_new
     await handlers.finish()
     handlers.check()
     context._unawaited.refuse()  # noqa: SLF001 - as above
+    require_written(result, temporalio.workflow.payload_converter(), "the result of the run")
     await context._saga.check_reset()  # noqa: SLF001 - as above
     return result
 

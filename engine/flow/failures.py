@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from temporalio.common import RetryPolicy
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -89,6 +90,25 @@ def refusal(why: str) -> ApplicationError:
         type=Code.RESET_UNSAFE,
         non_retryable=True,
     )
+
+
+def require_written(value: object, converter: PayloadConverter, what: str) -> None:
+    """Refuse a value that cannot be written: no further attempt could write it.
+
+    Raises:
+        ApplicationError: it cannot be; it is not retryable.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return
+    try:
+        converter.to_payloads([value])
+    except Exception as error:
+        raise ApplicationError(
+            f"{what} cannot be written as JSON: {error}; use plain values, a dataclass or a"
+            " pydantic model",
+            type=Code.RESULT_INVALID,
+            non_retryable=True,
+        ) from error
 
 
 def was_refused(error: BaseException | None) -> bool:

@@ -10,6 +10,27 @@ from typing import Any, Final, Literal
 
 from engine.schedules import exact_text, storable
 
+# --- records as JSON ---
+# Columns have JSON to which later versions may add fields: so it is read by name.
+
+_MOMENTS: Final = frozenset({"since", "next_attempt_at", "started_at", "closed_at"})
+
+
+def _to_json(record: Any) -> dict[str, object]:
+    """Return the fields of a record, with its moments as text."""
+    found = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    moments = {name: exact_text(found[name]) for name in _MOMENTS & found.keys() if found[name]}
+    return found | moments
+
+
+def _fields(cls: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record in JSON of this version or a later one."""
+    known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
+    for name in _MOMENTS & known.keys():
+        known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
+    return known
+
+
 # --- steps that keep failing ---
 # What the tracker saw of the pending steps of an open run. The column has JSON, to which later
 # versions may add fields: so it is compared as a whole, and read by name.
@@ -70,17 +91,12 @@ class FailingStep:
 
     def to_json(self) -> dict[str, object]:
         """Return the step as the ledger keeps it."""
-        next_at = self.next_attempt_at and exact_text(self.next_attempt_at)
-        moments = {"since": exact_text(self.since), "next_attempt_at": next_at}
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | moments
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FailingStep:
         """Return the step of ``to_json``, of this version or a later one."""
-        known: dict[str, Any] = {name: fields.get(name) for name in cls.__dataclass_fields__}
-        for name in ("since", "next_attempt_at"):
-            known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
-        return cls(**known)
+        return cls(**_fields(cls, fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +170,7 @@ class FailureLink:
 
     def to_json(self) -> dict[str, object]:
         """Return the error as the ledger keeps it and commands print it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +235,7 @@ def _cut(link: FailureLink, *, stack: int, message: int) -> FailureLink:
 
 def as_failure(text: str | None) -> tuple[FailureLink, ...]:
     """Return the chain in the JSON of ``failure_text``, of this version or a later one."""
-    known = FailureLink.__dataclass_fields__
-    return tuple(
-        FailureLink(**{name: value for name, value in each.items() if name in known})
-        for each in json.loads(text or "[]")
-    )
+    return tuple(FailureLink(**_fields(FailureLink, each)) for each in json.loads(text or "[]"))
 
 
 # --- tries of a run ---
@@ -252,11 +264,7 @@ class Try:
 
     def to_json(self) -> dict[str, object]:
         """Return the try as the ledger keeps it."""
-        moments = {
-            "started_at": exact_text(self.started_at),
-            "closed_at": self.closed_at and exact_text(self.closed_at),
-        }
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | moments
+        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,14 +299,7 @@ def tries_text(tried: Sequence[Try]) -> str | None:
 
 def as_tries(text: str | None) -> tuple[Try, ...]:
     """Return the tries in the JSON of ``tried_text``, of this version or a later one."""
-    return tuple(_as_try(each) for each in json.loads(text or "[]"))
-
-
-def _as_try(found: Mapping[str, Any]) -> Try:
-    known: dict[str, Any] = {name: found.get(name) for name in Try.__dataclass_fields__}
-    for name in ("started_at", "closed_at"):
-        known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
-    return Try(**known)
+    return tuple(Try(**_fields(Try, each)) for each in json.loads(text or "[]"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -567,10 +567,12 @@ class Load(NamedTuple):
     Attributes:
         claims: number of claims by the replica that holds them; none without a claim.
         due_since: fire time of the oldest window that is due and not decided; None if none is.
+        awaits: whether any schedule is to fire, now or later.
     """
 
     claims: Mapping[str, int]
     due_since: datetime | None
+    awaits: bool
 
 
 Served = Mapping[tuple[str, str], frozenset[str]]

@@ -16,15 +16,7 @@ from typing import Any, Final, Literal
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
 from engine.runtime.clock import boottime
-from engine.schedules import (
-    CHOSEN,
-    Window,
-    code_of,
-    iso_text,
-    milliseconds,
-    parse_workflow_id,
-    utc_text,
-)
+from engine.schedules import CHOSEN, Window, code_of, in_ms, iso_text, parse_workflow_id, utc_text
 from engine.schedules.planner import Decision, Move, Plan, ScheduleState
 
 logger = logging.getLogger("sched")
@@ -297,7 +289,7 @@ def _settled(event: Settled) -> Entry:
         "workflow": claim.workflow_type,
         "reason_code": outcome.reason_code or claim.reason_code,
         "timing": outcome.timing or claim.timing,
-        "lag_ms": milliseconds(event.lag),
+        "lag_ms": in_ms(event.lag),
         "error": outcome.error,
     })  # fmt: skip
 
@@ -329,7 +321,7 @@ def _closed(run: Evidence) -> Entry | None:
     return Entry(logging.WARNING if bad else logging.INFO, _CLOSED[run.closed], text, {
         **_of_run(run.workflow_id, run.run_id),
         "workflow": run.workflow_type,
-        "duration_ms": took and milliseconds(took),
+        "duration_ms": took and in_ms(took),
         "error": run.error,
         "error_type": run.failure and run.failure.error_type,
     })  # fmt: skip
@@ -346,7 +338,7 @@ def _interrupted(event: Degraded | Recovered | ServerAway | ServerBack) -> Entry
             fields = {"server": server, "place": place, "error": reason}
             return Entry(logging.WARNING, "server_away", str(event), fields)
         case ServerBack(server, place, away):
-            took = milliseconds(away)
+            took = in_ms(away)
             back = {"server": server, "place": place, "duration_ms": took}
             return Entry(logging.INFO, "server_back", str(event), back)
     return None

@@ -47,6 +47,7 @@ from engine.flow import (
     note_of_this_call,
     queue_of,
     repeats,
+    require_written,
     step_named,
     text_of,
 )
@@ -143,8 +144,13 @@ class RetryReports:
         if parse_workflow_id(note.workflow_id) is not None:
             self._news.append(note)
 
-    async def flush(self, ledger: Ledger) -> timedelta:
-        """Write what was reported since the last time; return the wait until the next time.
+    async def run_once(self, ledger: Ledger) -> timedelta:
+        """Write what was reported since the last time; return the wait until the next time."""
+        await self.flush(ledger)
+        return _EVERY_REPORT
+
+    async def flush(self, ledger: Ledger) -> None:
+        """Write what was reported since the last time.
 
         Raises:
             LedgerUnavailable: the reports are kept for the next time.
@@ -156,7 +162,6 @@ class RetryReports:
             except LedgerUnavailable:
                 self._news.extendleft(reversed(news))
                 raise
-        return _EVERY_REPORT
 
 
 def _added_up(notes: Sequence[RetryNote]) -> list[RetryNote]:
@@ -274,28 +279,9 @@ class _StepNoteReader(ActivityInboundInterceptor):
             if answer is None:
                 raise
             raise answer from error.__cause__
-        _check_result(result)
+        what = f"the result of the step {info.activity_type!r}"
+        require_written(result, activity.payload_converter(), what)
         return result
-
-
-def _check_result(result: object) -> None:
-    """Refuse a result that cannot be written, before the effect would be repeated for it.
-
-    Raises:
-        ApplicationError: it cannot be; it is not retryable.
-    """
-    if result is None or isinstance(result, str | int | float):
-        return
-    try:
-        activity.payload_converter().to_payload(result)
-    except Exception as error:
-        name = activity.info().activity_type
-        raise ApplicationError(
-            f"the result of the step {name!r} cannot be written as JSON: {error}; return plain"
-            " values, a dataclass or a pydantic model",
-            type=Code.RESULT_INVALID,
-            non_retryable=True,
-        ) from error
 
 
 class _StepInfoProvider(ActivityOutboundInterceptor):

@@ -252,7 +252,7 @@ class Replica:
             unhurried("tracker", tracker.run_once, end=tracker.release),
             unhurried("lines", waiter.run_once, end=waiter.end),
             unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
-            loop("retries", partial(self._reports.flush, ledger)),
+            self._reporting(ledger),
             loop("watchdog", watchdog.run_once),
             loop("presence", presence.run_once, asks=True),
             unhurried("watch", watch.run_once, end=watch.end, asks=True),
@@ -278,6 +278,13 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
             sealing=self._sealing,
+        )  # fmt: skip
+
+    def _reporting(self, ledger: Ledger) -> Loop:
+        reports = self._reports
+        return Loop(
+            "retries", partial(reports.run_once, ledger), end=partial(reports.flush, ledger),
+            on_event=self._on_event,
         )  # fmt: skip
 
     def _counter(

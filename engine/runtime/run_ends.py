@@ -57,7 +57,7 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         error: the error that ended it, with its causes.
         attempts: the attempt that each event of its history began, by the number of the event.
     """
-    chain = tuple(_link(each, attempts or {}) for each in _causes(error))
+    chain = tuple(_chain(error, attempts or {}))
     innermost = [*_causes(error)][-1]
     last = f"{chain[-1].type}: {_ENCODED}" if _is_encoded(innermost) else text_of(innermost)
     text = ": ".join([*_places(chain), last])
@@ -74,6 +74,14 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         if isinstance(each, dict) and (noted := {**each, **hidden})
     ]  # fmt: skip
     return Failure(chain, one_line(message), json.dumps(left, ensure_ascii=False) if left else None)
+
+
+def _chain(error: BaseException, attempts: Mapping[int, int]) -> Iterator[FailureLink]:
+    """Yield the links of a chain; ``attempts`` are of the run alone, not of its children."""
+    for each in _causes(error):
+        yield _link(each, attempts)
+        if isinstance(each, ChildWorkflowError):
+            attempts = {}
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from engine.errors import InputsSealed
 from engine.ledger import Ledger
@@ -25,8 +25,6 @@ from engine.schedules import Schedule, ScheduleFile, Sealed, definition_digest
 if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
     from temporalio.converter import DataConverter
-
-T = TypeVar("T")
 
 _AT_ONCE: Final = 200
 """Inputs in one call of the codec."""
@@ -94,20 +92,8 @@ class Sealing:
     async def sealed(self, project: str, schedules: Iterable[Schedule]) -> list[Schedule]:
         """Return definitions as the ledger stores them; see ``seal``."""
         every = list(schedules)
-        plain = [each for each in every if each.has_input and not isinstance(each.input, Sealed)]
-        inputs = dict(
-            zip(
-                map(id, plain),
-                await self.seal(project, [each.input for each in plain]),
-                strict=True,
-            )
-        )
-        return [
-            each.model_copy(update={"input": inputs[id(each)]})
-            if isinstance(inputs.get(id(each)), Sealed)
-            else each
-            for each in every
-        ]
+        inputs = iter(await self.seal(project, [each.input for each in every if _is_plain(each)]))
+        return [_with_input(each, next(inputs)) if _is_plain(each) else each for each in every]
 
     async def file(self, file: ScheduleFile) -> ScheduleFile:
         """Return a file as the ledger stores it, with the digest of ``file_digest``."""
@@ -123,12 +109,6 @@ class Sealing:
         """
         key = await self._key(project)
         return digest if key is None else _digest(key, digest)
-
-    async def start_digests(self, project: str, value: Any) -> tuple[str, str]:
-        """Return the digests of an input under which a start may be: plain, and sealed."""
-        key = await self._key(project)
-        plain = definition_digest({"input": value})
-        return plain, plain if key is None else _digest(key, value)
 
     async def open(self, value: Any) -> Any:
         """Return a sealed input in plain; any other value as it is.
@@ -188,6 +168,16 @@ class Sealing:
                 " gone, and the file is applied again, inputs are stored in plain text"
             )
         return stored
+
+
+def _is_plain(schedule: Schedule) -> bool:
+    return schedule.has_input and not isinstance(schedule.input, Sealed)
+
+
+def _with_input(schedule: Schedule, given: Any) -> Schedule:
+    """Return a definition with this input, if that is sealed."""
+    is_sealed = isinstance(given, Sealed)
+    return schedule.model_copy(update={"input": given}) if is_sealed else schedule
 
 
 async def opened(sealed: Sealed, converter: DataConverter | None) -> Any:

@@ -151,6 +151,11 @@ def epoch_seconds(instant: datetime) -> int:
     return since.days * SECONDS_PER_DAY + since.seconds
 
 
+def in_ms(length: timedelta) -> int:
+    """Return a length in milliseconds, rounded."""
+    return round(length / _MILLISECOND)
+
+
 def epoch_ms(instant: datetime) -> int:
     """Return ``instant`` in milliseconds since the epoch, floored.
 
@@ -168,11 +173,6 @@ def from_seconds(seconds: int) -> datetime:
 def from_ms(milliseconds: int) -> datetime:
     """Return the UTC datetime that lies ``milliseconds`` after the epoch."""
     return _EPOCH + milliseconds * _MILLISECOND
-
-
-def milliseconds(length: timedelta) -> int:
-    """Return a length of time in milliseconds, rounded."""
-    return round(length / _MILLISECOND)
 
 
 def _since_epoch(instant: datetime) -> timedelta:

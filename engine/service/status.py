@@ -67,6 +67,7 @@ class StatusReport:
         at: the ledger's time; None without a ledger.
         servers: those that were asked.
         workers: as of ``workers``.
+        unserved: whether schedules are to fire, and no worker at all is alive.
         lag: age of the oldest window that is due and not decided; zero if none is.
         totals: numbers of each kind, of 1,000 at most; ``overdue`` is not counted.
         conditions: what a look of the watch finds now, the windows that have not fired first.
@@ -77,6 +78,7 @@ class StatusReport:
     at: datetime | None = None
     servers: Sequence[ServerState] = ()
     workers: Sequence[WorkerRow] = ()
+    unserved: bool = False
     lag: timedelta = timedelta(0)
     totals: Totals | None = None
     conditions: Sequence[Condition] = ()
@@ -90,9 +92,9 @@ class StatusReport:
 
     @property
     def is_good(self) -> bool:
-        """Whether the servers answer, no condition lasts and no run is stuck."""
+        """Whether servers answer, a worker lives, no condition lasts and no run is stuck."""
         away = any(each.error is not None for each in self.servers)
-        return not (away or self.conditions or self.stuck)
+        return not (away or self.unserved or self.conditions or self.stuck)
 
 
 class Overview(ReadOperations):
@@ -119,10 +121,12 @@ class Overview(ReadOperations):
         load = await self._ledger.load(most=_MOST)
         found = judge(facts, Surroundings(heartbeat, away)).conditions
         asked = [ServerState("temporal", away)] if temporal else []
+        workers = _workers(facts, load)
         return StatusReport(
             at=facts.now,
             servers=[ServerState("ledger"), *asked],
-            workers=_workers(facts, load),
+            workers=workers,
+            unserved=load.awaits and all(each.state == "silent" for each in workers),
             lag=facts.now - load.due_since if load.due_since else timedelta(0),
             totals=await self._ledger.totals(_EVERYWHERE, most=_MOST),
             conditions=sorted(

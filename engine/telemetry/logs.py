@@ -94,7 +94,9 @@ def _run_of(record: logging.LogRecord) -> dict[str, Any]:
 # The driver of the database logs a traceback at each of its attempts to connect, and Core a line
 # for each call that it repeats: hundreds in an outage, which the worker reports in two lines.
 
-_LIBRARIES: Final = ("asyncpg", "asyncio", "httpcore", "httpx", "opentelemetry", "temporalio")
+_LIBRARIES: Final = (
+    "asyncpg", "asyncio", "httpcore", "httpx", "opentelemetry", "temporalio", "watchfiles",
+)  # fmt: skip
 _OF_USERS: Final = ("temporalio.activity", "temporalio.workflow")
 """The SDK's loggers for steps and workflows: what they say is of the user."""
 _EVERY: Final = 60.0
@@ -118,7 +120,8 @@ def _is_of(name: str, families: tuple[str, ...]) -> bool:
 class LibraryLimit(logging.Filter):
     """Filter that lets through few lines of libraries, and all others.
 
-    Below WARNING they have none: httpx would log addresses with their secrets. That a server is
+    Below WARNING they have none: httpx would log addresses with their secrets, and watchfiles each
+    change of a log that lies beside the schedule file. That a server is
     away is reported by the worker. Of each kind of line one passes in a minute, and the next says
     how many it stands for. Only asyncio keeps its tracebacks: they may be of any task.
     """

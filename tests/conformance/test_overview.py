@@ -67,6 +67,16 @@ async def test_all_is_well_where_nothing_is_late(bench: Bench):
     ]  # fmt: skip
 
 
+async def test_a_fleet_that_has_stopped_is_wrong_before_anything_is_late(bench: Bench):
+    await bench.ledger.withdraw(bench.serving)
+    assert (await operator(bench).status()).is_good, "nothing is to fire"
+    await declare_ago(bench, "everyMs: 3600000, firstFire: next", timedelta(0))
+    report = await operator(bench).status()
+    assert (report.unserved, report.is_good, report.conditions) == (True, False, [])
+    await operator(bench).pause("k", reason="stocktaking")
+    assert (await operator(bench).status()).is_good, "nobody has to fire it"
+
+
 async def test_a_late_window_is_overdue_with_its_cause_and_the_lag_is_its_age(bench: Bench):
     await declare_ago(bench, FIELDS, 5 * MINUTE)
     report = await operator(bench).status(temporal=away)

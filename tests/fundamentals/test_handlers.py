@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -163,6 +164,26 @@ async def test_what_a_chain_has_done_is_undone_or_stays_as_it_says(runs, undo, u
     with pytest.raises(WorkflowFailureError):
         await handle.result()
     assert ["charge run 1", "charge run 2", *undone] == DID
+
+
+async def test_what_comes_while_a_handler_ends_the_last_task_of_a_run_reaches_the_next_one(runs):
+    handle = await runs.start("handled-relay@1", 0)
+
+    async def is_at_rest() -> bool:
+        described = (await handle.describe()).raw_description
+        return not described.HasField("pending_workflow_task")
+
+    for name, *values in (("slowly",), ("number", 1), ("number", 2)):
+        await eventually(is_at_rest)
+        await handle.signal(name, args=values)
+    await eventually(is_at_rest)
+    for name, *values in (("go",), ("number", 0)):
+        await handle.signal(name, args=values)
+    with pytest.raises(WorkflowFailureError) as failure:
+        async with asyncio.timeout(20):
+            await handle.result()
+    assert str(failure.value.cause) == "LookupError: 3"
+    assert DID == ["charge late", "refund late"]
 
 
 async def test_a_run_with_something_to_undo_does_not_continue_unasked(runs):

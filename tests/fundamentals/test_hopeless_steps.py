@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -52,6 +53,16 @@ async def test_an_undo_of_another_type_ends_and_is_listed(runs):
     assert isinstance(failure, ApplicationError)
     assert failure.type == CompensationFailed.__name__
     assert failure.details[0]["undo"] == "hopeless-number"
+
+
+@pytest.mark.parametrize("kind", ["its result", "next input"])
+async def test_a_run_whose_result_or_next_input_cannot_be_written_fails_and_is_undone(runs, kind):
+    """Although its code has ended: Temporal would repeat its last task for ever."""
+    async with asyncio.timeout(20):
+        failure = await runs.result("hopeless@1", kind)
+    assert isinstance(failure, ApplicationError)
+    assert (failure.type, failure.non_retryable) == (Code.RESULT_INVALID, True)
+    assert CALLS["undone"] == 1
 
 
 @pytest.mark.parametrize(("kind", "attempts"), [("away", 5), ("listed", 3)])

@@ -49,6 +49,22 @@ async def test_old_rows_of_a_day_become_one_that_still_says_what_they_became(pas
     assert row["run_id"] is None
 
 
+async def test_a_range_has_nothing_of_the_one_run_whose_row_it_was(past):
+    await past.declare(HOURLY)
+    await past.had("hourly", [*hours(OLD), TODAY])
+    details = {
+        "duration_ms": "1", "tries": "2", "step_retries": "3", "counted": "'wanted'",
+        "given_up": "'fatal'", "failure": "'[]'", "tried": "'[]'",
+    }  # fmt: skip
+    written = ", ".join(f"{name} = {value}" for name, value in details.items())
+    await past.sql(f"UPDATE sched.fires SET {written}")
+    await past.round()
+    merged, one = await past.rows()
+    assert (merged["windows"], one["windows"]) == (24, 1)
+    assert [name for name in details if merged[name] is not None] == []
+    assert [name for name in details if one[name] is None] == []
+
+
 async def test_a_range_stays_within_one_day(past):
     await past.declare(HOURLY)
     await past.had("hourly", [*hours(OLD, 48), TODAY])

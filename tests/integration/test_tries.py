@@ -161,6 +161,9 @@ async def test_each_run_has_its_tries_and_retries(
         unlucky = await counted(ledger, "unlucky", "failed")
         assert (unlucky.tries, unlucky.step_retries) == (2, 2)
     details = await ledger.run_details(unlucky.workflow_id)
+    assert unlucky.run_id is not None
+    asked = await run_ends.read_counts(client, unlucky.workflow_id, unlucky.run_id, Settings())
+    assert asked.tried == details.tried, "what a command reads is what the ledger keeps"
     assert [each.number for each in details.tried] == [1, 2]
     assert {each.error for each in details.tried} == {"step tries-charge: CardDeclined: no money"}
     step_link, cause = details.failure[-2:]

@@ -48,6 +48,7 @@ class Run:
     first: Run | None = None
     open_until: datetime | None = None
     cancel_requested: bool = False
+    history_length: int = 3
     typed_search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
 
     async def memo_value(self, key: str, default: Any) -> Any:

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowExecutionStatus as Status
-from temporalio.client import WorkflowFailureError
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.fire import MEMO_KEY, FireInfo
@@ -145,10 +145,11 @@ class Handle:
     async def terminate(self, **_: Any) -> None:
         self._server.close(await self._open(), Status.TERMINATED)
 
-    async def result(self, **_: Any) -> None:
-        run = await self._find()
+    async def fetch_history_events(self, **_: Any) -> AsyncIterator[HistoryEvent]:
+        run, last = await self._find(), HistoryEvent()
         if run.status not in {Status.COMPLETED, Status.RUNNING}:
-            raise WorkflowFailureError(cause=ApplicationError("it failed"))
+            last.workflow_execution_failed_event_attributes.failure.message = "it failed"
+        yield last
 
     async def _open(self) -> Run:
         run = await self._find()

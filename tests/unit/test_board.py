@@ -96,6 +96,7 @@ def test_a_closed_run_shows_how_long_it_took_and_how_often_it_was_tried():
     board.learn([ended(1, duration_ms=2400, tries=3, step_retries=1), ended(2, duration_ms=1)])
     (line,) = [line for line in shown(board) if "completed  sched" in line]
     assert "2.400 s  completed  sched:nightly:1  3 tries, 1 step retry" in line
+    assert not any("0.001 s" in line for line in shown(board)), "its close is still to come"
     assert not any("TOOK" in line for line in shown(board, width=60)), "the run matters more"
 
 

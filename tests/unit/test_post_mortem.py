@@ -12,7 +12,13 @@ import pytest
 from temporalio.api.failure.v1 import Failure as Written
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    RetryState,
+    TerminatedError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.failures import CompensationFailed, NotUndone
@@ -224,6 +230,20 @@ async def test_the_chain_has_types_messages_stacks_the_step_and_its_attempt():
     assert as_failure(seen.failure_text) == seen.failure.chain
 
 
+def test_the_attempt_of_a_childs_step_is_not_taken_from_the_history_of_its_parent():
+    child = ChildWorkflowError(
+        "Child Workflow execution failed", namespace="default", workflow_id="c", run_id="r",
+        workflow_type="child@1", initiated_event_id=5, started_event_id=6,
+        retry_state=RetryState.NON_RETRYABLE_FAILURE,
+    )  # fmt: skip
+    child.__cause__ = charged()
+    found = failure_of(child, {6: 3})
+    assert [link.attempt for link in found.chain] == [None, None, None]
+    assert [link.child for link in found.chain] == ["child@1", None, None]
+    assert found.error == "child child@1: step charge: CardDeclined: no money"
+    assert [link.attempt for link in failure_of(charged(), {6: 3}).chain] == [3, None]
+
+
 def a_chain(links: int, *, message: str = "", stack: str = "") -> Failure:
     return Failure(
         tuple(FailureLink(type=f"E{number}", message=message, stack=stack)
@@ -250,9 +270,11 @@ def test_a_chain_is_kept_within_its_limit_and_the_same_each_time(failure):
 
 
 def test_what_is_cut_of_a_stack_is_its_beginning_and_messages_stay_longest():
-    (kept,) = as_failure(failure_text(a_chain(1, message="m" * 2000, stack="begin" + "s" * 99_999)))
+    (kept,) = as_failure(
+        failure_text(a_chain(1, message="m" * 2000, stack="begin" + "s" * 99_999 + "end"))
+    )
     assert len(kept.message) == 2000
-    assert 0 < len(kept.stack) <= 4000
+    assert (len(kept.stack), kept.stack[-4:]) == (4000, "send")
     (kept,) = as_failure(failure_text(a_chain(1, message="no", stack="a\nb")))
     assert (kept.message, kept.stack) == ("no", "a\nb")
 
@@ -331,8 +353,10 @@ async def test_a_try_that_temporal_has_forgotten_leaves_the_number_and_no_sum():
 
 
 async def test_what_was_continued_as_new_is_no_try_and_its_retries_are_not_all_known():
-    found = await counts(last=Run(None, before=[begun(1, "before"), attempted(6, 2)]))
-    assert (found.tries, found.step_retries) == (1, None)
+    before = Run(charged(), before=[begun(3, "first")])
+    last = Run(None, before=[begun(1, "before"), attempted(6, 2)])
+    found = await counts(last=last, before=before)
+    assert (found.tries, found.step_retries, len(found.tried)) == (1, None, 1)
 
 
 async def test_of_many_tries_the_newest_are_read():

@@ -359,3 +359,20 @@ async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, 
         bench.at += LEASE
     told = [each for each in bench.told if isinstance(each, Alert)]
     assert [each.code for each in told] == ([] if codec else [Code.UNREADABLE_HERE])
+
+
+@pytest.mark.parametrize("codec", [Mirror(), None])
+async def test_who_has_the_codec_writes_sealed_handlers_beside_who_has_the_duty(
+    bench, monkeypatch, codec
+):
+    asked = []
+
+    async def follow(*_: object, **__: object) -> None:
+        asked.append(True)
+
+    monkeypatch.setattr(engine.runtime.tracking.tracker, "follow", follow)
+    await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+    tracker, converter = bench.tracker(), replace(DataConverter.default, payload_codec=codec)
+    tracker._sealing = Sealing(bench.ledger, converter)
+    await tracker.run_once()
+    assert bool(asked) is (codec is not None)

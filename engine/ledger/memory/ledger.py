@@ -739,7 +739,9 @@ class MemoryLedger(MemorySlots, MemoryFires):
             for fire in self._tables.fires.values()
             if fire.status in {"claimed", "starting"} and fire.lost_at is None and fire.replica
         )
-        return Load(Counter(islice(held, most)), min(filter(None, due), default=None))
+        rows = self._tables.schedules.values()
+        awaits = any(row.next_fire_at is not None and row.state.hold is None for row in rows)
+        return Load(Counter(islice(held, most)), min(filter(None, due), default=None), awaits)
 
     async def facts(self, *, limit: int = 200) -> Facts:
         return facts_of(self._tables, self.clock(), limit)

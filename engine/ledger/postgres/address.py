@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from engine.errors import LedgerError
@@ -10,6 +11,7 @@ _FORM = "write postgresql://user:password@host:5432/database"
 _ENCODED = f"{_FORM}, and in a password %2F for /, %23 for #, %3F for ?, %5B for [ and %25 for %"
 _SCHEMES = frozenset({"postgresql", "postgres"})
 _PORTS = range(1, 1 << 16)
+_PORT = re.compile(r":\d+$")
 
 
 def checked_address(url: str, name: str = "SCHED_DATABASE_URL") -> str:
@@ -43,14 +45,10 @@ def checked_address(url: str, name: str = "SCHED_DATABASE_URL") -> str:
 
 def place_of(url: str) -> str:
     """Return ``host:port`` of a sound address, or several with commas, for people."""
-    hosts = urlsplit(url).netloc.rpartition("@")[2]
-    named = [_with_port(each) for each in hosts.split(",")]
-    return ",".join(named)
-
-
-def _with_port(host: str) -> str:
-    port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
-    return (host or "localhost") if port else f"{host.rstrip(':') or 'localhost'}:5432"
+    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    return ",".join(
+        each if _PORT.search(each) else f"{each.rstrip(':') or 'localhost'}:5432" for each in hosts
+    )
 
 
 def _is_sound(parts: SplitResult) -> bool:

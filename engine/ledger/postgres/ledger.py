@@ -636,7 +636,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def load(self, *, most: int) -> Load:
         held = await self._run("held_claims", most)
         (due,) = await self._run("due_since", most)
-        return Load({row["owner"]: row["claims"] for row in held}, due["due_since"])
+        return Load({row["owner"]: row["claims"] for row in held}, due["due_since"], due["awaits"])
 
     async def facts(self, *, limit: int = 200) -> Facts:
         return await stored_facts(self._run, limit)

@@ -204,19 +204,17 @@ class FailingSteps:
     ) -> None:
         self._ledger, self._settings, self._now, self._emit = ledger, settings, now, on_event
         self._children, self._task_of = children, task_of
-        self._unread: set[str] = set()
-        self._seen: dict[str, tuple[str, list[FailingStep]]] = {}
+        self._seen: dict[str, tuple[str, list[FailingStep] | None]] = {}
         self._failing: dict[str, list[FailingStep]] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
         """Take what fails from the description of an open run, for ``compare``."""
         steps = failing_steps(run.run_id, run.raw_description.pending_activities)
         self._children.notice(run)
-        self._unread.discard(run.id)
         try:
             task = await self._task_of(run)
         except RPCError:
-            self._unread.add(run.id)
+            _remember(self._seen, run.id, (run.workflow_type, None))
             return
         _remember(self._seen, run.id, (run.workflow_type, [task, *steps] if task else steps))
 
@@ -232,13 +230,11 @@ class FailingSteps:
         changes: dict[str, _Change] = {}
         notes: list[FailingNote] = []
         for name, text in noted.items():
-            if name in self._unread:
-                self._unread.discard(name)
-                continue
             kind, own = self._seen.pop(name, ("", []))
+            if own is None:
+                continue  # it was not found out
             before = as_failing(text)
-            steps = own + self._children.of(name, before)
-            change = self._change(kind, before, steps)
+            change = self._change(kind, before, own + self._children.of(name, before))
             _remember(self._failing, name, change.after or None)
             if change.after != change.before:
                 changes[name] = change

@@ -103,6 +103,24 @@ class Chain:
         await ctx.continue_as_new([number + 1, undo], **({"undo": undo} if undo else {}))
 
 
+@workflow(name="handled-relay")
+class Relay:
+    """Continues after its first number, while a handler is at work; then it fails with the sum."""
+
+    async def run(self, ctx: Context, total: int) -> None:
+        self.ctx = ctx
+        while number := await ctx.wait_for("number", int):
+            if not total:
+                await ctx.continue_as_new(number, undo="carry")
+            total += number
+        raise LookupError(str(total))
+
+    @temporal.signal
+    async def slowly(self) -> None:
+        await self.ctx.wait_for("go")
+        await self.ctx.step(charge, "late", compensate=refund)
+
+
 @workflow(name="handled-pivot")
 class Pivot:
     """Fails behind a commit, with an undo that no step has."""
@@ -119,5 +137,5 @@ class Pivot:
         raise ArithmeticError
 
 
-ALL = [Handled, Adder, Loop, Chain, Pivot]
+ALL = [Handled, Adder, Loop, Chain, Relay, Pivot]
 STEPS: list[Callable[..., Any]] = [charge, refund]

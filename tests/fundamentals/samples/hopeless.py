@@ -47,11 +47,21 @@ async def plain() -> None:
     """Has no rule of its own."""
 
 
+@step(name="hopeless-undone")
+async def undone() -> None:
+    CALLS["undone"] += 1
+
+
 @workflow(name="hopeless")
 class Hopeless:
     """Makes one step of the given kind."""
 
-    async def run(self, ctx: Context, kind: str) -> None:
+    async def run(self, ctx: Context, kind: str) -> object:
+        if kind in {"its result", "next input"}:
+            await ctx.step(plain, compensate=undone)
+            if kind == "next input":
+                await ctx.continue_as_new(object(), undo="carry")
+            return object()
         if kind == "undo":
             await ctx.step(plain, compensate=away)
             raise LookupError("undo it")
@@ -66,7 +76,7 @@ class Hopeless:
         if kind == "number":
             await ctx.step(number, "no number")  # type: ignore[arg-type] # the point
         steps: dict[str, Any] = {"large": large, "strange": strange, "away": away, "listed": listed}
-        await ctx.step(steps.get(kind, plain))
+        return await ctx.step(steps.get(kind, plain))
 
 
 @step(name="hopeless-there")
@@ -80,4 +90,4 @@ async def text(value: str) -> None:
 
 
 ALL = [Hopeless]
-STEPS: list[Callable[..., Any]] = [large, strange, number, away, listed, plain, text]
+STEPS: list[Callable[..., Any]] = [large, strange, number, away, listed, plain, undone, text]

@@ -1,0 +1,47 @@
+"""Names that runs of earlier versions have in their histories, headers and memos."""
+
+from __future__ import annotations
+
+from engine.flow import children, context, fire, saga, signals, steps
+from engine.flow.definition import FOREVER, RunOptions
+from engine.flow.step_calls import NOT_GIVEN, ToUndo, call_of
+from tests.fundamentals.samples.hopeless import plain
+
+NAMES = {
+    fire.MEMO_KEY: "sched",
+    steps.HEADER: "sched",
+    steps.UNDO_HEADER: "sched.undo",
+    saga.UNDO_TYPE: "sched.undo@1",
+    saga.LEFT_TO_UNDO: "sched.left_to_undo",
+    saga.CHECK_RESET: "sched.check_reset",
+    saga.COMMITTED: "sched.committed",
+    saga.UNDO_CARRIED: "sched.undo.",
+    signals.SIGNAL_CARRIED: "sched.signal.",
+    signals._DROPS: "sched.drops_signals",
+    signals._ENDS: "sched.handlers",
+    children.LIMITED: "sched.parallel_limit",
+    context._CARRIES: "sched.carries",
+}
+
+
+def test_no_name_of_a_history_a_header_or_a_memo_changes():
+    assert [name for name, known in NAMES.items() if name != known] == []
+    assert fire.MEMO_VERSION == 1
+
+
+def test_a_step_has_the_key_of_its_run_and_place():
+    assert steps.step_key("run", "charge/2") == "run/charge/2"
+
+
+def test_undo_instructions_have_the_fields_that_clean_up_runs_of_earlier_versions_read():
+    undo = call_of(plain, NOT_GIVEN, {}, default=FOREVER)
+    assert {
+        "step", "key", "takes_input", "timeout", "queue", "priority", "retry", "rules",
+    } <= saga.undo_note(ToUndo(undo, "charge", "run/charge/1")).keys()  # fmt: skip
+
+
+def test_rules_of_runs_that_workers_have_announced_can_be_read():
+    rules = {"timeout": 60.0, "compensate_on_terminate": True, "of a later version": 1}
+    assert RunOptions.from_json(rules).to_json() == {
+        "timeout": 60.0, "compensate_on_terminate": True,
+    }  # fmt: skip

@@ -1,0 +1,103 @@
+"""What a replica and a watch say of servers that have been away, and what they do not conclude."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.cli.up.live_table import LinePrinter
+from engine.errors import Code, LedgerUnavailable
+from engine.ledger import Ledger, MemoryLedger
+from engine.ledger.records import Serving
+from engine.runtime import Settings
+from engine.runtime.events import Alert, Degraded, Event, Notice, Recovered, ServerAway
+from engine.runtime.presence import Presence
+from engine.runtime.watch.watch import Watch
+
+BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
+SERVING = Serving("host:1:a", "default", "sched", frozenset())
+
+
+async def nothing() -> str | None:
+    return None
+
+
+async def test_nobody_is_called_vanished_because_the_ledger_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Whoever announces itself only now could not do so before."""
+    ledger = MemoryLedger(remembers=True)
+    ledger.travel(BEGIN)
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
+    at = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("engine.runtime.watch.watch.boottime", lambda: at.now)
+    away = True
+
+    async def opened() -> Ledger:
+        if away:
+            raise LedgerUnavailable
+        return ledger
+
+    told: list[Event] = []
+    watch = Watch(
+        opened, Settings(), holder=None, temporal=nothing, clock=lambda *_: None,
+        namespace="default", on_event=told.append,
+    )  # fmt: skip
+    with pytest.raises(LedgerUnavailable):
+        await watch.run_once()
+    away = False
+    ledger.travel(BEGIN + timedelta(minutes=1))
+    await watch.run_once()
+    at.now += 19
+    await watch.run_once()
+    assert told == []
+    at.now += 1
+    await watch.run_once()
+    (alert,) = told
+    assert isinstance(alert, Alert)
+    assert alert.code is Code.REPLICA_VANISHED
+
+
+def describing(answers: list[Exception | None]) -> Client:
+    async def describe_namespace(*_: Any, **__: Any) -> DescribeNamespaceResponse:
+        if error := answers.pop(0):
+            raise error
+        return DescribeNamespaceResponse()
+
+    service = SimpleNamespace(describe_namespace=describe_namespace)
+    return cast("Client", SimpleNamespace(namespace="default", workflow_service=service))
+
+
+async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_and_back():
+    gone = RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
+    refused = RPCError("not yours", RPCStatusCode.PERMISSION_DENIED, b"")
+    answers: list[Exception | None] = [None, refused, gone, gone, None]
+    told: list[Event] = []
+    presence = Presence(
+        describing(answers), MemoryLedger(), SERVING, Settings(), on_event=told.append
+    )
+    while answers:
+        await presence.run_once()
+    assert [(type(event), getattr(event, "server", None)) for event in told] == [
+        (Degraded, "temporal"), (Recovered, "temporal"),
+    ]  # fmt: skip
+
+
+def test_where_the_log_has_every_event_only_sentences_are_printed_to_it(caplog, capsys):
+    caplog.set_level(logging.INFO, "sched")
+    printer = LinePrinter(logs=True)
+    printer(Notice("of an event", good=True))
+    printer(ServerAway("ledger", "db:1", "refused"))
+    printer.log("draining")
+    printer.log("it fell", "red")
+    assert capsys.readouterr().out == ""
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "draining"), ("ERROR", "it fell"),
+    ]  # fmt: skip
