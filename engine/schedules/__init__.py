@@ -1,130 +1,22 @@
 """Schedules: declarations, fire times, and the terms that all rooms share. Pure: no I/O, no clock.
 
-Other rooms import from here what schedules are, and what is done with them (read, planned,
-compared, described, simulated) from the package or module that does it.
+``__all__`` is for users. Other rooms import from here too what schedules are; what is done with
+them (read, planned, compared, described, simulated) they import from the package or module that
+does it.
 """
 
 from __future__ import annotations
 
-from engine.schedules.loader.loader import load_schedules
-from engine.schedules.model import (
-    MOST_CAUGHT_UP,
-    Alerting,
-    CatchUp,
-    Queue,
-    Schedule,
-    ScheduleFile,
-    definition_digest,
-    jsonable,
-)
-from engine.schedules.terms import (
-    CHOSEN,
-    EARLIEST,
-    FIRST_YEAR,
-    HORIZON,
-    LAST_YEAR,
-    MINUTE_MS,
-    REQUEST_ID,
-    SEALED,
-    SEALED_INPUT,
-    STARTS,
-    STOPS,
-    TICK,
-    CatchUpOrder,
-    CatchUpPolicy,
-    Overlap,
-    Rate,
-    Reason,
-    ReasonCode,
-    Rule,
-    Sealed,
-    Stop,
-    Window,
-    code_of,
-    epoch_ms,
-    exact_text,
-    first_of,
-    format_duration,
-    from_ms,
-    from_seconds,
-    in_ms,
-    is_suffixed,
-    iso_text,
-    nearest_name,
-    parse_duration,
-    parse_rate,
-    parse_workflow_id,
-    readable,
-    readable_definition,
-    resolve_type,
-    start_workflow_id,
-    starts_key,
-    storable,
-    utc_text,
-)
-from engine.schedules.timing.calendars import Calendar, Item
-from engine.schedules.timing.spec import At, Cron, Interval, Spec
-from engine.schedules.timing.zones import TZDATA_VERSION, zone
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CHOSEN",
-    "EARLIEST",
-    "FIRST_YEAR",
-    "HORIZON",
-    "LAST_YEAR",
-    "MINUTE_MS",
-    "MOST_CAUGHT_UP",
-    "REQUEST_ID",
-    "SEALED",
-    "SEALED_INPUT",
-    "STARTS",
-    "STOPS",
-    "TICK",
-    "TZDATA_VERSION",
-    "Alerting",
-    "At",
-    "Calendar",
-    "CatchUp",
-    "CatchUpOrder",
-    "CatchUpPolicy",
-    "Cron",
-    "Interval",
-    "Item",
-    "Overlap",
-    "Queue",
-    "Rate",
-    "Reason",
-    "ReasonCode",
-    "Rule",
-    "Schedule",
-    "ScheduleFile",
-    "Sealed",
-    "Spec",
-    "Stop",
-    "Window",
-    "code_of",
-    "definition_digest",
-    "epoch_ms",
-    "exact_text",
-    "first_of",
-    "format_duration",
-    "from_ms",
-    "from_seconds",
-    "in_ms",
-    "is_suffixed",
-    "iso_text",
-    "jsonable",
-    "load_schedules",
-    "nearest_name",
-    "parse_duration",
-    "parse_rate",
-    "parse_workflow_id",
-    "readable",
-    "readable_definition",
-    "resolve_type",
-    "start_workflow_id",
-    "starts_key",
-    "storable",
-    "utc_text",
-    "zone",
-]
+from engine.schedules.loader.loader import load_schedules as load_schedules
+from engine.schedules.model import *
+from engine.schedules.terms import *
+from engine.schedules.timing.calendars import Calendar as Calendar
+from engine.schedules.timing.calendars import Item as Item
+from engine.schedules.timing.spec import *
+from engine.schedules.timing.zones import TZDATA_VERSION as TZDATA_VERSION
+from engine.schedules.timing.zones import zone as zone
+
+if not TYPE_CHECKING:
+    __all__ = ["At", "Cron", "Interval", "Schedule", "ScheduleFile", "Window", "load_schedules"]

@@ -34,6 +34,12 @@ def test_the_door_offers_exactly_these_names():
     assert all(hasattr(engine, name) for name in engine.__all__)
 
 
+def test_the_door_of_schedules_offers_users_what_they_declare_and_no_term_of_the_engine():
+    assert importlib.import_module("engine.schedules").__all__ == [
+        "At", "Cron", "Interval", "Schedule", "ScheduleFile", "Window", "load_schedules",
+    ]  # fmt: skip
+
+
 def test_the_version_is_that_of_the_installed_distribution():
     assert engine.__version__ == importlib.metadata.version("sched-engine")
 
