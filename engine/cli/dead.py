@@ -9,17 +9,8 @@ from typing import Annotated
 import typer
 
 from engine.cli.operate import request_run
-from engine.cli.output import (
-    console,
-    counted,
-    fields,
-    instant,
-    print_json,
-    print_table,
-    run_link,
-    step_json,
-)
-from engine.cli.run_page import details_json, details_lines, effort_line, link_of, read_details
+from engine.cli.output import console, counted, fields, instant, print_json, print_table, step_json
+from engine.cli.run_page import details_json, details_lines, effort_line, labelled, read_details
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -131,11 +122,10 @@ def _attempts(step: FailingStep) -> str:
 
 def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, object]:
     """Return one step that keeps failing as in ``sched dead list --failing --json``."""
-    ui = where.ui_url
     return {
         **fields(fire, "key series bucket fire_time workflow_id started_at"),
         **step_json(step),
-        "link": ui and run_link(ui, where.namespace, step.child or fire.workflow_id, step.run_id),
+        "link": where.run_link(step.child or fire.workflow_id, step.run_id),
     }
 
 
@@ -209,9 +199,10 @@ def drop(
     session.print({"dropped": dropped}, f"{counted(dropped, 'letter')} dropped")
 
 
-def _key_of(left: Mapping[str, object]) -> str:
+def _not_undone(left: Mapping[str, object]) -> str:
     key = left.get("idempotency_key")
-    return f" (idempotency key {key})" if key else ""
+    named = f" (idempotency key {key})" if key else ""
+    return f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{named}"
 
 
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
@@ -226,31 +217,27 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
         "has_input": bool(letter.arguments),
         "input": readable(letter.arguments[0]) if letter.arguments else None,
         "not_undone": list(letter.not_undone),
-        "link": link_of(letter, where),
+        "link": where.run_link(letter.workflow_id, letter.run_id),
     }
 
 
 def _page(letter: DeadLetter, where: Target) -> list[str]:
     """Return all details of one letter as text lines."""
-    lines = [
+    facts = {
+        "why": _why(letter),
+        "window": f"{letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
+        "workflow": letter.workflow_type or "not known",
+        "start": _sends(letter.attempts),
+        "cause": letter.cause,
+        "took": effort_line(letter),
+        "input": _input(letter.arguments[0]) if letter.arguments else None,
+    }
+    return [
         f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
-        f"why        {_why(letter)}",
-        f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
-        f"workflow   {letter.workflow_type or 'not known'}",
-        f"start      {_sends(letter.attempts)}",
-        f"cause      {letter.cause}",
+        *labelled(facts),
+        *map(_not_undone, letter.not_undone),
+        *labelled({"run": where.run_link(letter.workflow_id, letter.run_id)}),
     ]
-    if effort := effort_line(letter):
-        lines.append(f"took       {effort}")
-    if letter.arguments:
-        lines.append(f"input      {_input(letter.arguments[0])}")
-    lines += [
-        f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{_key_of(left)}"
-        for left in letter.not_undone
-    ]
-    if link := link_of(letter, where):
-        lines.append(f"run        {link}")
-    return lines
 
 
 def _input(given: object) -> str:

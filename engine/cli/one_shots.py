@@ -19,9 +19,10 @@ from engine.cli.target import (
     command,
     is_date,
     parse_json_input,
+    parsed,
     project_here,
 )
-from engine.schedules import parse_duration, readable_definition
+from engine.schedules import in_ms, parse_duration, readable_definition
 from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[
@@ -163,10 +164,7 @@ def start(
 
     Repeating the same ID and input starts nothing new. The same ID with another input is refused.
     """
-    try:
-        patience = None if wait is None else parse_duration(wait)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--wait'") from None
+    patience = None if wait is None else parsed(wait, parse_duration, "--wait")
     argument = parse_json_input(own_input)
     code = code_for(argument, imports)
 
@@ -200,10 +198,7 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
     if len(given) != 1:
         raise typer.BadParameter("name one of MOMENT, --every and --cron", param_hint="MOMENT")
     if every is not None:
-        try:
-            return {"everyMs": round(parse_duration(every).total_seconds() * 1000)}
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="'--every'") from None
+        return {"everyMs": in_ms(parsed(every, parse_duration, "--every"))}
     return given
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from time import monotonic
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -38,6 +38,7 @@ from engine.cli.target import (
     moment,
     one_of,
     parse_json_input,
+    parsed,
     whole_number,
 )
 from engine.errors import LedgerError
@@ -52,7 +53,6 @@ from engine.schedules import (
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
 commands = typer.Typer(rich_markup_mode=None)
-T = TypeVar("T")
 
 
 # --- pause and resume ---
@@ -175,17 +175,10 @@ def _asked(
     asked = {
         "policy": policy,
         **of_all,
-        "rate": _parsed(rate, parse_rate, "--rate"),
-        "window": _parsed(window, parse_duration, "--window"),
+        "rate": None if rate is None else parsed(rate, parse_rate, "--rate"),
+        "window": None if window is None else parsed(window, parse_duration, "--window"),
     }
     return {name: value for name, value in asked.items() if value is not None}
-
-
-def _parsed(text: str | None, parse: Callable[[str], T], option: str) -> T | None:
-    try:
-        return None if text is None else parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
 
 
 async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> CatchUp:

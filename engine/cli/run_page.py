@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.cli.output import effort_text, fields, instant, run_link, took
+from engine.cli.output import effort_text, fields, instant, took
 from engine.cli.target import Target
 from engine.errors import EngineError
 from engine.service import DeadLetter, FailureLink, Fire, RunDetails, ScheduleService, Try
@@ -45,13 +46,6 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
     )  # fmt: skip
 
 
-def link_of(of: Fire | DeadLetter, where: Target) -> str | None:
-    """Return the page of a run in Temporal's Web UI; None if that, or the run, is not known."""
-    if where.ui_url is None or of.run_id is None:
-        return None
-    return run_link(where.ui_url, where.namespace, of.workflow_id, of.run_id)
-
-
 def details_json(of: RunDetails) -> dict[str, object]:
     """Return the failure and the tries of a run as in ``--json``."""
     return {
@@ -63,6 +57,11 @@ def details_json(of: RunDetails) -> dict[str, object]:
 def effort_line(of: Fire | DeadLetter) -> str:
     """Return how long a run took, with its tries and the retries of its steps; empty if unknown."""
     return ", ".join(filter(None, (took(of.duration_ms), effort_text(of.tries, of.step_retries))))
+
+
+def labelled(facts: Mapping[str, object]) -> list[str]:
+    """Return a line for each fact that is known, by its label."""
+    return [f"{label:<10} {text}" for label, text in facts.items() if text]
 
 
 def details_lines(of: RunDetails) -> list[str]:

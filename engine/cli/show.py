@@ -30,14 +30,13 @@ from engine.cli.output import (
     print_table,
     problem_of,
     relative,
-    run_link,
     runs_link,
     schedule_json,
     shown_status,
     why,
     without_worker,
 )
-from engine.cli.run_page import details_json, details_lines, effort_line, link_of, read_details
+from engine.cli.run_page import details_json, details_lines, effort_line, labelled, read_details
 from engine.cli.target import Key, Session, Target, command, moment
 from engine.schedules import Rule, readable_definition
 from engine.schedules.describe import describe
@@ -146,15 +145,15 @@ class Page:
     @property
     def links(self) -> dict[str, str]:
         """Links to Temporal's Web UI: ``runs``, and each shown run by its workflow id."""
-        ui, namespace = self.target.ui_url, self.target.namespace
+        ui = self.target.ui_url
         if ui is None:
             return {}
         runs = {
-            fire.workflow_id: run_link(ui, namespace, fire.workflow_id, fire.run_id)
+            fire.workflow_id: link
             for fire in self.fires
-            if fire.run_id
+            if (link := self.target.run_link(fire.workflow_id, fire.run_id))
         }
-        return {"runs": runs_link(ui, namespace, self.row.key), **runs}
+        return {"runs": runs_link(ui, self.target.namespace, self.row.key), **runs}
 
     def as_json(self) -> dict[str, object]:
         """Return the output of ``--json``: the fields of ``sched list --json`` and all others."""
@@ -352,14 +351,14 @@ def _show_window(session: Session, key: str, at: datetime) -> None:
         session.print(None, f"the ledger has no window of {key} at {instant(at)}; {cure}")
         raise typer.Exit(1)
     fire, details = found
-    link = link_of(fire, where)
+    link = where.run_link(fire.workflow_id, fire.run_id)
     document = {**fire_json(fire), "link": link, **details_json(details)}
     session.print(document, [*_window_lines(fire, link), *details_lines(details)])
 
 
 def _window_lines(fire: Fire, link: str | None) -> list[str]:
     """Return what became of one window as text lines."""
-    told = {
+    facts = {
         "why": why(fire),
         "window": f"{fire.key} {fire.bucket}, fire time {instant(fire.fire_time)}",
         "sent": instant(fire.starting_at),
@@ -368,5 +367,4 @@ def _window_lines(fire: Fire, link: str | None) -> list[str]:
         "took": effort_line(fire),
         "run": link,
     }
-    return [f"{fire.workflow_id}: {shown_status(fire)}",
-            *(f"{label:<10} {text}" for label, text in told.items() if text)]  # fmt: skip
+    return [f"{fire.workflow_id}: {shown_status(fire)}", *labelled(facts)]

@@ -10,7 +10,7 @@ import typer
 
 from engine.cli.output import counted, fields, instant, print_json
 from engine.cli.simulate_report import page, print_simulation
-from engine.cli.target import DEFAULT_FILE, File, Json, moment
+from engine.cli.target import DEFAULT_FILE, File, Json, moment, parsed
 from engine.schedules import ScheduleFile, parse_duration
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules
@@ -108,10 +108,7 @@ def _duration(text: str, file: ScheduleFile) -> tuple[str, timedelta]:
         )
     if key not in keys:
         raise not_found(key, keys, see=f"{file.name} has {counted(len(keys), 'schedule')}")
-    try:
-        return key, parse_duration(length_)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}", param_hint="--duration") from None
+    return key, parsed(length_, parse_duration, "--duration")
 
 
 def _as_json(found: Simulation) -> dict[str, object]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar, get_a
 
 import typer
 
-from engine.cli.output import print_json, print_table
+from engine.cli.output import print_json, print_table, run_link
 from engine.errors import (
     EngineError,
     LedgerRequired,
@@ -38,6 +38,8 @@ from engine.service import ScheduleService
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
+
+T = TypeVar("T")
 
 # --- options ---
 # Options and arguments shared by several commands, so that each has one name and one help text.
@@ -91,6 +93,18 @@ port_number = _number(
 bucket_number = _number(
     0, _LAST_BUCKET, "is no bucket; write the number in the run's id, as `sched fires` shows it"
 )
+
+
+def parsed(text: str, parse: Callable[[str], T], option: str) -> T:
+    """Return the value of an option whose parser raises ``ValueError``.
+
+    Raises:
+        typer.BadParameter: the parser refuses the text.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
 
 
 def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
@@ -340,7 +354,6 @@ def _midnight(text: str, timezone: str) -> datetime:
 # The ledger that a command uses: the environment's, or that of a ``sched up`` in the same folder.
 
 UP_FILE = "up.json"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +379,12 @@ class Target:
         """Address of the ledger without user, password and options."""
         address = self.database_url.partition("?")[0].rpartition("://")[2]
         return address.rpartition("@")[2]
+
+    def run_link(self, workflow_id: str, run_id: str | None) -> str | None:
+        """Return the page of a run in Temporal's Web UI; None if that, or the run, is not known."""
+        if self.ui_url is None or run_id is None:
+            return None
+        return run_link(self.ui_url, self.namespace, workflow_id, run_id)
 
 
 def note_running(data_dir: Path, target: Target) -> None:

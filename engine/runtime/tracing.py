@@ -28,7 +28,7 @@ from engine.flow import HEADER as NOTE_HEADER
 from engine.flow import StepNote
 from engine.ledger import ENDED_BADLY, Claim, Evidence
 from engine.runtime.events import Closed, Event, Settled, logger, words_of
-from engine.schedules import parse_workflow_id
+from engine.schedules import in_ms, parse_workflow_id
 from engine.telemetry.traces import HEADER, Attributes, WindowSpans, caller_in, carried, end, link
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ReplicaTraces(client.Interceptor):
             "sched.replica": self._replica,
             "sched.outcome": outcome.status,
             "sched.timing": outcome.timing,
-            "sched.lag_ms": round(event.lag.total_seconds() * 1000),
+            "sched.lag_ms": in_ms(event.lag),
             "sched.already": event.already,
             "sched.attempts": claim.attempts,
             "sched.reason_code": outcome.reason_code,

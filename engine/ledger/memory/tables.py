@@ -41,7 +41,7 @@ from engine.ledger.records import (
     Serving,
     Start,
 )
-from engine.schedules import Alerting, Reason, Schedule, Stop
+from engine.schedules import Alerting, Reason, Schedule, Stop, in_ms
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 
 # --- tables and journal ---
@@ -141,7 +141,7 @@ class FireEntry(NewFire):
         took = None
         if seen.closed_at is not None:
             begun = seen.started_at if is_first else (self.started_at or seen.started_at)
-            took = max(round((seen.closed_at - begun) / timedelta(milliseconds=1)), 0)
+            took = max(in_ms(seen.closed_at - begun), 0)
         return replace(
             self,
             duration_ms=took,
@@ -183,7 +183,7 @@ class FireEntry(NewFire):
     def lag_ms(self) -> int | None:
         """How long after its window the run started, in milliseconds."""
         lag = self.started_at - self.fire_time if self.started_at else None
-        return round(lag / timedelta(milliseconds=1)) if lag is not None else None
+        return in_ms(lag) if lag is not None else None
 
     def as_fire(self) -> Fire:
         """Return the fire as shown to users."""
