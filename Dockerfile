@@ -22,6 +22,8 @@ ENV PATH=/opt/sched/bin:$PATH \
     PYTHONUNBUFFERED=1
 COPY --from=build /opt/sched /opt/sched
 WORKDIR /app
+# The health check of a service that runs a worker. None is declared here: jobs and `sched watch`,
+# which the same image runs, serve no health.
 COPY deploy/health.py ./
 COPY activities ./activities
 COPY workflows ./workflows

@@ -59,7 +59,11 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenReplica:
-    """The last announcement of a replica that has not withdrawn it."""
+    """The last announcement of a replica that has not withdrawn it.
+
+    Attributes:
+        heartbeat: the time until its next one; None if its version does not announce it.
+    """
 
     replica: str
     project: str
@@ -69,6 +73,7 @@ class SeenReplica:
     tzdata: str
     started_at: datetime
     seen_at: datetime
+    heartbeat: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -601,9 +601,18 @@ class Ledger(Slots, AccountBook, Protocol):
         """Return the first run of this fire's chain, if known."""
 
     async def announce(
-        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
+        self,
+        serving: Serving,
+        *,
+        engine: str,
+        tzdata: str,
+        retention: timedelta | None,
+        heartbeat: timedelta | None = None,
     ) -> None:
-        """Announce this replica and what it serves; resolve workflows that waited for a type."""
+        """Announce this replica and what it serves; resolve workflows that waited for a type.
+
+        Others expect the next announcement after ``heartbeat``, if it is given.
+        """
 
     async def newer_rules(self, project: str) -> tuple[int, str]:
         """Return how many schedules newer time rules computed, and the newest of those rules.

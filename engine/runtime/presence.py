@@ -150,6 +150,7 @@ class Presence:
             engine=__version__,
             tzdata=TZDATA_VERSION,
             retention=retention,
+            heartbeat=self._settings.heartbeat,
         )
         now = boottime()
         unbroken = self._steady is not None and now - self._steady[1] <= self._gap

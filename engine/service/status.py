@@ -101,10 +101,7 @@ class Overview(ReadOperations):
     """Operations that show how the whole namespace is; none of them writes."""
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has not withdrawn, by project, task queue and start.
-
-        Workers and caller must agree on ``SCHED_HEARTBEAT``.
-        """
+        """Return every worker that has not withdrawn, by project, task queue and start."""
         return _workers(await self._ledger.facts(), await self._ledger.load(most=_MOST))
 
     async def status(

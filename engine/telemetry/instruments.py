@@ -96,8 +96,7 @@ POLLER_AGE: Final = _gauge(
 CLAIMS: Final = _counter(
     "sched.claims", "{claim}", "source",
     "Claims that this replica took",
-    "jobs executed per hour and day, with sched_starts_total",
-    "due backfill taken_over",
+    values="due backfill taken_over",
 )  # fmt: skip
 CONTENDED: Final = _counter(
     "sched.claims.contended", "{tick}", "",
@@ -120,7 +119,8 @@ WINDOWS: Final = _counter(
 )  # fmt: skip
 MISSED: Final = _counter(
     "sched.windows.missed", "{window}", "reason",
-    "Windows that were given up because their time had passed: expired, or coalesced by catch-up",
+    "Windows that were given up because their time had passed: expired, or coalesced by catch-up;"
+    " those that are late and not decided yet are sched_schedules_overdue",
     "missed job count",
     "expired coalesced",
 )  # fmt: skip
@@ -156,7 +156,7 @@ START_DRIFT: Final = _histogram(
 RUNS: Final = _counter(
     "sched.runs", "{run}", "end workflow",
     "Runs that were seen closed, by end and workflow type",
-    "jobs executed, success against failure rate, failed executions",
+    "jobs executed per hour and day, success against failure rate, failed executions",
 )  # fmt: skip
 KEY_RUNS: Final = _counter(
     "sched.schedule.runs", "{run}", "end key",

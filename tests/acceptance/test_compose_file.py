@@ -108,6 +108,12 @@ def test_a_worker_may_take_longer_to_stop_than_its_steps_may_take_to_finish(file
     assert worker.spec["init"] is True, "process 1 ignores a signal it does not handle yet"
 
 
+@pytest.mark.parametrize(("chosen", "form"), [({}, "text"), ({"SCHED_LOG_FORMAT": "json"}, "json")])
+def test_workers_write_a_log_with_severities_in_the_form_that_is_chosen(chosen, form):
+    worker = ComposeFile.read(**chosen)["worker"]
+    assert Settings.from_environment(worker.environment).log_format == form
+
+
 def test_three_workers_share_the_work(file):
     assert file["worker"].spec["deploy"]["replicas"] == 3
 

@@ -31,10 +31,13 @@ class Bench:
         file = load_schedules(text)
         return await apply(self.ledger, file, by="test", **options)
 
-    async def announce(self, serving: Serving | None = None, retention=timedelta(days=1)) -> None:
+    async def announce(
+        self, serving: Serving | None = None, retention=timedelta(days=1), heartbeat=None
+    ) -> None:
         await self.ledger.announce(
-            serving or self.serving, engine="0", tzdata="0", retention=retention
-        )
+            serving or self.serving, engine="0", tzdata="0", retention=retention,
+            heartbeat=heartbeat,
+        )  # fmt: skip
 
     async def claim(
         self, serving: Serving | None = None, *, limit: int = 100, lease: timedelta = LEASE

@@ -189,6 +189,21 @@ async def test_windows_skipped_in_a_row_are_counted_without_those_that_were_chos
     assert "windows in a row had no run of old, its limit is 3; the last: expired" in condition.text
 
 
+async def test_each_replica_is_judged_by_the_heartbeat_that_it_has_announced(bench: Bench):
+    await declare_ago(bench, FIELDS, 5 * MINUTE)
+    moment = timedelta(microseconds=1)
+    await bench.announce(heartbeat=moment)
+    await bench.announce(bench.other, heartbeat=HOUR)
+    for around in (AROUND, Surroundings(moment)):
+        found = {condition.code: condition for condition in await look(bench, around)}
+        assert "replica replica-a of" in found[Code.REPLICA_VANISHED].text
+        assert "replica-b could decide it" in found[Code.NOT_FIRED].text
+    states = {row.replica: row.state for row in await operator(bench).workers()}
+    assert states == {"replica-a": "silent", "replica-b": "alive"}
+    await bench.ledger.withdraw(bench.other)
+    assert [condition.cause for condition in await look(bench)] == ["no_replica", None]
+
+
 async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_not(bench: Bench):
     await bench.announce(bench.other)
     await bench.ledger.withdraw(bench.other)

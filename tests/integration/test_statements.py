@@ -161,7 +161,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                      ("merged", NOW - 10 * DAY, NOW, None, None, 5000),
                      (QUIET, NOW - 600 * DAY, NOW, None, None, 5000)],
     "act": [("me", ["default"], ["busy"], ["pause"], [None], [None], [None], [None])],
-    "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", 17)],
+    "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", 17, DAY)],
     "announce_retention": [(DAY,)],
     "announce_types": [("sched", ["noop@1"], [None])],
     "announced_types": [(["sched"],)],

@@ -86,6 +86,16 @@ def test_workers_have_no_rights_and_not_the_password_of_the_owner():
         assert owners == (container["name"] == "migrate")
 
 
+def test_what_runs_on_writes_a_log_that_can_be_filtered():
+    logs = {
+        container["args"][0]: variable["value"]
+        for container in containers()
+        for variable in container.get("env", ())
+        if variable["name"] == "SCHED_LOG_FORMAT"
+    }
+    assert logs == {"worker": "json", "watch": "json"}
+
+
 def test_a_worker_is_not_killed_while_it_drains_and_an_outage_restarts_none():
     (worker,) = (each for each in containers() if each["name"] == "worker")
     assert worker["livenessProbe"]["httpGet"]["path"] == "/healthz"

@@ -90,6 +90,12 @@ async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_an
     ]  # fmt: skip
 
 
+async def test_a_replica_announces_how_often_it_does_so():
+    ledger, settings = MemoryLedger(), Settings(heartbeat=timedelta(minutes=1))
+    await Presence(describing([None]), ledger, SERVING, settings, on_event=print).run_once()
+    assert [seen.heartbeat for seen in (await ledger.facts()).replicas] == [settings.heartbeat]
+
+
 def test_where_the_log_has_every_event_only_sentences_are_printed_to_it(caplog, capsys):
     caplog.set_level(logging.INFO, "sched")
     printer = LinePrinter(logs=True)

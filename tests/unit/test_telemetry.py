@@ -121,6 +121,23 @@ def test_the_page_has_the_table_that_the_instruments_make():
     assert page == written(page), "`make metrics` writes it anew"
 
 
+# Of a job scheduler, and what it is alerted by.
+QUESTIONS = [
+    "jobs executed per hour and day", "average execution time", "success against failure rate",
+    "retry rate", "jobs pending execution", "scheduled time against actual execution time",
+    "lock contention", "stale locks", "database query performance",
+    "failed jobs requiring attention", "jobs abandoned after max retries",
+    "exception rate by job type", "SLA compliance", "schedule evaluation lag", "missed job count",
+    "double-fire count", "failed executions", "leader flaps", "execution duration against timeout",
+    "queue depth for scheduled jobs", "schedule not fired",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_people_ask_of_a_scheduler_is_answered_by_a_metric(question):
+    assert [each.name for each in INSTRUMENTS if question in each.answers]
+
+
 def _one() -> list[tuple[float, dict[str, str]]]:
     return [(1.0, {})]
 

@@ -221,11 +221,17 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return self._suspect_until
 
     async def announce(
-        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
+        self,
+        serving: Serving,
+        *,
+        engine: str,
+        tzdata: str,
+        retention: timedelta | None,
+        heartbeat: timedelta | None = None,
     ) -> None:
         async with self._lock:
             now = self.clock()
-            self._tables.replicas[serving.replica] = (serving, now)
+            self._tables.replicas[serving.replica] = (serving, now, heartbeat)
             if retention is not None:
                 self.note_retention(retention, now)
             for name in serving.types:

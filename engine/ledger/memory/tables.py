@@ -211,7 +211,7 @@ class Tables:
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
-    replicas: dict[str, tuple[Serving, datetime]] = field(default_factory=dict)
+    replicas: dict[str, tuple[Serving, datetime, timedelta | None]] = field(default_factory=dict)
     counters: dict[str, int] = field(
         default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0, "notice": 0}
     )
@@ -481,7 +481,7 @@ class MemoryRows:
     def living(self, alive: timedelta) -> list[Serving]:
         """Return the replicas that announced within ``alive``."""
         now = self.clock()
-        return [other for other, seen in self._tables.replicas.values() if seen > now - alive]
+        return [other for other, seen, _ in self._tables.replicas.values() if seen > now - alive]
 
     def _announced(self, task_queue: str) -> list[str]:
         return [name for queue, name in self._tables.rules if queue == task_queue]
@@ -518,8 +518,9 @@ def facts_of(tables: Tables, now: datetime, limit: int) -> Facts:
         SeenReplica(
             replica=name, project=serving.project, task_queue=serving.task_queue,
             types=serving.types, engine="", tzdata="", started_at=seen, seen_at=seen,
+            heartbeat=heartbeat,
         )
-        for name, (serving, seen) in sorted(tables.replicas.items())
+        for name, (serving, seen, heartbeat) in sorted(tables.replicas.items())
     ]  # fmt: skip
     return Facts(
         now=now, overdue=overdue[:limit], watched=watched[:limit], letters=letters,

@@ -536,9 +536,15 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return [as_action(row) for row in await self._run("list_actions", key, limit)]
 
     async def announce(
-        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
+        self,
+        serving: Serving,
+        *,
+        engine: str,
+        tzdata: str,
+        retention: timedelta | None,
+        heartbeat: timedelta | None = None,
     ) -> None:
-        await self._announce(serving, engine, tzdata, retention)
+        await self._announce(serving, (engine, tzdata, heartbeat), retention)
         await self._regard_older_replicas()
         if (begun := time.monotonic()) >= self._look_at:
             # Here and not in a tick, because this probe is slow beside an old snapshot.
@@ -562,8 +568,12 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return written
 
     async def _announce(
-        self, serving: Serving, engine: str, tzdata: str, retention: timedelta | None
+        self,
+        serving: Serving,
+        about: tuple[str, str, timedelta | None],
+        retention: timedelta | None,
     ) -> None:
+        engine, tzdata, heartbeat = about
         types = sorted(serving.types)
         (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
         seen = (task_queue := serving.task_queue, int(state["epoch"]))
@@ -572,7 +582,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             run = transaction.run
             await run(
                 "announce_replica", serving.replica, serving.project, task_queue, types, engine,
-                tzdata, migrations()[-1].version,
+                tzdata, migrations()[-1].version, heartbeat,
             )  # fmt: skip
             if retention is not None:
                 await run("announce_retention", retention)

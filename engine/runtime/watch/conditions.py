@@ -44,7 +44,7 @@ class Surroundings:
     """Knowledge of the process that looks, besides the ledger.
 
     Attributes:
-        heartbeat: the time between two announcements of a replica.
+        heartbeat: the time between two announcements of a replica that does not announce its own.
         temporal: why Temporal cannot be reached from here; None if it can.
         clock: why the ledger's clock is not trusted; None if it is.
     """
@@ -175,8 +175,11 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[Cause, st
 
 
 def is_silent(replica: SeenReplica, now: datetime, heartbeat: timedelta) -> bool:
-    """Return whether a replica has missed so many heartbeats that it counts as vanished."""
-    return now - replica.seen_at > heartbeat * _SILENT
+    """Return whether a replica has missed so many heartbeats that it counts as vanished.
+
+    They are its own; ``heartbeat`` is that of one whose version does not announce it.
+    """
+    return now - replica.seen_at > (replica.heartbeat or heartbeat) * _SILENT
 
 
 def _vanished(

@@ -1,3 +1,3 @@
-SELECT replica, project, task_queue, types, engine, tzdata, started_at, seen_at
+SELECT replica, project, task_queue, types, engine, tzdata, started_at, seen_at, heartbeat
 FROM replicas WHERE namespace = $1
 ORDER BY project, task_queue, started_at, replica
