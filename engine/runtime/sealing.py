@@ -8,6 +8,7 @@ the ledger's readers cannot try guesses.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 200
 """Inputs in one call of the codec."""
+_PATIENCE: Final = 10.0
+"""Seconds of one call of the codec, which may ask a server for its keys."""
 CODEC_CURE: Final = "name the team's codec: SCHED_SETUP=module:function"
 
 
@@ -217,10 +220,11 @@ async def _attempt(convert: Callable[[Sequence[Any]], Any], values: Sequence[Any
     """Return what the converter makes of these values.
 
     Raises:
-        InputsSealed: it fails; a codec may raise anything.
+        InputsSealed: it fails, or does not answer in time; a codec may raise anything.
     """
     try:
-        return cast("list[Any]", await convert(values))
+        async with asyncio.timeout(_PATIENCE):
+            return cast("list[Any]", await convert(values))
     except Exception as error:
         text = f"the codec failed: {type(error).__name__}: {error}"
         raise InputsSealed(text, cure="mend it, or give it its keys") from error

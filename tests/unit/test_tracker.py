@@ -14,7 +14,7 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracking.tracker
-from engine.errors import Code
+from engine.errors import Code, InputsSealed
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
@@ -359,6 +359,27 @@ async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, 
         bench.at += LEASE
     told = [each for each in bench.told if isinstance(each, Alert)]
     assert [each.code for each in told] == ([] if codec else [Code.UNREADABLE_HERE])
+
+
+async def test_a_codec_that_fails_is_told_once_and_holds_up_nothing_else(bench, monkeypatch):
+    async def follow(*_: object, **__: object) -> None:
+        raise InputsSealed("the codec failed: KeyError")
+
+    monkeypatch.setattr(engine.runtime.tracking.tracker, "follow", follow)
+    tracker = bench.tracker()
+    tracker._sealing = Sealing(
+        bench.ledger, replace(DataConverter.default, payload_codec=Mirror())
+    )
+    for _ in range(4):
+        await tracker.run_once()
+        bench.at += LEASE
+    (alert,) = [each for each in bench.told if isinstance(each, Alert)]
+    assert (alert.code, "KeyError" in alert.text) == (Code.UNREADABLE_HERE, True)
+    watermark = await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    assert watermark > NOW - timedelta(minutes=2)
+    await bench.ledger.release_duty("tracker", "one")
+    await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+    await tracker.run_once()  # beside the duty it does not fail either
 
 
 @pytest.mark.parametrize("codec", [Mirror(), None])
