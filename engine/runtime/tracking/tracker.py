@@ -420,7 +420,12 @@ class Tracker:
         # Even if the lease has ended: otherwise this replica might be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         away = self._breaker.is_open or await self._breaker.ask() is not None  # or one call is slow
-        self._given_up = Degraded(_DUTY, reason, "temporal" if away else None)
+        before, self._given_up = (
+            self._given_up,
+            Degraded(_DUTY, reason, "temporal" if away else None),
+        )
+        if before is not None and before.server != self._given_up.server:
+            self._emit(Recovered(_DUTY, before.server))
         self._emit(self._given_up)
         await self.release()
 
