@@ -137,6 +137,13 @@ class Sealing:
             return schedule
         return schedule.model_copy(update={"input": await self.shown(schedule.input)})
 
+    def is_same(self, project: str, before: Any, now: Any) -> bool:
+        """Return whether an input that was just sealed here is the one before, without the codec."""
+        key = self._keys.get(project)
+        if key is not None and isinstance(now, Sealed) and not isinstance(before, Sealed):
+            return _digest(key, before) == now.digest
+        return bool(before == now)
+
     async def _key(self, project: str) -> bytes | None:
         """Return the key of the project's digests, and seal the project if there is a codec.
 

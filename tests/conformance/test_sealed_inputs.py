@@ -209,6 +209,32 @@ async def test_a_handler_gets_the_sealed_input_of_its_fire_from_a_replica_with_t
     assert await follow(bench.ledger, without, on_event=told.append) is None
 
 
+class Counting(Mirror):
+    """A codec that may ask a server for its keys at each call."""
+
+    decoded = 0
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        self.decoded += 1
+        return await super().decode(payloads)
+
+
+async def test_an_apply_asks_the_codec_for_no_input_that_did_not_change(bench, others):
+    await others.apply(load_schedules(FILE))
+    codec = Counting()
+    converter = dataclasses.replace(DataConverter.default, payload_codec=codec)
+    team = ScheduleService(bench.ledger, actor="team", data_converter=converter)
+    report = await team.apply(load_schedules(FILE))
+    assert report.edits == {"k": ("input is sealed now",)}
+    edited = FILE.replace("86400000", "43200000")
+    (edits,) = (await team.apply(load_schedules(edited))).edits.values()
+    assert "everyMs" in "; ".join(edits), edits
+    assert codec.decoded == 1, "the key of the digests"
+    (edits,) = (await team.apply(load_schedules(edited.replace("-file", "-new")))).edits.values()
+    assert f"{CARD}-new" in str(edits)
+    assert f"{CARD}-file" in str(edits)
+
+
 class Forgetful(Mirror):
     """A codec without the keys of the inputs of files."""
 
