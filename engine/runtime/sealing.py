@@ -138,7 +138,7 @@ class Sealing:
         return schedule.model_copy(update={"input": await self.shown(schedule.input)})
 
     def is_same(self, project: str, before: Any, now: Any) -> bool:
-        """Return whether an input that was just sealed here is the one before, without the codec."""
+        """Return whether an input that was just sealed here is the one before it."""
         key = self._keys.get(project)
         if key is not None and isinstance(now, Sealed) and not isinstance(before, Sealed):
             return _digest(key, before) == now.digest

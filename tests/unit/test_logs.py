@@ -280,6 +280,8 @@ async def test_a_replica_that_begins_waits_for_one_server_after_the_other(monkey
         ("postgresql://u:p@h:6432/d?x=1", "h:6432"),
         ("postgresql://u:p%40@h/d", "h:5432"),
         ("postgresql:///d", "localhost:5432"),
+        ("postgresql:///d?host=/run/postgresql", "/run/postgresql"),
+        ("postgresql://u:p@/d?host=h&port=6432&password=p", "h:6432"),
         ("postgresql://u@[::1]/d", "[::1]:5432"),
         ("postgresql://u:p@a,b:6/d", "a:5432,b:6"),
     ],
