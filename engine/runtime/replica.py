@@ -22,7 +22,7 @@ from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_f
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
-from engine.runtime.events import Applied, Event, Notice, OnEvent, Recovered, logger
+from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
 from engine.runtime.interceptors import RetryReports
 from engine.runtime.loop import Loop, beside
 from engine.runtime.measurements import TotalsReader, gauge
@@ -33,7 +33,7 @@ from engine.runtime.retention.janitor import Janitor
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
-from engine.runtime.temporal_client import degraded_by, server_of
+from engine.runtime.temporal_client import degraded_by
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
@@ -470,17 +470,19 @@ class Replica:
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Retry ``begin`` while a server is away; return None if stopped meanwhile."""
-        failed: LedgerUnavailable | TemporalUnavailable | None = None
+        waits: Degraded | None = None
         while not self._stopping.is_set():
             try:
                 begun = await begin()
             except (LedgerUnavailable, TemporalUnavailable) as error:
-                if failed is None:
-                    self._emit(degraded_by(name, error))
-                failed = error
+                before, waits = waits, degraded_by(name, error)
+                if before is None or before.server != waits.server:
+                    if before is not None:
+                        self._emit(Recovered(name, before.server))
+                    self._emit(waits)
             else:
-                if failed is not None:
-                    self._emit(Recovered(name, server_of(failed)))
+                if waits is not None:
+                    self._emit(Recovered(name, waits.server))
                 return begun
             await wait_for(self._stopping, _PATIENCE)
         return None

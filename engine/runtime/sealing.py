@@ -8,6 +8,7 @@ the ledger's readers cannot try guesses.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 200
 """Inputs in one call of the codec."""
+_PATIENCE: Final = 10.0
+"""Seconds of one call of the codec, which may ask a server for its keys."""
 CODEC_CURE: Final = "name the team's codec: SCHED_SETUP=module:function"
 
 
@@ -134,6 +137,13 @@ class Sealing:
             return schedule
         return schedule.model_copy(update={"input": await self.shown(schedule.input)})
 
+    def is_same(self, project: str, before: Any, now: Any) -> bool:
+        """Return whether an input that was just sealed here is the one before it."""
+        key = self._keys.get(project)
+        if key is not None and isinstance(now, Sealed) and not isinstance(before, Sealed):
+            return _digest(key, before) == now.digest
+        return bool(before == now)
+
     async def _key(self, project: str) -> bytes | None:
         """Return the key of the project's digests, and seal the project if there is a codec.
 
@@ -217,10 +227,11 @@ async def _attempt(convert: Callable[[Sequence[Any]], Any], values: Sequence[Any
     """Return what the converter makes of these values.
 
     Raises:
-        InputsSealed: it fails; a codec may raise anything.
+        InputsSealed: it fails, or does not answer in time; a codec may raise anything.
     """
     try:
-        return cast("list[Any]", await convert(values))
+        async with asyncio.timeout(_PATIENCE):
+            return cast("list[Any]", await convert(values))
     except Exception as error:
         text = f"the codec failed: {type(error).__name__}: {error}"
         raise InputsSealed(text, cure="mend it, or give it its keys") from error

@@ -21,9 +21,12 @@ class DeadLetters(Starting):
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """Return the unresolved dead letters, newest fire time first."""
+        return [await self._with_input(each) for each in await self._stored(key, limit)]
+
+    async def _stored(self, key: str | None, limit: int) -> list[DeadLetter]:
+        """Return letters as they are stored; see ``dead_letters``."""
         async with self._ledger.transaction() as transaction:
-            found = await transaction.dead_letters(key, limit=limit)
-        return [await self._with_input(each) for each in found]
+            return await transaction.dead_letters(key, limit=limit)
 
     async def _with_input(self, letter: DeadLetter) -> DeadLetter:
         """Return a letter with its input in plain, if that can be read here."""
@@ -118,7 +121,7 @@ class DeadLetters(Starting):
     async def drop_all_dead(self, *, key: str | None = None, reason: str | None = None) -> int:
         """Drop every letter of one schedule or of all; return their number."""
         dropped = 0
-        while found := await self.dead_letters(key=key, limit=_AT_ONCE):
+        while found := await self._stored(key, _AT_ONCE):
             dropped += len(await self._drop(found, reason))
         return dropped
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
 from engine.errors import InputsSealed, StartInUse
@@ -204,6 +207,79 @@ async def test_a_handler_gets_the_sealed_input_of_its_fire_from_a_replica_with_t
     (given,) = await plain(handler.arguments)
     assert (given["input"], given["error"]) == ({"card": f"{CARD}-file"}, "no luck")
     assert await follow(bench.ledger, without, on_event=told.append) is None
+
+
+class Counting(Mirror):
+    """A codec that may ask a server for its keys at each call."""
+
+    decoded = 0
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        self.decoded += 1
+        return await super().decode(payloads)
+
+
+async def test_an_apply_asks_the_codec_for_no_input_that_did_not_change(bench, others):
+    await others.apply(load_schedules(FILE))
+    codec = Counting()
+    converter = dataclasses.replace(DataConverter.default, payload_codec=codec)
+    team = ScheduleService(bench.ledger, actor="team", data_converter=converter)
+    report = await team.apply(load_schedules(FILE))
+    assert report.edits == {"k": ("input is sealed now",)}
+    edited = FILE.replace("86400000", "43200000")
+    (edits,) = (await team.apply(load_schedules(edited))).edits.values()
+    assert "everyMs" in "; ".join(edits), edits
+    assert codec.decoded == 1, "the key of the digests"
+    (edits,) = (await team.apply(load_schedules(edited.replace("-file", "-new")))).edits.values()
+    assert f"{CARD}-new" in str(edits)
+    assert f"{CARD}-file" in str(edits)
+
+
+class Forgetful(Mirror):
+    """A codec without the keys of the inputs of files."""
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        found = await super().decode(payloads)
+        if any(b"-file" in each.data for each in found):
+            raise KeyError("2019")
+        return found
+
+
+async def test_an_input_that_the_codec_cannot_read_holds_up_no_other_handler(
+    bench, team, monkeypatch
+):
+    await bench.announce(SERVING)
+    plain_too = FILE.replace("]", ", {key: p, workflow: noop, everyMs: 86400000}]")
+    await team.apply(load_schedules(plain_too))
+    for claim in sorted(await bench.claim(), key=lambda each: each.key):
+        await failed(bench, claim, f"run of {claim.key}")
+    await team.trigger("k", own_input=(f"{CARD}-trigger",))
+    (triggered,) = await taken(bench)
+    await failed(bench, triggered)
+    keyless = dataclasses.replace(CONVERTER, payload_codec=Forgetful())
+    for at_once, key in ((1, "p"), (200, "k")):
+        monkeypatch.setattr("engine.runtime.tracking.follow_ups._AT_ONCE", at_once)
+        with pytest.raises(InputsSealed, match="KeyError: '2019'"):
+            await follow(bench.ledger, Sealing(bench.ledger, keyless), on_event=print)
+        (handler,) = await taken(bench)
+        assert handler.key == key
+    assert handler.workflow_id == f"{triggered.workflow_id}:dead"
+    assert await follow(bench.ledger, Sealing(bench.ledger, CONVERTER), on_event=print) == 1
+
+
+class Silent(Mirror):
+    """A codec whose server of keys does not answer."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        await asyncio.Event().wait()
+        return [*payloads]
+
+
+async def test_a_codec_that_does_not_answer_is_not_waited_for(bench, monkeypatch):
+    monkeypatch.setattr("engine.runtime.sealing._PATIENCE", 0.01)
+    silent = dataclasses.replace(CONVERTER, payload_codec=Silent())
+    with pytest.raises(InputsSealed, match="the codec failed: TimeoutError"):
+        await Sealing(bench.ledger, silent).seal("default", [1])
 
 
 @pytest.mark.parametrize("codec", [True, False])

@@ -243,6 +243,28 @@ async def test_a_large_family_takes_several_looks_and_only_the_tracker_looks_at_
     assert [step.child for step in as_failing(fleet.noted)] == ["child 19"]
 
 
+async def test_what_a_replica_found_on_an_earlier_term_of_duty_takes_back_nothing():
+    fleet = Fleet()
+    fleet.family.children = {"sched:pay:1": ["a"]}
+    assert await fleet.see() == []
+    fleet.family.pending = {"a": [pending(6)]}
+    assert [type(event) for event in await fleet.see(by=fleet.other)] == [Alert]
+    assert await fleet.see(tracking=False) == []
+    assert [step.child for step in as_failing(fleet.noted)] == ["a"]
+
+
+async def test_a_walk_of_an_earlier_term_of_duty_begins_anew(monkeypatch):
+    at = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("engine.runtime.tracking.failing_steps.boottime", lambda: at.now)
+    fleet = Fleet()
+    fleet.family.children = {"sched:pay:1": [f"child {n}" for n in range(10)]}
+    fleet.family.pending = {"child 0": [pending(6)]}
+    assert await fleet.see() == []
+    fleet.family.pending, at.now = {}, 3600.0  # another replica has had the duty for an hour
+    assert [await fleet.see() for _ in range(4)] == [[], [], [], []]
+    assert fleet.noted is None
+
+
 async def test_a_child_that_cannot_be_described_is_left_to_a_later_turn():
     fleet = Fleet()
     fleet.family.children = {"sched:pay:1": [f"child {n}" for n in range(10)]}

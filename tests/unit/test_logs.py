@@ -16,7 +16,13 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.cli.up.live_table import LinePrinter
-from engine.errors import Code, LedgerTimeout, LedgerUnavailable, SettingsInvalid
+from engine.errors import (
+    Code,
+    LedgerTimeout,
+    LedgerUnavailable,
+    SettingsInvalid,
+    TemporalUnavailable,
+)
 from engine.ledger import Claim, Evidence, Failure, FailureLink, Outcome
 from engine.ledger.fires import StopOrder
 from engine.ledger.postgres.address import place_of
@@ -40,6 +46,7 @@ from engine.runtime.events import (
     entry_of,
 )
 from engine.runtime.loop import Loop
+from engine.runtime.replica import Replica
 from engine.runtime.temporal_client import level_of, server_of
 from engine.schedules.planner import Decision
 from engine.schedules.terms import Reason, Window
@@ -244,12 +251,37 @@ async def test_only_a_loop_that_asks_a_server_at_each_turn_says_that_it_is_away(
     assert ours == [*(of_servers if asks else []), (Degraded, None), (Recovered, None)]
 
 
+async def test_a_replica_that_begins_waits_for_one_server_after_the_other(monkeypatch):
+    monkeypatch.setattr("engine.runtime.replica._PATIENCE", 0)
+    told: list[Event] = []
+    log = EventLog("r", {"ledger": "db:1", "temporal": "t:2"}, then=told.append)
+    replica = Replica(
+        cast("Any", None), cast("Any", None), source=None, serving=cast("Any", None),
+        settings=Settings(), on_event=log,
+    )  # fmt: skip
+    outcomes: list[Exception | None] = [AWAY, AWAY, TemporalUnavailable("no server"), None]
+
+    async def begin() -> bool:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        return True
+
+    assert await replica._patiently("replica", begin)
+    news = [(type(each), each.server) for each in told if isinstance(each, ServerAway | ServerBack)]
+    assert news == [
+        (ServerAway, "ledger"), (ServerBack, "ledger"),
+        (ServerAway, "temporal"), (ServerBack, "temporal"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("url", "place"),
     [
         ("postgresql://u:p@h:6432/d?x=1", "h:6432"),
         ("postgresql://u:p%40@h/d", "h:5432"),
         ("postgresql:///d", "localhost:5432"),
+        ("postgresql:///d?host=/run/postgresql", "/run/postgresql"),
+        ("postgresql://u:p@/d?host=h&port=6432&password=p", "h:6432"),
         ("postgresql://u@[::1]/d", "[::1]:5432"),
         ("postgresql://u:p@a,b:6/d", "a:5432,b:6"),
     ],
@@ -340,6 +372,13 @@ def test_a_traceback_of_a_library_is_its_last_line_and_that_of_a_task_stays():
         assert LibraryLimit().filter(each)
     assert (known.getMessage(), known.exc_info) == ("odd thing: ValueError: x", None)
     assert task.exc_info
+
+
+def test_a_line_of_a_library_that_has_no_text_does_not_fail_where_it_is_logged():
+    for name in ("asyncio", "temporalio"):
+        wrong = record(name, 30, "%d")
+        wrong.args = ("many",)
+        assert LibraryLimit().filter(wrong)
 
 
 @pytest.mark.parametrize("name", ["sched", "temporalio.activity", "temporalio.workflow", "ours"])

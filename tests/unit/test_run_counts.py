@@ -131,6 +131,14 @@ async def test_a_run_waits_while_temporal_is_away_and_another_error_ends_its_tur
     assert rows.wanted == []
 
 
+@pytest.mark.parametrize("why", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.RESOURCE_EXHAUSTED])
+async def test_a_server_that_is_away_or_throttles_is_asked_again_after_a_pause(answers, why):
+    rows = Rows(25)
+    answers["sched:k:0"] = why
+    assert await counter(rows).run_once() == TRACK
+    assert (rows.noted, len(rows.wanted)) == ([], 25)
+
+
 # --- what commands show ---
 
 FIRE: Any = SimpleNamespace(

@@ -14,12 +14,12 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracking.tracker
-from engine.errors import Code
+from engine.errors import Code, InputsSealed
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Breaker
-from engine.runtime.events import Alert, Degraded, Event, Recovered
+from engine.runtime.events import Alert, Degraded, Event, Outages, Recovered, ServerAway, ServerBack
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
@@ -359,6 +359,40 @@ async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, 
         bench.at += LEASE
     told = [each for each in bench.told if isinstance(each, Alert)]
     assert [each.code for each in told] == ([] if codec else [Code.UNREADABLE_HERE])
+
+
+async def test_a_server_that_answers_again_just_after_a_failed_look_is_back(bench):
+    answers: list[str | None] = ["refused", "refused", None]
+
+    async def ask() -> str | None:
+        return answers.pop(0)
+
+    bench.breaker.ask, bench.temporal.away = ask, True
+    tracker, outages = bench.tracker(), Outages({})
+    await tracker.run_once()
+    bench.at += LEASE + 1
+    await tracker.run_once()
+    news = [outages.of(each) for each in bench.told if isinstance(each, Degraded | Recovered)]
+    assert [type(each) for each in news if each] == [ServerAway, ServerBack]
+
+
+async def test_a_codec_that_fails_is_told_once_and_holds_up_nothing_else(bench, monkeypatch):
+    async def follow(*_: object, **__: object) -> None:
+        raise InputsSealed("the codec failed: KeyError")
+
+    monkeypatch.setattr(engine.runtime.tracking.tracker, "follow", follow)
+    tracker = bench.tracker()
+    tracker._sealing = Sealing(bench.ledger, replace(DataConverter.default, payload_codec=Mirror()))
+    for _ in range(4):
+        await tracker.run_once()
+        bench.at += LEASE
+    (alert,) = [each for each in bench.told if isinstance(each, Alert)]
+    assert (alert.code, "KeyError" in alert.text) == (Code.UNREADABLE_HERE, True)
+    watermark = await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    assert watermark > NOW - timedelta(minutes=2)
+    await bench.ledger.release_duty("tracker", "one")
+    await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+    await tracker.run_once()  # beside the duty it does not fail either
 
 
 @pytest.mark.parametrize("codec", [Mirror(), None])

@@ -44,10 +44,19 @@ def checked_address(url: str, name: str = "SCHED_DATABASE_URL") -> str:
 
 
 def place_of(url: str) -> str:
-    """Return ``host:port`` of a sound address, or several with commas, for people."""
-    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    """Return ``host:port`` of a sound address, or several with commas, for people.
+
+    A folder, where the server has a socket, is its own place.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    hosts = parts.netloc.rpartition("@")[2] or options.get("host", "")
+    port = options.get("port", "5432")
     return ",".join(
-        each if _PORT.search(each) else f"{each.rstrip(':') or 'localhost'}:5432" for each in hosts
+        each
+        if each.startswith("/") or _PORT.search(each)
+        else f"{each.rstrip(':') or 'localhost'}:{port}"
+        for each in hosts.split(",")
     )
 
 

@@ -93,9 +93,9 @@ logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
+"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
 _SUMMARIES_AT_ONCE = 50
 """Keys whose last runs one statement reads, so that none reads more than some thousand rows."""
-"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
 
 
 class PostgresFires:

@@ -531,10 +531,16 @@ class ApplyTransaction:
             )
 
     async def _described(self, old: Schedule, new: Schedule) -> tuple[str, ...]:
-        """Describe each changed field, also those of sealed inputs."""
-        plain = edits(await self._sealing.shown_in(old), await self._sealing.shown_in(new))
+        """Describe each changed field, also those of sealed inputs.
+
+        The codec is asked for inputs that have changed alone, because others wait for the locks.
+        """
         newly = isinstance(new.input, Sealed) and not isinstance(old.input, Sealed)
-        return plain or (("input is sealed now",) if newly else ())
+        if self._sealing.is_same(self._file.project, old.input, new.input):
+            old = old.model_copy(update={"input": new.input})
+        else:
+            old, new = await self._sealing.shown_in(old), await self._sealing.shown_in(new)
+        return edits(old, new) or (("input is sealed now",) if newly else ())
 
     async def _define(
         self, new: list[NewDefinition], before: Mapping[str, ScheduleState], now: datetime

@@ -20,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code
 from engine.ledger import FailingNote, FailingStep, Ledger, as_failing, failing_text
+from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, Closed, Event, Notice, OnEvent
 from engine.runtime.settings import Settings
@@ -95,6 +96,8 @@ def _first_line(failure: Failure) -> str:
 _REMEMBERED: Final = 10_000
 _CHILDREN: Final = 8
 """Children that one turn describes: two seconds of the tracker's calls."""
+_RESTED: Final = 60.0
+"""Seconds after which a walk that rested begins anew, because what it has found is old."""
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ class ChildSteps:
         self._client, self._settings, self._budget = client, settings, budget
         self._walks: dict[str, _Walk] = {}
         self._found: dict[str, list[FailingStep]] = {}
+        self._went_on = boottime()
 
     def notice(self, run: WorkflowExecutionDescription) -> None:
         """Begin a walk through the family of an open run, unless one is in progress."""
@@ -138,12 +142,19 @@ class ChildSteps:
             _remember(self._walks, run.id, walk)
 
     def of(self, workflow_id: str, noted: Iterable[FailingStep]) -> list[FailingStep]:
-        """Return what the last walk found; before it has ended, what the ledger has noted."""
-        found = self._found.get(workflow_id)
+        """Return what a walk has just found; otherwise what the ledger has noted.
+
+        It is used once: later another replica may have the duty, and note more.
+        """
+        found = self._found.pop(workflow_id, None)
         return [step for step in noted if step.child] if found is None else found
 
     async def go_on(self) -> None:
         """Describe some more children. A child that cannot be described is left to a later turn."""
+        now = boottime()
+        if now - self._went_on > max(_RESTED, 3 * self._settings.track.total_seconds()):
+            self._walks.clear()  # another replica has had the duty
+        self._went_on = now
         for _ in range(_CHILDREN):
             if not self._walks:
                 return

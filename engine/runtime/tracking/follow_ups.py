@@ -6,11 +6,11 @@ replica sends the follow-ups, as ordinary claims.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import Code
+from engine.errors import Code, InputsSealed
 from engine.flow import UNDO_TYPE, RunOptions
 from engine.ledger import DIED, Ended, FollowUp, Ledger
 from engine.runtime.events import Alert, OnEvent
@@ -27,15 +27,37 @@ async def follow(ledger: Ledger, sealing: Sealing, *, on_event: OnEvent) -> int 
 
     None if there is no such fire. Without the codec, fires whose handler gets a sealed input are
     left to other replicas.
+
+    Raises:
+        InputsSealed: the codec failed for some fires, which are left; the others are dealt with.
     """
     if not await ledger.anything_ended():
         return None
     batch = _FollowUpBatch(ledger, sealed=sealing.has_codec, on_event=on_event)
     await batch.write({})
-    if batch.left:
-        # Between the transactions, because a codec may ask a server for its keys.
-        await batch.write({each.fire_id: await _input(each, sealing) for each in batch.left})
+    if not batch.left:
+        return batch.done
+    # Between the transactions, because a codec may ask a server for its keys.
+    inputs, failure = await _inputs(batch.left, sealing)
+    await batch.write(inputs)
+    if failure is not None:
+        # Those that are left may fill a batch, and no other fire waits for them.
+        await _FollowUpBatch(ledger, sealed=False, on_event=on_event).write({})
+        raise failure
     return batch.done
+
+
+async def _inputs(
+    fires: Iterable[Ended], sealing: Sealing
+) -> tuple[dict[int, Any], InputsSealed | None]:
+    """Return the inputs of handlers by fire, and why some are missing."""
+    inputs, failure = dict[int, Any](), None
+    for fire in fires:
+        try:
+            inputs[fire.fire_id] = await _input(fire, sealing)
+        except InputsSealed as error:  # one that cannot be read never hides the others
+            failure = error
+    return inputs, failure
 
 
 async def _input(fire: Ended, sealing: Sealing) -> Any:
@@ -60,13 +82,14 @@ class _FollowUpBatch:
     async def write(self, inputs: Mapping[int, Any]) -> None:
         """Write the follow-ups of all fires that need no sealed input, or have it here.
 
-        ``inputs`` are those of the handlers of ``left``, by fire.
+        ``inputs`` are those of the handlers of ``left``, by fire, as far as they are known.
         """
         news, prepared = list[FollowUp](), self.left
         async with self._ledger.transaction() as transaction:
             ended = await transaction.ended(_AT_ONCE, sealed=self._sealed)
             announced = await transaction.announced({each.task_queue for each in ended})
-            self.left = [each for each in ended if _is_sealed(each) and each not in prepared]
+            ready = [each for each in prepared if each.fire_id in inputs]
+            self.left = [each for each in ended if _is_sealed(each) and each not in ready]
             dealt = [each for each in ended if each not in self.left]
             for fire in dealt:
                 news += follow_ups(

@@ -54,8 +54,8 @@ class RunCounter:
             try:
                 counts = await self._read(run)
             except RPCError as error:
-                if classify_rpc_error(error) == "unavailable":
-                    break  # it is asked again in the next turn
+                if classify_rpc_error(error) is not None:
+                    return self._settings.track  # the server is asked again in the next turn
                 logger.warning("%s could not be counted: %s", run.workflow_id, error)
                 counts = RunCounts(workflow_id=run.workflow_id, run_id=run.run_id)
             await self._ledger.note_counts([counts])

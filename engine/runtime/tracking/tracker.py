@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.errors import Code
+from engine.errors import Code, InputsSealed
 from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
@@ -395,7 +395,8 @@ class Tracker:
                 return self._settings.track
         elif self._sealing.has_codec:
             # The replica on duty may lack the codec.
-            await follow(self._ledger, self._sealing, on_event=self._emit)
+            with suppress(InputsSealed):  # the replica on duty reports what is left
+                await follow(self._ledger, self._sealing, on_event=self._emit)
         return self._settings.track
 
     async def release(self) -> None:
@@ -419,7 +420,12 @@ class Tracker:
         # Even if the lease has ended: otherwise this replica might be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         away = self._breaker.is_open or await self._breaker.ask() is not None  # or one call is slow
-        self._given_up = Degraded(_DUTY, reason, "temporal" if away else None)
+        before, self._given_up = (
+            self._given_up,
+            Degraded(_DUTY, reason, "temporal" if away else None),
+        )
+        if before is not None and before.server != self._given_up.server:
+            self._emit(Recovered(_DUTY, before.server))
         self._emit(self._given_up)
         await self.release()
 
@@ -463,14 +469,19 @@ class Tracker:
 
     async def _follow(self) -> None:
         """Write follow-ups; report once if some are left to a replica with the codec."""
-        done = await follow(self._ledger, self._sealing, on_event=self._emit)
-        if done != 0 or self._sealing.has_codec:
+        done: int | None = 0
+        text = None if self._sealing.has_codec else _LEFT_SEALED
+        try:
+            done = await follow(self._ledger, self._sealing, on_event=self._emit)
+        except InputsSealed as error:
+            text = f"{_LEFT_SEALED}; the codec of this worker does not read them: {error}"
+        if done != 0 or text is None:
             self._left_since = None
         elif self._left_since is None:
             self._left_since = boottime()
         elif boottime() - self._left_since > self._lease.total_seconds() and not self._told_sealed:
             self._told_sealed = True
-            self._emit(Alert(Code.UNREADABLE_HERE, _LEFT_SEALED))
+            self._emit(Alert(Code.UNREADABLE_HERE, text))
 
     async def _settle_closed(self, since: datetime) -> bool | None:
         """Settle the runs that have closed since then; return whether that changed any fire.
