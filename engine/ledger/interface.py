@@ -611,7 +611,8 @@ class Ledger(Slots, AccountBook, Protocol):
     ) -> None:
         """Announce this replica and what it serves; resolve workflows that waited for a type.
 
-        Others expect the next announcement after ``heartbeat``, if it is given.
+        Others expect the next announcement after ``heartbeat``, if it is given: the replica then
+        counts as alive for three of them, where their own ``alive`` is shorter.
         """
 
     async def newer_rules(self, project: str) -> tuple[int, str]:

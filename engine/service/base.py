@@ -116,7 +116,7 @@ class ReadOperations:
     async def served(self) -> Served:
         """Return each project and task queue that a worker serves now, with its workflow types.
 
-        Worker and caller must agree on ``SCHED_HEARTBEAT``: three missed ones mean a dead worker.
+        Three missed heartbeats mean a dead worker.
         """
         return await self._ledger.served(alive=Settings.from_environment().alive)
 

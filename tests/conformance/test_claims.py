@@ -191,6 +191,16 @@ async def test_a_project_and_queue_are_served_while_a_replica_that_announced_the
     assert await bench.ledger.served(alive=NO_TIME) == {}
 
 
+async def test_a_replica_lives_for_three_of_the_heartbeats_that_it_has_announced(bench):
+    able = of_mail(bench)
+    await bench.declare(UNHEARD_OF)
+    for heartbeat, living in ((NO_TIME, 0), (timedelta(minutes=1), 1)):
+        await bench.announce(able, heartbeat=heartbeat)
+        assert await bench.ledger.replicas(alive=NO_TIME) == living
+        assert len(await bench.ledger.served(alive=NO_TIME)) == living
+        assert await unservable(bench, alive=NO_TIME) == ["k"] * (1 - living)
+
+
 async def test_a_schedule_waits_until_somebody_announces_its_workflow(bench):
     await bench.declare("schedules: [{key: k, workflow: later, taskQueue: mail, everyMs: 60000}]")
     able = replace(bench.serving, replica="able", task_queue="mail", types=frozenset({"later@1"}))
@@ -332,10 +342,10 @@ UNHEARD_OF = (
 """Nobody served its task queue when it was applied, or it would have been refused."""
 
 
-async def unservable(bench, serving=None, steady=LONG):
+async def unservable(bench, serving=None, steady=LONG, alive=ALIVE):
     asking = serving or replace(bench.serving, task_queue="mail")
     async with bench.ledger.transaction() as transaction:
-        return await transaction.unservable(asking, alive=ALIVE, steady=steady, limit=9)
+        return await transaction.unservable(asking, alive=alive, steady=steady, limit=9)
 
 
 def of_mail(bench):

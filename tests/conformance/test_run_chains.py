@@ -155,6 +155,9 @@ async def test_the_runs_of_a_replica_that_has_gone_are_waited_for_by_one_other(b
     for claim in await bench.claim():
         await run_of(bench, claim, claim.workflow_id)
     await operator(bench).trigger("k")
+    await bench.announce(heartbeat=timedelta(minutes=1))
+    gone = timedelta(0)
+    assert await bench.ledger.in_the_way("replica-b", alive=gone, orphans=True, limit=9) == []
     await bench.ledger.withdraw(bench.serving)
     assert await in_the_way(bench, "replica-b") == []
     (run,) = await in_the_way(bench, "replica-b", orphans=True)

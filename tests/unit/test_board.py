@@ -14,6 +14,7 @@ from rich.console import Console
 
 from engine.cli.up.board import Board, FileState
 from engine.cli.up.live_table import LinePrinter, picture
+from engine.ledger import FailingStep
 from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, shared
 from engine.ledger.records import NextFire
 from engine.runtime.events import Closed, Decided, Settled
@@ -107,6 +108,23 @@ def test_a_closed_run_of_an_earlier_session_shows_it_too():
     board.learn(fires)
     (line,) = [line for line in shown(board) if "completed  sched" in line]
     assert line.split()[-4:] == ["2.400", "s", "completed", "sched:nightly:1"]
+
+
+def test_a_run_that_cannot_go_on_is_marked_until_it_can():
+    board = heard(settled(1))
+    stuck = FailingStep(
+        step="workflow task", place="", run_id="r", attempts=3, max_attempts=None,
+        error_type="X", error="the code differs", since=NOON, next_attempt_at=None,
+    )  # fmt: skip
+    seen = []
+    for failing in ((stuck,), (), (stuck,)):
+        board.learn([ended(1, status="started", closed_at=None, failing=failing)])
+        seen += [line.status for line in board.lines]
+    assert seen == ["stuck", "started", "stuck"]
+    board.on_event(closed(1))
+    board.learn([ended(1, status="started", closed_at=None, failing=(stuck,))])
+    assert [line.status for line in board.lines] == ["completed"]
+    assert counted(board) == {"completed": 1}
 
 
 def test_a_window_that_waited_is_counted_once():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import get_args
 
-from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_text
+from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_text, shown_status
 from engine.ledger import Claim, Evidence, Outcome, shown_timing
 from engine.ledger import Closed as ClosedWord
 from engine.runtime.events import Closed, Decided, Event, Settled
@@ -19,7 +19,10 @@ from engine.service import Fire, NextFire
 _KEPT = 200
 _CLOSED = frozenset(get_args(ClosedWord))
 _MAY_CHANGE = frozenset({"queued", "claimed", "started", UNANSWERED})
-WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
+_RUNNING = frozenset({"started", "stuck"})
+WRONG = frozenset(
+    {"failed", "timed_out", "terminated", "rejected", "expired", "unvouched", "stuck"}
+)
 """Statuses that may need attention: their lines are kept longer than others."""
 
 
@@ -139,10 +142,12 @@ class Board:
             )  # fmt: skip
 
     def learn(self, fires: Sequence[Fire]) -> None:
-        """Add to closed lines what the ledger knows of the efforts of their runs."""
+        """Add what the ledger knows of runs: of closed ones the effort, of open ones if stuck."""
         for fire in fires:
             line = self._lines.get(fire.workflow_id)
-            if line and line.status == fire.status and fire.duration_ms is not None:
+            if line and line.status in _RUNNING and fire.status == "started":
+                self._lines[fire.workflow_id] = replace(line, status=shown_status(fire))
+            elif line and line.status == fire.status and fire.duration_ms is not None:
                 took = timedelta(milliseconds=fire.duration_ms)
                 effort = effort_text(fire.tries, fire.step_retries)
                 self._lines[fire.workflow_id] = replace(line, took=took, effort=effort)

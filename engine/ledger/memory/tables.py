@@ -479,9 +479,13 @@ class MemoryRows:
         self._tables.put(self._tables.schedules, row.state.key, row)
 
     def living(self, alive: timedelta) -> list[Serving]:
-        """Return the replicas that announced within ``alive``."""
-        now = self.clock()
-        return [other for other, seen, _ in self._tables.replicas.values() if seen > now - alive]
+        """Return the replicas that announced within ``alive``, or three of their heartbeats."""
+        now, replicas = self.clock(), self._tables.replicas.values()
+        return [
+            other
+            for other, seen, heartbeat in replicas
+            if seen > now - max(alive, (heartbeat or timedelta(0)) * 3)
+        ]
 
     def _announced(self, task_queue: str) -> list[str]:
         return [name for queue, name in self._tables.rules if queue == task_queue]

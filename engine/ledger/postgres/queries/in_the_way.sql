@@ -22,5 +22,5 @@ CROSS JOIN LATERAL (
 WHERE f.status = 'started' AND f.kind <> 'handler'
   AND (f.replica = $2 OR ($4 AND NOT EXISTS (
           SELECT FROM replicas r
-          WHERE r.namespace = $1 AND r.replica = f.replica AND r.seen_at > clock_timestamp() - $3::interval)))
+          WHERE r.namespace = $1 AND r.replica = f.replica AND r.seen_at > clock_timestamp() - greatest($3::interval, r.heartbeat * 3))))
 ORDER BY f.line, f.id LIMIT $5

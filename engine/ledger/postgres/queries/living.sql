@@ -1,2 +1,2 @@
 SELECT count(*) AS replicas FROM replicas
-WHERE namespace = $1 AND seen_at > (SELECT clock_timestamp()) - $2::interval
+WHERE namespace = $1 AND seen_at > (SELECT clock_timestamp()) - greatest($2::interval, heartbeat * 3)

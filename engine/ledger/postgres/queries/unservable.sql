@@ -10,6 +10,6 @@ WHERE p.namespace = $1 AND p.project = $2 AND p.lane = $3
   AND NOT EXISTS (
       SELECT 1 FROM replicas r
       WHERE r.namespace = s.namespace AND r.project = s.project AND r.task_queue = s.task_queue
-        AND r.seen_at > (SELECT clock_timestamp()) - $4::interval
+        AND r.seen_at > (SELECT clock_timestamp()) - greatest($4::interval, r.heartbeat * 3)
         AND s.workflow_type = ANY (r.types))
 ORDER BY p.next_fire_at LIMIT $7
