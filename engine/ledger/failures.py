@@ -242,9 +242,9 @@ def as_failure(text: str | None) -> tuple[FailureLink, ...]:
 # Temporal starts a run anew, by its retry rule, under the same workflow id. Each such run of the
 # chain is a try.
 
-Counted = Literal["reported", "wanted", "read"]
-"""Where the counts of a fire come from: workers report them; they are still to be read from
-Temporal's history; or they were."""
+Counted = Literal["reported", "elsewhere", "wanted", "read"]
+"""Where the counts of a fire come from: workers report them; workers that report nothing run a
+step of the open run; they are still to be read from Temporal's history; or they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

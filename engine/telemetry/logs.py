@@ -151,6 +151,7 @@ class LibraryLimit(logging.Filter):
             return False
         if len(self._passed) >= _KINDS:
             self._passed.clear()
+            self._held.clear()
         self._passed[kind] = now
         self._shorten(record, self._held.pop(kind, 0))
         return True

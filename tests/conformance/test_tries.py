@@ -122,6 +122,20 @@ async def test_of_a_run_whose_workers_do_not_report_the_history_is_wanted(bench,
     assert await bench.ledger.uncounted(10) == []
 
 
+async def test_a_step_elsewhere_that_is_reported_before_the_answer_to_the_start_is_read_too(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    run = claim.workflow_id
+    await bench.ledger.note_retries([RetryNote(run, 0, elsewhere=True)])
+    outcome = Outcome(
+        claim.fire_id, claim.token, "started", "on_time", "run-1", NOW, first_run_id="run-1",
+        reported=True,
+    )  # fmt: skip
+    await bench.ledger.settle([outcome])
+    await bench.ledger.record_evidence([close(run)])
+    assert await bench.ledger.uncounted(10) == [Uncounted(run, "run-1")]
+
+
 async def test_a_step_elsewhere_that_is_reported_after_the_close_is_read_too(bench, run):
     await bench.ledger.record_evidence([close(run)])
     await bench.ledger.note_retries([RetryNote(run, 0, elsewhere=True)])

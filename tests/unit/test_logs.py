@@ -374,6 +374,15 @@ def test_a_traceback_of_a_library_is_its_last_line_and_that_of_a_task_stays():
     assert task.exc_info
 
 
+def test_the_memory_of_lines_is_bounded_whatever_a_library_says():
+    limit = LibraryLimit()
+    for number in range(2500):
+        kind = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        for _ in range(2):
+            limit.filter(core(f"run {kind} failed"))
+    assert max(len(limit._passed), len(limit._held)) <= 1000
+
+
 def test_a_line_of_a_library_that_has_no_text_does_not_fail_where_it_is_logged():
     for name in ("asyncio", "temporalio"):
         wrong = record(name, 30, "%d")

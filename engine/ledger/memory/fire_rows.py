@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from engine.ledger.failures import (
+    Counted,
     FailingNote,
     RetryNote,
     RunCounts,
@@ -109,7 +110,7 @@ class MemoryRuns(MemoryRows):
                 fire = self._tables.of_run(note.workflow_id)
                 if fire and fire.counted != "read":
                     retries = (fire.retries_noted or 0) + note.retries
-                    elsewhere = None if fire.closed_at is None else "wanted"
+                    elsewhere: Counted = "elsewhere" if fire.closed_at is None else "wanted"
                     counted = elsewhere if note.elsewhere else fire.counted
                     self._tables.change(fire, retries_noted=retries, counted=counted)
 
@@ -382,7 +383,9 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                         timing=outcome.timing or fire.timing,
                         reason=outcome.reason or fire.reason,
                         error=outcome.error,
-                        counted="reported" if reported else fire.counted,
+                        counted="reported"
+                        if reported and fire.counted != "elsewhere"
+                        else fire.counted,
                         retries_noted=more(fire.retries_noted, 0 if reported else None),
                         lease_until=retry_at if waits else None,
                         token=fire.token if waits else None,

@@ -136,8 +136,10 @@ class FireEntry(NewFire):
         tries = seen.tries or (1 if is_first else None)
         if seen.closed is not None and seen.step_retries is not None:
             counted = "read"
-        elif counted != "reported" or (seen.closed is not None and tries is None):
-            counted = None if seen.closed is None else "wanted"
+        elif seen.closed is not None and (counted != "reported" or tries is None):
+            counted = "wanted"
+        elif counted in {"wanted", "read"}:
+            counted = None
         took = None
         if seen.closed_at is not None:
             begun = seen.started_at if is_first else (self.started_at or seen.started_at)

@@ -536,6 +536,8 @@ class ApplyTransaction:
         The codec is asked for inputs that have changed alone, because others wait for the locks.
         """
         newly = isinstance(new.input, Sealed) and not isinstance(old.input, Sealed)
+        if old.input == new.input:
+            return edits(old, new)
         if self._sealing.is_same(self._file.project, old.input, new.input):
             old = old.model_copy(update={"input": new.input})
         else:

@@ -11,7 +11,7 @@ ALTER TABLE fires
     ADD COLUMN failure jsonb,
     ADD COLUMN tried jsonb;
 COMMENT ON COLUMN fires.duration_ms IS 'From the start of the first run of the chain to the close of the last, by Temporal''s clock where it is one run.';
-COMMENT ON COLUMN fires.counted IS 'Where step_retries comes from: ''reported'' by the workers; ''wanted'': to be read from Temporal''s history; ''read''. Null: nobody has reported anything, and the run is open.';
+COMMENT ON COLUMN fires.counted IS 'Where step_retries comes from: ''reported'' by the workers; ''elsewhere'': workers that report nothing run a step of the open run; ''wanted'': to be read from Temporal''s history; ''read''. Null: nobody has reported anything, and the run is open.';
 COMMENT ON COLUMN fires.given_up IS 'How a step ended the run: retries_exhausted or fatal.';
 COMMENT ON COLUMN fires.failure IS 'The chain of errors of a run that ended badly, the outermost first. Without a meaning for any other status.';
 COMMENT ON COLUMN fires.tried IS 'The tries of a closed run as they were read from its history.';

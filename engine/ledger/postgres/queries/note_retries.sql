@@ -5,7 +5,7 @@ WITH locked AS (
     ORDER BY id FOR UPDATE)
 UPDATE fires f
 SET step_retries = coalesce(f.step_retries, 0) + n.retries,
-    counted = CASE WHEN n.elsewhere THEN CASE WHEN f.closed_at IS NOT NULL THEN 'wanted' END ELSE f.counted END
+    counted = CASE WHEN n.elsewhere THEN CASE WHEN f.closed_at IS NULL THEN 'elsewhere' ELSE 'wanted' END ELSE f.counted END
 FROM unnest($2::text[], $3::int[], $4::bool[]) AS n (workflow_id, retries, elsewhere)
 WHERE f.id IN (SELECT id FROM locked) AND f.namespace = $1 AND f.workflow_id = n.workflow_id
   AND f.counted IS DISTINCT FROM 'read'

@@ -39,7 +39,8 @@ SET status = coalesce(e.closed, 'started'),
     tries = CASE WHEN e.closed IS NOT NULL THEN e.number END,
     step_retries = greatest(f.step_retries, e.step_retries),
     counted = CASE WHEN e.closed IS NOT NULL AND e.step_retries IS NOT NULL THEN 'read'
-                   WHEN f.counted = 'reported' AND (e.closed IS NULL OR e.number IS NOT NULL) THEN 'reported'
+                   WHEN e.closed IS NULL AND f.counted IN ('reported', 'elsewhere') THEN f.counted
+                   WHEN f.counted = 'reported' AND e.number IS NOT NULL THEN 'reported'
                    WHEN e.closed IS NOT NULL THEN 'wanted' END,
     dealt_at = NULL, followed_at = NULL,
     stop = CASE WHEN f.closed_at IS NULL OR e.closed IS NOT NULL THEN f.stop END,

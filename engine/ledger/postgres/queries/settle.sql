@@ -21,7 +21,8 @@ SET status = o.status,
     reason = coalesce(o.reason, f.reason),
     reason_code = CASE WHEN o.reason IS NULL THEN f.reason_code ELSE o.code END,
     error = o.error,
-    counted = CASE WHEN o.status = 'started' AND o.reported THEN 'reported' ELSE f.counted END,
+    counted = CASE WHEN o.status = 'started' AND o.reported AND f.counted IS DISTINCT FROM 'elsewhere'
+                   THEN 'reported' ELSE f.counted END,
     step_retries = CASE WHEN o.status = 'started' AND o.reported THEN coalesce(f.step_retries, 0)
                         ELSE f.step_retries END,
     owner = NULL,
