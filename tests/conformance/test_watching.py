@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.errors import Code
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.alerts import Condition
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.ledger.records import Serving
+from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import Surroundings, judge
+from engine.runtime.watch.watch import Watch
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import Bench
 from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of
@@ -64,6 +66,33 @@ async def test_a_window_past_its_grace_is_found_with_the_time_since_when(bench: 
     assert 4 * MINUTE < age < 6 * MINUTE
     assert condition.cause == "undecided"
     assert "replica-a could decide it" in condition.text
+
+
+async def test_the_first_look_at_an_undecided_window_makes_every_worker_search_without_bounds(
+    bench: Bench,
+):
+    async def epoch() -> int:
+        return (await bench.ledger.probe(bench.serving)).epoch
+
+    async def opened() -> Ledger:
+        return bench.ledger
+
+    async def reachable() -> None:
+        return None
+
+    watch = Watch(
+        opened, Settings(heartbeat=HEARTBEAT), holder=None, temporal=reachable,
+        clock=lambda *_: None, namespace="n", on_event=lambda _: None,
+    )  # fmt: skip
+    await declare_ago(bench, "everyMs: 60000, grace: 1h", 5 * MINUTE)
+    before = await epoch()
+    await watch.run_once()
+    assert await epoch() == before, "nothing is late"
+    await declare_ago(bench, "everyMs: 60000, grace: 1s", 5 * MINUTE, key="late")
+    before = await epoch()
+    await watch.run_once()
+    await watch.run_once()
+    assert await epoch() == before + 1
 
 
 async def test_a_window_within_its_grace_is_no_problem(bench: Bench):

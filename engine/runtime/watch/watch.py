@@ -88,6 +88,7 @@ class Watch:
         self._silent: set[str] = set()
         self._seen: dict[str, AlertRow] = {}
         self._late: set[str] | None = None
+        self._undecided: set[str] = set()
         self._back_at: float | None = -math.inf
 
     @property
@@ -137,10 +138,20 @@ class Watch:
         ]
         found = Judgement(conditions, {*found.of, Code.TEMPORAL_UNAVAILABLE})
         await self._note(ledger.alerts, found)
-        if any(condition.cause == "undecided" for condition in judged.conditions):
-            await ledger.wake()  # a hint was lost, or a next fire time is wrong
+        await self._heal(ledger, judged)
         late = [*judged.conditions, *conditions]
         return not any(condition.code in _GRAVE for condition in late)
+
+    async def _heal(self, ledger: Ledger, found: Judgement) -> None:
+        """Let pollers search for every due window, once for each window that none has decided.
+
+        With a higher epoch their next probe has no lower bounds, behind which it might lie.
+        """
+        undecided = {each.name for each in found.conditions if each.cause == "undecided"}
+        if undecided - self._undecided:
+            async with ledger.transaction() as transaction:
+                await transaction.raise_epoch()
+        self._undecided = undecided
 
     def _lasting(self, found: Judgement) -> Judgement:
         """Leave out windows that the look before did not find late, and who was silent for a while.
