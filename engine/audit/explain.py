@@ -215,6 +215,8 @@ def _rule(row: AccountRow, schedule: Schedule, kind: str) -> str:
     code = row.reason_code
     if kind != "claimed" and code in _RULES:
         return _RULES[code].format(overlap=schedule.overlap)
+    if code == "first_sight":
+        return "it was open when the schedule was first seen, and `firstFire` starts such a window"
     by_timing = {
         "on_time": f"every window starts whose oldest neighbour is at most `grace` ({grace}) old",
         "late": f"it was to start on time, and its start took longer than `grace` ({grace})",

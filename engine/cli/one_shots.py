@@ -224,4 +224,5 @@ def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) 
     }
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting and warns:
-        typer.echo(asked.waiting, err=True)
+        kept = "the request is kept, and rejected past its grace if no worker can start it by then"
+        typer.echo(f"{asked.waiting}\n{kept}; `sched cancel {asked.key}` withdraws it", err=True)
