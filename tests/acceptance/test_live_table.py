@@ -48,7 +48,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
         shows(
             terminal,
             "starting PostgreSQL and Temporal",
-            r"heartbeat +2\d{3}-\S+ \S+ UTC +\S+ s +completed +sched:heartbeat:\d+",
+            r"heartbeat +2\d{3}-\S+ \S+ UTC +\S+ s +\S+ s +completed +sched:heartbeat:\d+",
             # one invoice in five is declined on purpose, and the row then says why
             r"invoice-run .*(sched:invoice-run:\d+|card declined)",
             r"\d+ completed .*since the start",
