@@ -102,8 +102,11 @@ async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_end
     await fleet.start(file, **environment)
     await eventually(lambda: receiver.named("sched.settle"), timeout=60)
     await eventually(lambda: receiver.named(RUN), timeout=60)
-    # The attempt that was cancelled by the drain has a span too.
-    assert receiver.names() == NONE_TWICE | {"RunActivity:bill_room": 2}
+    # The attempt that the drain cancelled has a span too, unless its process ended before it did.
+    names = dict(receiver.names())
+    attempts = names.pop("RunActivity:bill_room")
+    assert names | {"RunActivity:bill_room": 1} == NONE_TWICE
+    assert attempts in {1, 2}
     require_tree(receiver)
 
 
