@@ -7,6 +7,7 @@
     │   ├── CronInvalid
     │   ├── TimezoneInvalid
     │   ├── IntervalTooShort
+    │   ├── TopicInvalid
     │   ├── MomentInPast
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
@@ -102,6 +103,7 @@ class Code(StrEnum):
     CRON_INVALID = "SCHEDULE_CRON_INVALID"
     TIMEZONE_INVALID = "SCHEDULE_TIMEZONE_INVALID"
     INTERVAL_TOO_SHORT = "SCHEDULE_INTERVAL_TOO_SHORT"
+    TOPIC_INVALID = "SCHEDULE_TOPIC_INVALID"
     EXPECTATION_FAILED = "SCHEDULE_EXPECTATION_FAILED"
     PARENT_UNKNOWN = "SCHEDULE_PARENT_UNKNOWN"
     PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
@@ -214,6 +216,12 @@ class IntervalTooShort(ScheduleError):
     """An interval is at least 1000 milliseconds."""
 
     code = Code.INTERVAL_TOO_SHORT
+
+
+class TopicInvalid(ScheduleError):
+    """A topic is one to three lowercase segments."""
+
+    code = Code.TOPIC_INVALID
 
 
 class MomentInPast(ScheduleError):

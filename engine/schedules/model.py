@@ -385,6 +385,9 @@ class Schedule(BaseModel):
         tuple[Annotated[Expectation, checks.EXPECTATION], ...],
         checks.list_check("expect", f"[{Expectation.example}]", 1000),
     ] = doc("When it should fire, for `sched check`.", default=())
+    topic: Annotated[str | None, checks.TOPIC] = doc(
+        "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
+    )
     description: Annotated[str | None, checks.prose("description")] = doc(
         "Shown above the details of each run."
     )

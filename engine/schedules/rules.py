@@ -11,7 +11,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
-from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
+from engine.errors import (
+    Code,
+    CronInvalid,
+    IntervalTooShort,
+    ScheduleError,
+    TimezoneInvalid,
+    TopicInvalid,
+)
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
@@ -197,7 +204,7 @@ def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
 
 def error_class(code: str) -> type[ScheduleError]:
     """Return the error class of ``code``, or the general one."""
-    special = (CronInvalid, TimezoneInvalid, IntervalTooShort)
+    special = (CronInvalid, TimezoneInvalid, IntervalTooShort, TopicInvalid)
     return next((error for error in special if error.code == code), ScheduleError)
 
 

@@ -246,6 +246,33 @@ def key(name: str, shape: Shape, *examples: str) -> Check:
     return Check(key_check(name), shape={**shape, "examples": [*examples]} if examples else shape)
 
 
+_TOPIC: Final = r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*){0,2}"
+_LONGEST_TOPIC: Final = 200
+
+
+def _topic(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= _LONGEST_TOPIC and re.fullmatch(_TOPIC, value):
+        return value
+    cure = "write one to three segments of a-z, 0-9 and '-', each beginning with a letter, "
+    cure += "for example notifications.task-reminder"
+    raise wrong("topic", value, cure, Code.TOPIC_INVALID)
+
+
+TOPIC: Final = Check(
+    _topic,
+    shape={
+        **pattern(
+            f"^{_TOPIC}$",
+            "Write one to three segments of a-z, 0-9 and -, as notifications.task-reminder.",
+            "notifications.task-reminder",
+        ),
+        "maxLength": _LONGEST_TOPIC,
+    },
+)
+
+
 def switch(name: str) -> Check:
     """Return the check of true or false."""
 

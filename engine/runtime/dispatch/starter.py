@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import MEMO_KEY, FireInfo, RunOptions
+from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
@@ -66,6 +67,8 @@ _HANDLER = "handler: an earlier run of its window ended badly"
 _LONGEST_SUMMARY = 300
 """Characters of a summary; Temporal refuses more than 400 bytes."""
 _BEGINNING = from_seconds(0)
+_MOST_METADATA = 8192
+"""Bytes of metadata in a memo; a visibility store keeps it with each run."""
 
 
 def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
@@ -83,7 +86,16 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         token=str(claim.token),
         missed=claim.missed,
         data_from=_data_from(claim),
+        topic=claim.schedule.topic,
+        metadata=_carried(claim.schedule.metadata),
     )
+
+
+def _carried(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata that fit into a memo, which Temporal limits (Cloud to 40 KB)."""
+    if not metadata or len(json.dumps(metadata)) <= _MOST_METADATA:
+        return metadata
+    return {name: metadata[name] for name in IDENTITIES if name in metadata}
 
 
 def _data_from(claim: Claim) -> datetime | None:
