@@ -23,6 +23,7 @@
     ├── WorkflowUnknown                no worker has announced the workflow
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── InputInvalid                   the workflow cannot take the input
+    ├── CursorInvalid                  no page of this list gave this cursor
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
@@ -122,6 +123,7 @@ class Code(StrEnum):
     RETIRED = "SCHEDULE_RETIRED"
     OWNED_BY_FILE = "SCHEDULE_OWNED_BY_FILE"
     KEY_IN_USE = "SCHEDULE_KEY_IN_USE"
+    CURSOR_INVALID = "SCHEDULE_CURSOR_INVALID"
     REQUEST_ID_INVALID = "SCHEDULE_REQUEST_ID_INVALID"
     CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
     START_INVALID = "SCHEDULE_START_INVALID"
@@ -374,6 +376,12 @@ class InputInvalid(EngineError):
     """The workflow cannot take the input."""
 
     code = Code.INPUT_INVALID
+
+
+class CursorInvalid(EngineError):
+    """The cursor does not belong to this list."""
+
+    code = Code.CURSOR_INVALID
 
 
 class RequestInvalid(EngineError):

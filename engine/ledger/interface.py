@@ -37,13 +37,10 @@ from engine.ledger.records import (
     Load,
     NewDefinition,
     NewFire,
-    NextFire,
     PolledQueue,
     Probe,
     ProjectRow,
     QueueRow,
-    RunSummary,
-    ScheduleRow,
     Served,
     Serving,
     SkippedAhead,
@@ -54,6 +51,7 @@ from engine.ledger.records import (
     Totals,
     Wanted,
 )
+from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleFilter, ScheduleRow
 from engine.schedules import Queue, Reason, ReasonCode, Schedule, ScheduleFile, Stop, Window
 from engine.schedules.diff import Head
 from engine.schedules.planner import Move, Pause, Piece, Plan, ScheduleState
@@ -672,9 +670,19 @@ class Ledger(Slots, AccountBook, Protocol):
         """Record how far the duty's work has come."""
 
     async def schedules(
-        self, project: str | None = None, *, key: str | None = None
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ScheduleRow]:
-        """Return schedules in key order for display, including retired ones."""
+        """Return schedules in key order for display, including retired ones.
+
+        With ``wanted`` only those that match it, without the rows of starts; ``after`` is a key.
+        The order of keys is that of the database, and always the same.
+        """
 
     async def count_schedules(self, project: str) -> int:
         """Return how many schedules of the project are not retired."""

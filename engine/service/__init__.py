@@ -38,6 +38,7 @@ from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Skipped, Started
+from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
 
@@ -73,6 +74,7 @@ __all__ = [
     "Resumed",
     "RunDetails",
     "RunSummary",
+    "SchedulePage",
     "ScheduleRow",
     "ScheduleService",
     "Served",

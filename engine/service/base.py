@@ -19,6 +19,7 @@ from engine.ledger import (
     NextFire,
     RunDetails,
     RunSummary,
+    ScheduleFilter,
     ScheduleRow,
     Served,
     State,
@@ -68,20 +69,14 @@ class ReadOperations:
     ) -> list[ScheduleRow]:
         """Return the schedules that match all given filters in key order, retired ones included.
 
-        A schedule matches ``metadata`` if its own contains at least these items. Except for
-        ``project``, filters apply after all rows have been read. The rows ``@<workflow>`` of starts
-        by applications are left out; ``schedule`` returns them, and opens sealed inputs, which
-        stay sealed here.
+        A schedule matches ``metadata`` if its own contains at least these items. The rows
+        ``@<workflow>`` of starts by applications are left out; ``schedule`` returns them, and opens
+        sealed inputs, which stay sealed here. ``ScheduleService.list`` has pages and more filters.
         """
-        wanted = (metadata or {}).items()
-        return [
-            row
-            for row in await self._ledger.schedules(project)
-            if not row.key.startswith(STARTS)
-            and origin in {None, row.origin}
-            and state in {None, row.state}
-            and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
-        ]
+        wanted = ScheduleFilter(
+            project=project, origin=origin, state=state, metadata=metadata or {}
+        )
+        return await self._ledger.schedules(wanted=wanted)
 
     async def children(self, key: str) -> list[str]:
         """Return the schedules that wait for this one's windows, in key order."""

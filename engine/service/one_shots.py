@@ -35,6 +35,11 @@ from engine.service.base import ReadOperations, require_request_id
 # They live in the ledger beside those of schedule files, and no file changes or retires them.
 # Applications change them here and end them with ``runs.cancel``. Callers are authorized before.
 
+_IDENTITIES = ("ownerId", "tenantId", "correlationId", "clientRequestId")
+_LONGEST_ID = 64
+_SHOWN = 80
+"""Characters of an invalid value that an error message quotes."""
+
 _DRAFT = "draft"
 """Key of a schedule that is validated before its own key is known."""
 
@@ -67,6 +72,29 @@ def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -
     if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
         raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
     return draft
+
+
+def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
+    """Note in the metadata for whom a schedule is, and under which id it was asked for.
+
+    Raises:
+        ScheduleError: one of these is not a text of 1 to 64 characters.
+    """
+    if values[-1] is not None:
+        require_request_id(values[-1])
+    given = fields.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        return fields  # its check refuses it
+    named = dict(zip(_IDENTITIES, values, strict=True))
+    metadata = {**given, **{name: value for name, value in named.items() if value is not None}}
+    for name in _IDENTITIES:
+        value = metadata.get(name)
+        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _LONGEST_ID):
+            raise ScheduleError(
+                f"{name} is {value!r:.{_SHOWN}}",
+                cure=f"write a text of 1 to {_LONGEST_ID} characters",
+            )
+    return {**fields, "metadata": metadata} if metadata else fields
 
 
 def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -155,6 +183,9 @@ class ApplicationSchedules(ReadOperations):
         request_id: str | None = None,
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
+        owner_id: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow once, at ``at``.
@@ -169,8 +200,12 @@ class ApplicationSchedules(ReadOperations):
             request_id: idempotency key; a second request with the same id is refused.
             project: the project whose workers start it.
             reason: the reason, for the audit log.
+            owner_id: the ``ownerId`` of its metadata, 1 to 64 characters; like the two that follow
+                for audit, filters and ``ctx.fire``, and never a permission.
+            tenant_id: the ``tenantId`` of its metadata.
+            correlation_id: the ``correlationId`` of its metadata.
             fields: further fields of a schedule, by their names in a file: ``input``,
-                ``timezone``, ``taskQueue``, ``metadata``.
+                ``timezone``, ``taskQueue``, ``topic``, ``metadata``.
 
         Raises:
             ScheduleError: a field is invalid; its code says which.
@@ -182,7 +217,8 @@ class ApplicationSchedules(ReadOperations):
         """
         moment = at if isinstance(at, str) else as_text(at)
         fields = {"workflow": workflow, "at": moment, **fields}
-        return await self._create(fields, project, key, request_id, reason)
+        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        return await self._create(named, project, key, request_id, reason)
 
     async def schedule_repeat(
         self,
@@ -192,12 +228,15 @@ class ApplicationSchedules(ReadOperations):
         request_id: str | None = None,
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
+        owner_id: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
-        return await self._create(
-            {"workflow": workflow, **fields}, project, key, request_id, reason
-        )
+        fields = {"workflow": workflow, **fields}
+        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        return await self._create(named, project, key, request_id, reason)
 
     async def _create(
         self,

@@ -43,6 +43,7 @@ from engine.ledger.postgres.connections import (
     PATIENCE_LONG,
     Connections,
     OnStatement,
+    filtered_query,
     query,
 )
 from engine.ledger.postgres.maintenance import Upkeep
@@ -63,18 +64,13 @@ from engine.ledger.postgres.schema import build_indexes, check_schema_name, migr
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
-    SUMMARISED,
-    SUMMARY_ROWS,
     ActionRow,
     Backfill,
     DefinitionVersion,
     Lineage,
     Load,
-    NextFire,
     PolledQueue,
     Probe,
-    RunSummary,
-    ScheduleRow,
     Served,
     Serving,
     SlotAsk,
@@ -83,7 +79,15 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
-from engine.schedules import TZDATA_VERSION, ReasonCode, storable
+from engine.ledger.schedule_rows import (
+    SUMMARISED,
+    SUMMARY_ROWS,
+    NextFire,
+    RunSummary,
+    ScheduleFilter,
+    ScheduleRow,
+)
+from engine.schedules import STARTS, TZDATA_VERSION, ReasonCode, storable
 from engine.schedules.planner import FAILED, TIME_RULES
 
 # --- fires and runs ---
@@ -669,9 +673,22 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         await self._run("set_watermark", duty, holder, watermark)
 
     async def schedules(
-        self, project: str | None = None, *, key: str | None = None
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ScheduleRow]:
-        return [as_schedule(row) for row in await self._run("list_schedules", project, key)]
+        given = {"project": project, "key": key, "after": after, "limit": limit}
+        given |= {**wanted.given(), "but": STARTS} if wanted is not None else {}
+        named = {name: value for name, value in given.items() if value is not None}
+        text, order = filtered_query("list_schedules", frozenset(named))
+        rows = await self._connections.fetch(
+            text, self._namespace, *(named[each] for each in order)
+        )
+        return [as_schedule(row) for row in rows]
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         looked_at = limit
