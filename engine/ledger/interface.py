@@ -92,6 +92,15 @@ class Declaring(Protocol):
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
 
+    async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:
+        """Write the first definition of a key, and its action.
+
+        Only the key and the request ID are locked: a concurrent creation of one of them waits.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+        """
+
     async def drift(self, project: str) -> list[DriftRow]:
         """Return the project's schedules that are paused, skip windows, or are in no file."""
 
@@ -682,6 +691,26 @@ class Ledger(Slots, AccountBook, Protocol):
 
         With ``wanted`` only those that match it, without the rows of starts; ``after`` is a key.
         The order of keys is that of the database, and always the same.
+        """
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        """Do ``Transaction.create`` in the open transaction of an application's connection.
+
+        Nothing else is locked, and the transaction goes on after a refusal. The connection's
+        settings and codecs take no part in it and stay as they are.
+
+        Args:
+            connection: an asyncpg connection to the ledger's database.
+            new: the definition.
+            action: its row for the audit log.
+            by: the actor.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+            LedgerError: there is no open transaction, or it does not reach this ledger.
+            LedgerRequired: the ledger is not in PostgreSQL.
         """
 
     async def count_schedules(self, project: str) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from engine.errors import (
@@ -28,6 +28,9 @@ from engine.schedules import TICK, Schedule, epoch_ms, readable_definition, utc_
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import ScheduleState
 from engine.service.base import ReadOperations, require_request_id
+
+if TYPE_CHECKING:
+    import asyncpg
 
 # --- application schedules ---
 # One-shot and repeating schedules that applications create at run time.
@@ -63,6 +66,18 @@ class ApplicationSchedule:
     project: str
     workflow_type: str | None
     waiting: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A schedule that an application asks for; ``fields`` by their names in a file."""
+
+    fields: Mapping[str, Any]
+    project: str
+    key: str | None
+    request_id: str | None
+    reason: str | None
+    connection: asyncpg.Connection[Any] | None = None
 
 
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
@@ -135,11 +150,22 @@ def _noted(schedule: Schedule) -> dict[str, Any]:
     return readable_definition(schedule.to_json())
 
 
-async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
+async def _asked(
+    transaction: Transaction, new: NewDefinition, *, raises: bool = True
+) -> ApplicationSchedule:
+    """Return what was asked for.
+
+    Args:
+        transaction: that in which it is written.
+        new: its definition.
+        raises: whether to raise the epoch for a workflow without a type, which locks a row for all;
+            announcements find the others.
+    """
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
         # A worker that announces the workflow concurrently cannot see this row yet.
-        await transaction.raise_epoch()
+        if raises:
+            await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
         waiting = planning.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
@@ -186,6 +212,7 @@ class ApplicationSchedules(ReadOperations):
         owner_id: str | None = None,
         tenant_id: str | None = None,
         correlation_id: str | None = None,
+        connection: asyncpg.Connection[Any] | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow once, at ``at``.
@@ -204,6 +231,9 @@ class ApplicationSchedules(ReadOperations):
                 for audit, filters and ``ctx.fire``, and never a permission.
             tenant_id: the ``tenantId`` of its metadata.
             correlation_id: the ``correlationId`` of its metadata.
+            connection: an asyncpg connection of the application with an open transaction on the
+                ledger's database: the schedule exists if that transaction commits. Only its key and
+                request id are locked until then.
             fields: further fields of a schedule, by their names in a file: ``input``,
                 ``timezone``, ``taskQueue``, ``topic``, ``metadata``.
 
@@ -213,12 +243,13 @@ class ApplicationSchedules(ReadOperations):
             KeyInUse: the key is, or was, another schedule's.
             RequestInvalid: the request id is malformed.
             RequestInUse: the request id was used before, whatever became of that schedule.
+            LedgerError: ``connection`` has no open transaction, or reaches another ledger.
             LedgerRequired: the ledger is not persistent.
         """
         moment = at if isinstance(at, str) else as_text(at)
         fields = {"workflow": workflow, "at": moment, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(named, project, key, request_id, reason)
+        return await self._create(_Request(named, project, key, request_id, reason, connection))
 
     async def schedule_repeat(
         self,
@@ -231,41 +262,36 @@ class ApplicationSchedules(ReadOperations):
         owner_id: str | None = None,
         tenant_id: str | None = None,
         correlation_id: str | None = None,
+        connection: asyncpg.Connection[Any] | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
         fields = {"workflow": workflow, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(named, project, key, request_id, reason)
+        return await self._create(_Request(named, project, key, request_id, reason, connection))
 
-    async def _create(
-        self,
-        fields: Mapping[str, Any],
-        project: str,
-        key: str | None,
-        request_id: str | None,
-        reason: str | None,
-    ) -> ApplicationSchedule:
+    async def _create(self, asked: _Request) -> ApplicationSchedule:
         _require_memory(self._ledger)
-        plain = _draft(_with_caller(fields), key, request_id)
-        (draft,) = await self._sealing.sealed(project, [plain])
+        plain = _draft(_with_caller(asked.fields), asked.key, asked.request_id)
+        (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
-            # As an apply does: serializes requests for the same key or request id.
-            await transaction.lock_project(project)
             now = await transaction.now()
-            if key is None:
+            if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
-            await _require_unused(transaction, draft.key, request_id)
+            await _require_unused(transaction, draft.key, asked.request_id)
             _require_future(draft, now)
             new = first_definition(
-                draft, now, project=project, workflow_type=await type_of(transaction, draft),
-                origin="api", request_id=request_id,
+                draft, now, project=asked.project, origin="api", request_id=asked.request_id,
+                workflow_type=await type_of(transaction, draft),
             )  # fmt: skip
-            await transaction.define([new], by=self._actor)
-            action = Action(project, draft.key, "schedule", reason, after=_noted(draft))
-            await transaction.act([action], by=self._actor)
-            asked = await _asked(transaction, new)
-        return await self._with_workers(asked)
+            noted = _noted(draft)
+            action = Action(asked.project, draft.key, "schedule", asked.reason, after=noted)
+            if asked.connection is None:
+                await transaction.create(new, action, by=self._actor)
+            found = await _asked(transaction, new, raises=asked.connection is None)
+        if asked.connection is not None:
+            await self._ledger.create_within(asked.connection, new, action, by=self._actor)
+        return await self._with_workers(found)
 
     async def reschedule(
         self, key: str, *, reason: str | None = None, **when: Any

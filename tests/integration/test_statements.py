@@ -176,6 +176,11 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "chores": [("", 100)],
     "chores_done": [("busy", NOW, None, None, None)],
     "correct_next": [("busy", NOW)],
+    "create_schedule": [
+        (RULES, "fresh", "default", 1, "digest", 1, False, None, NOW, NOW, NOW, "noop", "noop@1",
+         "sched", False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api", "fresh", ""),
+    ],
+    "unresolved_workflows": [("sched",)],
     "count_reruns": [(RUN, "busy", NOW - 500 * A_MINUTE), ("sched:quiet-1:1", QUIET, NOW)],
     "count_schedules": [("default",)],
     "count_waiting": [("crowded", 1000), ("waiting", 1000), ("busy", 1000), (QUIET, 1000)],

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from uuid import UUID
 
+from engine.errors import LedgerRequired
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import shared
 from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
@@ -17,8 +18,10 @@ from engine.ledger.memory.operations import laying_of
 from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, facts_of, is_dead
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
+    Action,
     Lineage,
     Load,
+    NewDefinition,
     PolledQueue,
     Probe,
     Served,
@@ -354,6 +357,14 @@ class MemoryLedger(MemorySlots, MemoryFires):
         if wanted is not None:
             found = (row for row in found if not row.of_starts and wanted.matches(row))
         return list(islice(found, limit))
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        raise LedgerRequired(
+            "a connection can be joined only where the ledger is in PostgreSQL",
+            cure="set SCHED_DATABASE_URL",
+        )
 
     def _shown(self, key: str, row: ScheduleEntry, request_id: str | None) -> ScheduleRow:
         newest = self._newest(key)

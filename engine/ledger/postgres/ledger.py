@@ -46,6 +46,7 @@ from engine.ledger.postgres.connections import (
     filtered_query,
     query,
 )
+from engine.ledger.postgres.joined import create_within
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_account_row,
@@ -64,11 +65,13 @@ from engine.ledger.postgres.schema import build_indexes, check_schema_name, migr
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
+    Action,
     ActionRow,
     Backfill,
     DefinitionVersion,
     Lineage,
     Load,
+    NewDefinition,
     PolledQueue,
     Probe,
     Served,
@@ -594,9 +597,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             rules = [serving.rules.get(name) for name in types]
             said = [json.dumps(each) if each else None for each in rules]
             changes = await run("announce_types", task_queue, types, said)
-            if not any(row["news"] for row in changes) and self._resolved == seen:
-                return  # with 100,000 schedules the query below takes 60 ms
-            rows = await run("wanted_workflows", task_queue)
+            if any(row["news"] for row in changes) or self._resolved != seen:
+                rows = await run("wanted_workflows", task_queue)
+            else:  # with 100,000 schedules the query above takes 60 ms
+                rows = await run("unresolved_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
             found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
@@ -689,6 +693,14 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             text, self._namespace, *(named[each] for each in order)
         )
         return [as_schedule(row) for row in rows]
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        await create_within(
+            connection, new, action, by=by, namespace=self._namespace, schema=self._schema,
+            ledger_id=await self.identity(),
+        )  # fmt: skip
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         looked_at = limit

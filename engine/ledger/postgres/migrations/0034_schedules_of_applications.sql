@@ -1,5 +1,6 @@
 -- beside: 10
--- How lists of schedules are filtered. The functions are those of schedule_rows.py.
+-- How lists of schedules are filtered, and how applications create them. The functions are those of
+-- schedule_rows.py.
 
 CREATE FUNCTION schedule_state(retired_at timestamptz, definition jsonb, paused_at timestamptz,
                                next_fire_at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS
@@ -30,3 +31,8 @@ CREATE INDEX CONCURRENTLY definitions_topic ON definitions (namespace, (definiti
 -- Of all names in metadata: owner, tenant and correlation are three of them.
 CREATE INDEX CONCURRENTLY definitions_metadata ON definitions USING gin ((definition -> 'metadata') jsonb_path_ops)
     WHERE definition ? 'metadata';
+
+-- step
+-- The few schedules whose workflow no worker has announced.
+CREATE INDEX CONCURRENTLY schedules_unresolved ON schedules (namespace, task_queue, workflow)
+    WHERE workflow_type IS NULL AND NOT external AND retired_at IS NULL;
