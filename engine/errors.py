@@ -8,6 +8,7 @@
     │   ├── TimezoneInvalid
     │   ├── IntervalTooShort
     │   ├── TopicInvalid
+    │   ├── RetryPolicyInvalid         of a schedule, a workflow or a step
     │   ├── MomentInPast
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
@@ -105,6 +106,7 @@ class Code(StrEnum):
     TIMEZONE_INVALID = "SCHEDULE_TIMEZONE_INVALID"
     INTERVAL_TOO_SHORT = "SCHEDULE_INTERVAL_TOO_SHORT"
     TOPIC_INVALID = "SCHEDULE_TOPIC_INVALID"
+    RETRY_POLICY_INVALID = "SCHEDULE_RETRY_POLICY_INVALID"
     EXPECTATION_FAILED = "SCHEDULE_EXPECTATION_FAILED"
     PARENT_UNKNOWN = "SCHEDULE_PARENT_UNKNOWN"
     PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
@@ -224,6 +226,15 @@ class TopicInvalid(ScheduleError):
     """A topic is one to three lowercase segments."""
 
     code = Code.TOPIC_INVALID
+
+
+class RetryPolicyInvalid(ScheduleError, ValueError, TypeError):
+    """A value of a retry policy is out of its bounds.
+
+    As the arguments of ``Retry(…)`` are Python's own, it is a ValueError and a TypeError too.
+    """
+
+    code = Code.RETRY_POLICY_INVALID
 
 
 class MomentInPast(ScheduleError):

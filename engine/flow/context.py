@@ -601,6 +601,17 @@ class Context:
             max_attempts=(policy.maximum_attempts or None) if policy else 1,
         )
 
+    def _next_wait(self) -> timedelta | None:
+        """Return the time until the next try of this run, if its schedule lists the waits."""
+        try:
+            fire = self._read_fire()
+        except ValueError:
+            return None
+        if not fire.retry_intervals or fire.attempt == fire.max_attempts:
+            return None
+        place = min(fire.attempt, len(fire.retry_intervals))
+        return timedelta(seconds=fire.retry_intervals[place - 1])
+
     async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
         return await self._saga.run(call, undo)
 

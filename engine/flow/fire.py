@@ -44,6 +44,8 @@ class FireInfo:
         topic: The schedule's topic, if it has one.
         metadata: The schedule's metadata: for audit and routing, never a permission. Of more than
             8 KB only the names of the four properties below are here.
+        retry_intervals: The waits between the tries of the run in seconds, if its schedule lists
+            them; the last one repeats.
         fired_at: When a worker began this run; None outside of a run.
         attempt: Which try of the run this is, from 1.
         max_attempts: How many tries it has at most; None is as many as it takes.
@@ -63,6 +65,7 @@ class FireInfo:
     data_from: datetime | None = None
     topic: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    retry_intervals: tuple[float, ...] = ()
     # Of the run, not of the window: `ctx.fire` has them, the memo does not.
     fired_at: datetime | None = field(default=None, compare=False)
     attempt: int = field(default=1, compare=False)
@@ -140,6 +143,8 @@ class FireInfo:
             memo["data_from"] = _written(self.data_from)
         if self.metadata:
             memo["metadata"] = dict(self.metadata)
+        if self.retry_intervals:
+            memo["retry_intervals"] = list(self.retry_intervals)
         return memo
 
     @classmethod
@@ -171,11 +176,12 @@ class FireInfo:
             data_from=_instant(value, "data_from") if "data_from" in value else None,
             topic=_text(value, "topic") if "topic" in value else None,
             metadata=_names(value, "metadata") if "metadata" in value else {},
+            retry_intervals=_waits(value) if "retry_intervals" in value else (),
         )
 
 
 _OF_THE_RUN: Final = ("fired_at", "attempt", "max_attempts")
-_OPTIONAL: Final = ("data_from", "topic", "metadata")
+_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals")
 """Fields that a memo has only if there is something in them."""
 
 IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")
@@ -204,6 +210,13 @@ def _names(value: Mapping[str, object], name: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise _not_ours(f"{name} is {found!r}, expected a mapping")
     return {str(each): item for each, item in found.items()}
+
+
+def _waits(value: Mapping[str, object]) -> tuple[float, ...]:
+    found = value["retry_intervals"]
+    if isinstance(found, list) and all(type(each) in {int, float} and each > 0 for each in found):
+        return tuple(map(float, found))
+    raise _not_ours(f"retry_intervals is {found!r}, expected a list of seconds")
 
 
 def _number(value: Mapping[str, object], name: str) -> int:

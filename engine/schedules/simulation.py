@@ -400,7 +400,7 @@ LONGEST: Final = timedelta(days=366)
 
 _NO_MATTER: Final = (
     "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
-    "topic",
+    "topic", "retry", "timeout",
 )  # fmt: skip
 """Fields without effect on when runs start."""
 

@@ -344,6 +344,19 @@ def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
+def coded(check: Check, code: Code) -> Check:
+    """Return a check that refuses the same values with another code."""
+
+    def recoded(value: Any) -> Any:
+        try:
+            return check.func(value)  # type: ignore[call-arg] # none of these checks takes a context
+        except PydanticCustomError as error:
+            context = error.context or {}
+            raise refuse(context["message"], context["cure"], code) from None
+
+    return Check(recoded, shape=check.shape)
+
+
 def choice(name: str, words: Any) -> Check:
     """Return the check of one of the words of a Literal type."""
     allowed: tuple[str, ...] = get_args(words)
@@ -367,6 +380,31 @@ def count(name: str, most: int) -> Check:
         raise wrong(name, value, f"write a whole number from 1 to {most}")
 
     return Check(check, shape=whole_number(1, most))
+
+
+def between(name: str, least: timedelta, most: timedelta) -> Check:
+    """Return the check of a duration between two bounds, both included."""
+    whole = duration(name)
+
+    def check(value: Any) -> timedelta:
+        found: timedelta = whole.func(value)  # type: ignore[call-arg] # it takes no context
+        if least <= found <= most:
+            return found
+        bounds = f"{format_duration(least)} to {format_duration(most)}"
+        raise refuse(f"{name} is {format_duration(found)}", f"write {bounds}")
+
+    return Check(check, shape=_LENGTH)
+
+
+def factor(name: str, most: float) -> Check:
+    """Return the check of a number from 1 to ``most``."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        raise wrong(name, value, f"write a number from 1 to {most:g}")
+
+    return Check(check, shape={"type": "number", "minimum": 1, "maximum": most})
 
 
 def rate(name: str) -> Check:

@@ -17,6 +17,7 @@ from engine.errors import (
     NotCancellable,
     OwnedByFile,
     RequestInUse,
+    RetryPolicyInvalid,
     ScheduleError,
 )
 from engine.ledger import Action, Ledger, NewDefinition, Transaction
@@ -24,7 +25,7 @@ from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead, type_of
-from engine.schedules import TICK, Schedule, epoch_ms, readable_definition, utc_text
+from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_definition, utc_text
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import ScheduleState
 from engine.service.base import ReadOperations, require_request_id
@@ -83,7 +84,7 @@ class _Request:
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
     if request_id is not None:
         require_request_id(request_id)
-    draft = Schedule.from_json({**fields, "key": key or _DRAFT})
+    draft = Schedule.from_json({**_in_our_words(fields), "key": key or _DRAFT})
     if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
         raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
     return draft
@@ -110,6 +111,32 @@ def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, 
                 cure=f"write a text of 1 to {_LONGEST_ID} characters",
             )
     return {**fields, "metadata": metadata} if metadata else fields
+
+
+def _in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with ``maxRetries`` and ``timeoutSeconds`` as ``retry`` and ``timeout``.
+
+    Raises:
+        RetryPolicyInvalid: ``maxRetries`` is no number of 0 to 99, or ``retry`` is given too.
+        ScheduleError: ``timeout`` and ``timeoutSeconds`` are given.
+    """
+    ours = dict(fields)
+    for theirs, name, error in (
+        ("maxRetries", "retry", RetryPolicyInvalid), ("timeoutSeconds", "timeout", ScheduleError),
+    ):  # fmt: skip
+        if theirs in ours and name in ours:
+            raise error(f"{name} and {theirs} are given", cure="keep one of the two")
+    if "maxRetries" in ours:
+        retries = ours.pop("maxRetries")
+        if type(retries) is not int or not 0 <= retries < MOST_TRIES:
+            raise RetryPolicyInvalid(
+                f"maxRetries is {repr(retries)[:_SHOWN]}", cure=f"write 0 to {MOST_TRIES - 1}"
+            )
+        ours["retry"] = {"attempts": retries + 1}
+    if "timeoutSeconds" in ours:
+        seconds = ours.pop("timeoutSeconds")
+        ours["timeout"] = {"run": f"{seconds}s" if type(seconds) is int else seconds}
+    return ours
 
 
 def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -235,7 +262,8 @@ class ApplicationSchedules(ReadOperations):
                 ledger's database: the schedule exists if that transaction commits. Only its key and
                 request id are locked until then.
             fields: further fields of a schedule, by their names in a file: ``input``,
-                ``timezone``, ``taskQueue``, ``topic``, ``metadata``.
+                ``timezone``, ``taskQueue``, ``topic``, ``metadata``, ``retry`` and ``timeout`` (or
+                ``maxRetries`` and ``timeoutSeconds``).
 
         Raises:
             ScheduleError: a field is invalid; its code says which.

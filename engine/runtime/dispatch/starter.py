@@ -30,7 +30,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, RunOptions
+from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
@@ -48,6 +48,7 @@ from engine.schedules import (
     STARTS,
     TICK,
     Reason,
+    RunRetry,
     Sealed,
     format_duration,
     from_seconds,
@@ -88,7 +89,13 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         data_from=_data_from(claim),
         topic=claim.schedule.topic,
         metadata=_carried(claim.schedule.metadata),
+        retry_intervals=_intervals(claim),
     )
+
+
+def _intervals(claim: Claim) -> tuple[float, ...]:
+    retry = claim.schedule.retry if claim.kind != "handler" else None
+    return tuple(each.total_seconds() for each in retry.intervals) if retry else ()
 
 
 def _carried(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -448,9 +455,30 @@ def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
 
 
 def _rules(claim: Claim) -> RunOptions:
-    """Return the options that the run's class declares; an external type has none."""
-    external = claim.schedule.external and claim.kind != "handler"
-    return RunOptions() if external else RunOptions.from_json(claim.rules)
+    """Return the options of the run: those of its schedule, else those that its class declares.
+
+    A handler has those of its class: the schedule is that of the run which ended badly. An external
+    type declares none.
+    """
+    if claim.kind == "handler":
+        return RunOptions.from_json(claim.rules)
+    schedule = claim.schedule
+    declared = RunOptions() if schedule.external else RunOptions.from_json(claim.rules)
+    timeout = schedule.timeout.run if schedule.timeout else None
+    return declared.overridden(timeout=timeout, retry=_retry(schedule.retry))
+
+
+def _retry(declared: RunRetry | None) -> Retry | None:
+    if declared is None:
+        return None
+    if declared.intervals:
+        return Retry(max_attempts=declared.tries, intervals=declared.intervals)
+    return Retry(
+        max_attempts=declared.tries,
+        initial_interval=declared.initial or 1.0,
+        backoff=declared.coefficient or 2.0,
+        max_interval=declared.max,
+    )
 
 
 def _words(error: Exception) -> str:
