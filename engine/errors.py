@@ -29,8 +29,7 @@
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
     ├── StartInUse                     the id already started the workflow with another input
-    ├── StartUnconfirmed               a start has no run yet; .workflow_id names it
-    │   └── StartRefused               it can never have one
+    ├── EnqueueFailure                 a run has not begun in time, or never can; .workflow_id
     ├── WindowNotFound                 the schedule has no such window
     ├── WindowDecided                  the window already has a decision
     ├── FireStillOpen                  the run is open or may still start
@@ -130,14 +129,14 @@ class Code(StrEnum):
     CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
     START_INVALID = "SCHEDULE_START_INVALID"
     START_ID_IN_USE = "SCHEDULE_START_ID_IN_USE"
-    START_REFUSED = "SCHEDULE_START_REFUSED"
-    START_UNCONFIRMED = "SCHEDULE_START_UNCONFIRMED"
+    ENQUEUE_FAILURE = "SCHEDULE_ENQUEUE_FAILURE"
     MOMENT_IN_PAST = "SCHEDULE_MOMENT_IN_PAST"
     MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
     WINDOW_NOT_FOUND = "SCHEDULE_WINDOW_NOT_FOUND"
     WINDOW_DECIDED = "SCHEDULE_WINDOW_DECIDED"
     FIRE_OPEN = "SCHEDULE_FIRE_OPEN"
     JOB_NOT_CANCELLABLE = "SCHEDULE_JOB_NOT_CANCELLABLE"
+    JOB_ALREADY_CANCELLED = "SCHEDULE_JOB_ALREADY_CANCELLED"
     BACKFILL_OVERLAPS = "SCHEDULE_BACKFILL_OVERLAPS"
     LETTER_NOT_FOUND = "SCHEDULE_LETTER_NOT_FOUND"
 
@@ -419,26 +418,30 @@ class StartInUse(EngineError):
     code = Code.START_ID_IN_USE
 
 
-class StartUnconfirmed(EngineError):
-    """The start is in the ledger, but its run has not begun yet.
+class EnqueueFailure(EngineError):
+    """The run is in the ledger, but it has not begun.
 
     Args:
         message: what is known of it.
-        workflow_id: its workflow id.
+        workflow_id: the id of its row.
+        refused: whether it can never begin; otherwise it begins later.
+        reason_code: why it was refused, as in its row.
         cure: what the caller can do.
     """
 
-    code = Code.START_UNCONFIRMED
+    code = Code.ENQUEUE_FAILURE
 
-    def __init__(self, message: str, *, workflow_id: str, cure: str | None = None) -> None:
-        self.workflow_id = workflow_id
+    def __init__(
+        self,
+        message: str,
+        *,
+        workflow_id: str,
+        refused: bool,
+        reason_code: str | None = None,
+        cure: str | None = None,
+    ) -> None:
+        self.workflow_id, self.refused, self.reason_code = workflow_id, refused, reason_code
         super().__init__(message, cure=cure)
-
-
-class StartRefused(StartUnconfirmed):
-    """The start is in the ledger, but its run can never begin."""
-
-    code = Code.START_REFUSED
 
 
 class WindowNotFound(EngineError):

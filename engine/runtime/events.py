@@ -212,7 +212,7 @@ LogEvent = Literal[
     "window_queued", "window_skipped", "window_expired",
     "run_completed", "run_failed", "run_timed_out", "run_cancelled", "run_terminated",
     "stop_requested", "file_applied", "file_refused", "notice", "alert",
-    "loop_suspended", "loop_resumed", "server_away", "server_back",
+    "loop_suspended", "loop_resumed", "server_away", "server_back", "already_cancelled",
 ]  # fmt: skip
 """The names of events in the log."""
 
@@ -356,6 +356,11 @@ def log(event: Event, *, replica: str | None = None) -> None:
     if entry is not None and logger.isEnabledFor(entry.level):
         extra: dict[str, Any] = {**entry.fields, "event": entry.event, "replica": replica}
         logger.log(entry.level, "%s", entry.text, extra=extra)
+
+
+def note(event: LogEvent, text: str, **fields: object) -> None:
+    """Write an event of an operation, which no replica emits, to the log."""
+    logger.info("%s", text, extra={**fields, "event": event})
 
 
 # --- servers that are away ---
