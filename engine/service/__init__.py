@@ -26,6 +26,7 @@ from engine.ledger import (
     RunSummary,
     ScheduleRow,
     Served,
+    State,
     Status,
     Try,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "ServerState",
     "Skipped",
     "Started",
+    "State",
     "Status",
     "StatusReport",
     "Try",

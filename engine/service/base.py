@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from engine.errors import RequestInvalid, ScheduleNotFound
 from engine.ledger import (
@@ -15,6 +15,8 @@ from engine.ledger import (
     Backfill,
     DataGap,
     Fire,
+    JobStatus,
+    Kind,
     Ledger,
     NextFire,
     RunDetails,
@@ -43,6 +45,25 @@ if TYPE_CHECKING:
 _POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
+class Filters(TypedDict, total=False):
+    """Filters of schedules, all of which have to match; see ``ScheduleFilter``."""
+
+    origin: Origin | None
+    kind: Kind | None
+    state: State | None
+    status: JobStatus | None
+    last_status: Status | None
+    workflow: str | None
+    topic: str | None
+    owner_id: str | None
+    tenant_id: str | None
+    correlation_id: str | None
+    request_id: str | None
+    metadata: Mapping[str, Any]
+    key_prefix: str | None
+    due_before: datetime | None
+
+
 class ReadOperations:
     """Read operations on the schedules and fires of one namespace."""
 
@@ -60,22 +81,15 @@ class ReadOperations:
         self.migrated = migrated
 
     async def schedules(
-        self,
-        project: str | None = None,
-        *,
-        origin: Origin | None = None,
-        state: State | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        self, project: str | None = None, **filters: Unpack[Filters]
     ) -> list[ScheduleRow]:
         """Return the schedules that match all given filters in key order, retired ones included.
 
         A schedule matches ``metadata`` if its own contains at least these items. The rows
         ``@<workflow>`` of starts by applications are left out; ``schedule`` returns them, and opens
-        sealed inputs, which stay sealed here. ``ScheduleService.list`` has pages and more filters.
+        sealed inputs, which stay sealed here. ``ScheduleService.list`` has pages.
         """
-        wanted = ScheduleFilter(
-            project=project, origin=origin, state=state, metadata=metadata or {}
-        )
+        wanted = ScheduleFilter(project=project, **filters)
         return await self._ledger.schedules(wanted=wanted)
 
     async def children(self, key: str) -> list[str]:

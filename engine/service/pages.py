@@ -7,37 +7,15 @@ import binascii
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Final, Unpack
 
 from engine.errors import CursorInvalid, ScheduleError
-from engine.ledger import JobStatus, Kind, ScheduleFilter, ScheduleRow, State, Status
+from engine.ledger import ScheduleFilter, ScheduleRow
 from engine.schedules import exact_text
-from engine.schedules.planner import Origin
-from engine.service.base import ReadOperations
+from engine.service.base import Filters, ReadOperations
 
 LONGEST_PAGE: Final = 1000
 """Most schedules of one page."""
-
-
-class Filters(TypedDict, total=False):
-    """Filters of ``ScheduleService.list``; see ``ScheduleFilter``."""
-
-    project: str | None
-    origin: Origin | None
-    kind: Kind | None
-    state: State | None
-    status: JobStatus | None
-    last_status: Status | None
-    workflow: str | None
-    topic: str | None
-    owner_id: str | None
-    tenant_id: str | None
-    correlation_id: str | None
-    request_id: str | None
-    metadata: dict[str, Any]
-    key_prefix: str | None
-    due_before: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +39,12 @@ class Lists(ReadOperations):
         return await self.find(key)
 
     async def list(
-        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
+        self,
+        project: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
     ) -> SchedulePage:
         """Return a page of the schedules that match all filters, in key order.
 
@@ -69,6 +52,7 @@ class Lists(ReadOperations):
         repeat nor hide others. Starts of applications (``service.start``) are no schedules.
 
         Args:
+            project: only schedules of this project.
             limit: most schedules of the page, 1 to 1000.
             cursor: that of the page before; None is the first page.
             filters: see ``ScheduleFilter``.
@@ -82,7 +66,7 @@ class Lists(ReadOperations):
         due_before = filters.get("due_before")
         if due_before is not None and due_before.tzinfo is None:
             raise ScheduleError("due_before is naive", cure="give it a time zone, e.g. tzinfo=UTC")
-        wanted = ScheduleFilter(**filters)
+        wanted = ScheduleFilter(project=project, **filters)
         mark = _mark(wanted)
         after = _place(cursor, mark) if cursor is not None else None
         rows = await self._ledger.schedules(wanted=wanted, after=after, limit=limit + 1)

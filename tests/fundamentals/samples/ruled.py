@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import temporalio.workflow
 
@@ -33,4 +34,15 @@ class GoesOn:
             temporalio.workflow.continue_as_new(parts - 1)
 
 
-ALL = [ThirdTimeLucky, TooSlow, GoesOn]
+@workflow
+class NoLuckYet:
+    async def run(self, ctx: Context) -> list[Any]:
+        fire = ctx.fire
+        if fire.attempt < 3:
+            raise ValueError(f"attempt {fire.attempt} had no luck")
+        identities = [fire.owner_id, fire.tenant_id, fire.correlation_id, fire.metadata["n"]]
+        assert fire.fired_at is not None
+        return [fire.topic, *identities, fire.max_attempts, fire.fired_at.isoformat()]
+
+
+ALL = [ThirdTimeLucky, TooSlow, GoesOn, NoLuckYet]
