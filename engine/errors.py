@@ -9,6 +9,9 @@
     │   ├── IntervalTooShort
     │   ├── TopicInvalid
     │   ├── RetryPolicyInvalid         of a schedule, a workflow or a step
+    │   ├── ParentUnknown
+    │   ├── ParentCycle
+    │   ├── ParentTimesDiffer
     │   ├── MomentInPast
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
@@ -234,6 +237,24 @@ class RetryPolicyInvalid(ScheduleError, ValueError, TypeError):
     """
 
     code = Code.RETRY_POLICY_INVALID
+
+
+class ParentUnknown(ScheduleError):
+    """No schedule of the project has the key of the parent."""
+
+    code = Code.PARENT_UNKNOWN
+
+
+class ParentCycle(ScheduleError):
+    """The schedule waits for itself."""
+
+    code = Code.PARENT_CYCLE
+
+
+class ParentTimesDiffer(ScheduleError):
+    """The schedule and its parent have no windows of the same fire times."""
+
+    code = Code.PARENT_TIMES_DIFFER
 
 
 class MomentInPast(ScheduleError):

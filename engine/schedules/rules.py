@@ -15,6 +15,9 @@ from engine.errors import (
     Code,
     CronInvalid,
     IntervalTooShort,
+    ParentCycle,
+    ParentTimesDiffer,
+    ParentUnknown,
     RetryPolicyInvalid,
     ScheduleError,
     TimezoneInvalid,
@@ -222,6 +225,7 @@ def error_class(code: str) -> type[ScheduleError]:
     """Return the error class of ``code``, or the general one."""
     special = (
         CronInvalid, TimezoneInvalid, IntervalTooShort, TopicInvalid, RetryPolicyInvalid,
+        ParentUnknown, ParentCycle, ParentTimesDiffer,
     )  # fmt: skip
     return next((error for error in special if error.code == code), ScheduleError)
 

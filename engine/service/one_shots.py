@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_definition, utc_text
 from engine.schedules.diff import WHEN
+from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
 from engine.service.base import ReadOperations, require_request_id
 
@@ -84,10 +85,7 @@ class _Request:
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
     if request_id is not None:
         require_request_id(request_id)
-    draft = Schedule.from_json({**_in_our_words(fields), "key": key or _DRAFT})
-    if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
-        raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
-    return draft
+    return Schedule.from_json({**fields, "key": key or _DRAFT})
 
 
 def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
@@ -165,6 +163,45 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
         raise NotCancellable(f"{key} was cancelled at {utc_text(state.retired_at)}")
     if state.schedule.spec.next(now) is None:
         raise NotCancellable(f"the last window of {key} has passed", cure="request a new one")
+
+
+async def _parents(
+    transaction: Transaction, keys: Sequence[str], project: str
+) -> dict[str, Schedule]:
+    """Return those of these schedules that are of the project and not retired."""
+    states = await transaction.read([*dict.fromkeys(keys)]) if keys else []
+    return {
+        state.key: state.schedule
+        for state in states
+        if state.project == project and state.retired_at is None
+    }
+
+
+async def _require_fitting_parents(
+    transaction: Transaction, schedule: Schedule, project: str
+) -> None:
+    """Check ``after`` and ``needs`` as a file does.
+
+    Raises:
+        ParentUnknown, ParentCycle, ParentTimesDiffer, ScheduleError: see there.
+    """
+    if schedule.follows:
+        parents = await _parents(transaction, [rule.parent for rule in schedule.follows], project)
+        require_fitting([*parents.values(), schedule], schedule.key)
+
+
+async def _require_fitting_children(
+    transaction: Transaction, schedule: Schedule, project: str, children: Sequence[str]
+) -> None:
+    """Refuse times that windows of its children would wait for in vain.
+
+    Raises:
+        ParentTimesDiffer: a child needs windows of the same fire times.
+    """
+    for child in (await _parents(transaction, children, project)).values():
+        others = {rule.parent for rule in child.follows} - {schedule.key}
+        around = await _parents(transaction, [*others], project)
+        require_fitting([*around.values(), schedule, child], child.key)
 
 
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
@@ -271,6 +308,8 @@ class ApplicationSchedules(ReadOperations):
             KeyInUse: the key is, or was, another schedule's.
             RequestInvalid: the request id is malformed.
             RequestInUse: the request id was used before, whatever became of that schedule.
+            ParentUnknown, ParentTimesDiffer: ``after`` or ``needs`` names no fitting schedule
+                of the project.
             LedgerError: ``connection`` has no open transaction, or reaches another ledger.
             LedgerRequired: the ledger is not persistent.
         """
@@ -300,13 +339,15 @@ class ApplicationSchedules(ReadOperations):
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         _require_memory(self._ledger)
-        plain = _draft(_with_caller(asked.fields), asked.key, asked.request_id)
+        fields = await self._with_times(_in_our_words(_with_caller(asked.fields)), asked.project)
+        plain = _draft(fields, asked.key, asked.request_id)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
             now = await transaction.now()
             if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
             await _require_unused(transaction, draft.key, asked.request_id)
+            await _require_fitting_parents(transaction, draft, asked.project)
             _require_future(draft, now)
             new = first_definition(
                 draft, now, project=asked.project, origin="api", request_id=asked.request_id,
@@ -320,6 +361,14 @@ class ApplicationSchedules(ReadOperations):
         if asked.connection is not None:
             await self._ledger.create_within(asked.connection, new, action, by=self._actor)
         return await self._with_workers(found)
+
+    async def _with_times(self, fields: dict[str, Any], project: str) -> dict[str, Any]:
+        """Return the fields, with the times of its parents if the schedule has none of its own."""
+        if not takes_times(fields):
+            return fields
+        async with self._ledger.transaction() as transaction:
+            parents = await _parents(transaction, [*parents_of(fields)], project)
+        return {**fields, **(inherited(fields, parents) or {})}
 
     async def reschedule(
         self, key: str, *, reason: str | None = None, **when: Any
@@ -343,11 +392,14 @@ class ApplicationSchedules(ReadOperations):
             when["at"] = as_text(at)
         _require_memory(self._ledger)
         await decide_ahead(self._ledger, key)
+        children = await self.children(key)
         async with self._locked(key, retired=True) as held:
             before = held.state
             _require_movable(before, held.now)
             changed = _with(before.schedule, when)
             _require_future(changed, held.now)
+            await _require_fitting_parents(held.transaction, changed, before.project)
+            await _require_fitting_children(held.transaction, changed, before.project, children)
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",
