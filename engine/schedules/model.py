@@ -457,6 +457,9 @@ class Schedule(BaseModel):
     timeout: Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example)] | None = doc(
         "How long a run may take; without it as its class says, else without limit."
     )
+    priority: Annotated[int, checks.count("priority", 5)] | None = doc(
+        "How soon its runs and their steps get a worker, from 1 (first) to 5 (last); else 3."
+    )
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
     )
@@ -703,6 +706,7 @@ _SHARED: Final = (
         "alert",
         "retry",
         "timeout",
+        "priority",
         "metadata",
     ),
 )

@@ -72,11 +72,11 @@ async def test_the_waits_that_a_schedule_lists_are_those_between_the_tries(clien
     fire = await the_fire(
         client, database_url,
         "workflow: no-luck-yet, retry: {intervals: [1s, 3s]}, topic: orders.paid,"
-        f" metadata: {metadata}",
+        f" priority: 2, metadata: {metadata}",
     )  # fmt: skip
     assert (fire.status, fire.tries) == ("completed", 3)
     *facts, fired_at = await client.get_workflow_handle(fire.workflow_id).result()
-    assert facts == ["orders.paid", "ann", "acme", "c-1", 7, 3]
+    assert facts == ["orders.paid", "ann", "acme", "c-1", 7, 3, 2, 2]
     runs = sorted(
         [run async for run in client.list_workflows(f'WorkflowId = "{fire.workflow_id}"')],
         key=lambda run: run.start_time,

@@ -18,6 +18,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
 )
 from temporalio.common import (
+    Priority,
     RawValue,
     SearchAttributeKey,
     SearchAttributePair,
@@ -317,6 +318,7 @@ class Starter:
                 static_details=details(claim, info, now - claim.fire_time),
                 run_timeout=rules.timeout,
                 retry_policy=rules.retry,
+                priority=_priority(claim),
                 rpc_timeout=self._settings.rpc_timeout,
             )
         except WorkflowAlreadyStartedError:
@@ -466,6 +468,12 @@ def _rules(claim: Claim) -> RunOptions:
     declared = RunOptions() if schedule.external else RunOptions.from_json(claim.rules)
     timeout = schedule.timeout.run if schedule.timeout else None
     return declared.overridden(timeout=timeout, retry=_retry(schedule.retry))
+
+
+def _priority(claim: Claim) -> Priority:
+    """Return the priority of the run, which Temporal gives to its steps too."""
+    is_handler = claim.kind == "handler"
+    return Priority(priority_key=None if is_handler else claim.schedule.priority)
 
 
 def _retry(declared: RunRetry | None) -> Retry | None:
