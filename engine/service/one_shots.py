@@ -33,6 +33,9 @@ from engine.service.base import ReadOperations, require_request_id
 
 if TYPE_CHECKING:
     import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 # --- application schedules ---
 # One-shot and repeating schedules that applications create at run time.
@@ -79,7 +82,7 @@ class _Request:
     key: str | None
     request_id: str | None
     reason: str | None
-    connection: asyncpg.Connection[Any] | None = None
+    connection: Connection | None = None
 
 
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
@@ -276,7 +279,7 @@ class ApplicationSchedules(ReadOperations):
         owner_id: str | None = None,
         tenant_id: str | None = None,
         correlation_id: str | None = None,
-        connection: asyncpg.Connection[Any] | None = None,
+        connection: Connection | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow once, at ``at``.
@@ -329,7 +332,7 @@ class ApplicationSchedules(ReadOperations):
         owner_id: str | None = None,
         tenant_id: str | None = None,
         correlation_id: str | None = None,
-        connection: asyncpg.Connection[Any] | None = None,
+        connection: Connection | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
