@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 # They live in the ledger beside those of schedule files, and no file changes or retires them.
 # Applications change them here and end them with ``runs.cancel``. Callers are authorized before.
 
-_IDENTITIES = ("ownerId", "tenantId", "correlationId", "clientRequestId")
+_REQUEST_ID = "clientRequestId"
+_IDENTITIES = ("ownerId", "tenantId", "correlationId", _REQUEST_ID)
 _LONGEST_ID = 64
 _SHOWN = 80
 """Characters of an invalid value that an error message quotes."""
@@ -80,14 +81,17 @@ class _Request:
     fields: Mapping[str, Any]
     project: str
     key: str | None
-    request_id: str | None
     reason: str | None
     connection: Connection | None = None
 
+    @property
+    def request_id(self) -> str | None:
+        """The id that its metadata have, however the application gave it."""
+        metadata = self.fields.get("metadata")
+        return metadata.get(_REQUEST_ID) if isinstance(metadata, Mapping) else None
 
-def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
-    if request_id is not None:
-        require_request_id(request_id)
+
+def _draft(fields: Mapping[str, Any], key: str | None) -> Schedule:
     return Schedule.from_json({**fields, "key": key or _DRAFT})
 
 
@@ -97,13 +101,13 @@ def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, 
     Raises:
         ScheduleError: one of these is not a text of 1 to 64 characters.
     """
-    if values[-1] is not None:
-        require_request_id(values[-1])
     given = fields.get("metadata") or {}
     if not isinstance(given, Mapping):
         return fields  # its check refuses it
     named = dict(zip(_IDENTITIES, values, strict=True))
     metadata = {**given, **{name: value for name, value in named.items() if value is not None}}
+    if isinstance(request_id := metadata.get(_REQUEST_ID), str):
+        require_request_id(request_id)
     for name in _IDENTITIES:
         value = metadata.get(name)
         if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _LONGEST_ID):
@@ -291,7 +295,8 @@ class ApplicationSchedules(ReadOperations):
             workflow: the workflow's name, as in a schedule file.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
             key: the schedule's key; the default is a generated one that sorts by time.
-            request_id: idempotency key; a second request with the same id is refused.
+            request_id: idempotency key; a second request with the same id is refused. It is the
+                ``clientRequestId`` of the metadata.
             project: the project whose workers start it.
             reason: the reason, for the audit log.
             owner_id: the ``ownerId`` of its metadata, 1 to 64 characters; like the two that follow
@@ -319,7 +324,7 @@ class ApplicationSchedules(ReadOperations):
         moment = at if isinstance(at, str) else as_text(at)
         fields = {"workflow": workflow, "at": moment, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project, key, request_id, reason, connection))
+        return await self._create(_Request(named, project, key, reason, connection))
 
     async def schedule_repeat(
         self,
@@ -338,12 +343,12 @@ class ApplicationSchedules(ReadOperations):
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
         fields = {"workflow": workflow, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project, key, request_id, reason, connection))
+        return await self._create(_Request(named, project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         _require_memory(self._ledger)
         fields = await self._with_times(_in_our_words(_with_caller(asked.fields)), asked.project)
-        plain = _draft(fields, asked.key, asked.request_id)
+        plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
             now = await transaction.now()

@@ -80,6 +80,22 @@ async def test_a_client_request_id_that_exists_in_any_status(service):
         await service.cancel(first.key)
 
 
+async def test_the_request_id_is_the_client_request_id_of_the_metadata(service):
+    await service.schedule_at("noop", LATER, metadata={"clientRequestId": "r"})
+    again = service.schedule_at("noop", LATER, request_id="r")
+    await refused(again, "SCHEDULE_CLIENT_REQUEST_ID_IN_USE")
+    for given in ({"request_id": "a b"}, {"metadata": {"clientRequestId": "a b"}}):
+        asked = service.schedule_at("noop", LATER, **given)
+        await refused(asked, "SCHEDULE_REQUEST_ID_INVALID")
+    assert [row.request_id for row in (await service.list()).schedules] == ["r"]
+
+
+async def test_an_identity_is_any_text_of_1_to_64_characters(service):
+    for given in ({"owner_id": ""}, {"tenant_id": "x" * 65}, {"metadata": {"ownerId": 5}}):
+        await refused(service.schedule_at("noop", LATER, **given), "SCHEDULE_FIELD_INVALID")
+    await service.schedule_at("noop", LATER, owner_id="Zoë ☃", tenant_id="x" * 64)
+
+
 async def test_an_id_that_no_job_has(service):
     await refused(service.reschedule("nobody", at=LATER), "SCHEDULE_JOB_NOT_FOUND")
     assert await service.get("nobody") is None
