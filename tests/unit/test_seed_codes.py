@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from engine.schedules import Reason, load_schedules
 from engine.service import ScheduleService
 from tests.conformance.conftest import Bench
 
+ROOT = Path(__file__).parents[2]
 LATER = "2031-01-01T00:00:00Z"
 
 
@@ -199,3 +202,14 @@ def test_every_code_of_the_seed_is_there():
         " RETRY_POLICY_INVALID ENQUEUE_FAILURE"
     )
     assert {f"SCHEDULE_{name}" for name in names.split()} <= set(Code)
+
+
+def test_the_page_of_the_seeds_names_tests_and_decisions_that_are_there():
+    page = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {
+        name.rpartition("/")[2] for name in re.findall(r"`([\w/]*test_\w+\.py)`", page)
+    } <= tests
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert all(re.search(r"\.py`|\.txt`|\]\(adr/|held by", line) for line in rows)
+    assert all((ROOT / "docs" / name).exists() for name in re.findall(r"\]\((adr/[^)]+)\)", page))
