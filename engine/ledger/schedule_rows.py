@@ -161,7 +161,7 @@ class NextFire:
 
 # --- filters ---
 
-Kind = Literal["at", "one_shot", "cron", "interval"]
+ScheduleKind = Literal["at", "one_shot", "cron", "interval"]
 """Kinds of schedules in a filter; ``one_shot`` is another word for ``at``."""
 
 
@@ -189,7 +189,7 @@ class ScheduleFilter:
 
     project: str | None = None
     origin: Origin | None = None
-    kind: Kind | None = None
+    kind: ScheduleKind | None = None
     state: State | None = None
     status: JobStatus | None = None
     last_status: Status | None = None

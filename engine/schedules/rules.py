@@ -109,9 +109,9 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
 def _interval_faults(given: Mapping[str, Any]) -> list[Fault]:
     """Return the fault of waits in a list for a workflow that cannot ask for them."""
     retry = given.get("retry")
-    is_raw = isinstance(retry, Mapping)
-    listed = retry["intervals"] if is_raw and "intervals" in retry else None
-    if not is_raw:
+    if isinstance(retry, Mapping):
+        listed = retry.get("intervals")
+    else:
         listed = getattr(retry, "intervals", None)
     if not listed or given.get("external") is not True:
         return []

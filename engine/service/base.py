@@ -16,12 +16,12 @@ from engine.ledger import (
     DataGap,
     Fire,
     JobStatus,
-    Kind,
     Ledger,
     NextFire,
     RunDetails,
     RunSummary,
     ScheduleFilter,
+    ScheduleKind,
     ScheduleRow,
     Served,
     State,
@@ -49,7 +49,7 @@ class Filters(TypedDict, total=False):
     """Filters of schedules, all of which have to match; see ``ScheduleFilter``."""
 
     origin: Origin | None
-    kind: Kind | None
+    kind: ScheduleKind | None
     state: State | None
     status: JobStatus | None
     last_status: Status | None

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
 
-from engine.errors import LedgerRequired, ParentCycle, ParentTimesDiffer, ParentUnknown
+from engine.errors import (
+    LedgerRequired,
+    ParentCycle,
+    ParentTimesDiffer,
+    ParentUnknown,
+    ScheduleError,
+)
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim, Evidence
 from engine.ledger.records import Serving
@@ -499,7 +505,9 @@ async def test_one_shots_of_an_application_follow_each_other(family):
     moment = datetime.now(UTC) + timedelta(seconds=1)
     await service.schedule_at("noop", moment, key="parent")
     asked = await service.schedule_repeat("noop", key="child", after={"schedule": "parent"})
-    assert asked.next_fire_at == (await service.get("parent")).next_fire_at
+    parent = await service.get("parent")
+    assert parent is not None
+    assert asked.next_fire_at == parent.next_fire_at
     (claim,) = await eventually(family.bench.claim)
     assert claim.key == "parent"
     assert await family.said("child") == ("queued", "dependency: waits for parent")
@@ -511,12 +519,13 @@ async def test_parents_of_an_applications_schedule_are_checked_as_in_files(famil
     service = ScheduleService(family.ledger, actor="shop")
     await service.schedule_repeat("noop", key="hourly", everyMs=3_600_000)
     await service.schedule_repeat("noop", key="elsewhere", everyMs=3_600_000, project="other")
-    for error, fields in (
+    refused: list[tuple[type[ScheduleError], dict[str, Any]]] = [
         (ParentUnknown, {"needs": ["hourl"], "everyMs": 3_600_000}),
         (ParentUnknown, {"needs": ["elsewhere"], "everyMs": 3_600_000}),
         (ParentTimesDiffer, {"needs": ["hourly"], "everyMs": 1000}),
         (ParentCycle, {"needs": ["k"], "everyMs": 1000}),
-    ):
+    ]
+    for error, fields in refused:
         with pytest.raises(error):
             await service.schedule_repeat("noop", key="k", **fields)
     await service.schedule_repeat("noop", key="k", needs=["hourly"])

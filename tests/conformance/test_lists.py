@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 import asyncpg
 import pytest
 
 from engine.errors import CursorInvalid, ScheduleError
 from engine.ledger import JobStatus, PostgresLedger, State, job_status
-from engine.ledger.fires import Evidence, Status
+from engine.ledger.fires import Closed, Evidence, Status
 from engine.service import ScheduleService
 from tests.conformance.past import declare_ago
 
@@ -47,7 +47,7 @@ async def keys(service, **filters) -> list[str]:
     return [row.key for row in (await service.list(**filters)).schedules]
 
 
-FOUND = [
+FOUND: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["a", "b", "c", "report.daily", "report.hourly", "sync"]),
     ({"kind": "one_shot"}, ["a", "b"]),
     ({"kind": "cron"}, ["report.daily", "report.hourly"]),
@@ -148,10 +148,11 @@ async def test_the_database_has_the_same_words_for_a_state(database_url):
 async def test_one_that_has_run_is_ended_and_has_its_outcome(bench, service):
     """Seed 000: completed, failed and cancelled are terminal."""
     ends: dict[str, tuple[str, str]] = {}
-    for closed, status in (
-        ("completed", "completed"), ("failed", "failed"), ("timed_out", "failed"),
-        ("cancelled", "cancelled"), ("terminated", "cancelled"),
-    ):  # fmt: skip
+    words: dict[Closed, JobStatus] = {
+        "completed": "completed", "failed": "failed", "timed_out": "failed",
+        "cancelled": "cancelled", "terminated": "cancelled",
+    }  # fmt: skip
+    for closed, status in words.items():
         at = datetime.now(UTC) - HOUR
         await declare_ago(bench, f"at: {at.isoformat()}, grace: 2h", 2 * HOUR, key=closed)
         (claim,) = await bench.claim()

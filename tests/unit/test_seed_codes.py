@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import Code, EngineError, EnqueueFailure
+from engine.errors import Code, EngineError, EnqueueFailure, RetryPolicyInvalid, ScheduleFileError
 from engine.flow import Retry
 from engine.ledger import MemoryLedger, Outcome
 from engine.schedules import Reason, load_schedules
@@ -136,7 +136,7 @@ async def test_a_job_that_was_cancelled_before_is_no_error_and_one_line_of_info(
 async def test_retry_values_out_of_their_bounds(service, retry):
     code = "SCHEDULE_RETRY_POLICY_INVALID"
     await refused(service.schedule_at("noop", LATER, retry=retry), code)
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(ScheduleFileError) as caught:
         load_schedules(f"schedules: [{{key: k, workflow: noop, everyMs: 1000, retry: {retry!r}}}]")
     assert {each.code for each in caught.value.problems} == {code}
 
@@ -149,9 +149,11 @@ async def test_retries_are_refused_alike_by_other_names_and_in_code(service):
         await refused(service.schedule_at("noop", LATER, **given), code)
     for arguments in ({"max_attempts": 1.5}, {"max_attempts": 0}, {"backoff": 0.5},
                       {"intervals": [0]}, {"jitter": 2}):  # fmt: skip
-        with pytest.raises((ValueError, TypeError)) as caught:
+        with pytest.raises(RetryPolicyInvalid) as caught:
             Retry(**arguments)
         assert caught.value.code == code
+        assert isinstance(caught.value, ValueError)
+        assert isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize(
