@@ -167,7 +167,8 @@ class Replica:
             await ledger.close()
 
     async def _serve(self, ledger: Ledger) -> None:
-        client = await self._patiently("temporal", self._own_client)
+        connect = partial(patient_client, self._client, *([self._traces] if self._traces else ()))
+        client = await self._patiently("temporal", connect)
         if client is None:
             return
         budget = self._budget = Budget()
@@ -207,9 +208,6 @@ class Replica:
             await presence.end()
         except LedgerUnavailable as error:
             on_event(degraded_by("presence", error))
-
-    async def _own_client(self) -> Client:
-        return await patient_client(self._client, *([self._traces] if self._traces else ()))
 
     def _wire(
         self,
