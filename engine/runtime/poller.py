@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import starmap
 from typing import Any, Literal
 
 from engine import faults
@@ -496,9 +497,10 @@ class Poller:
     async def _plan(
         self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]
     ) -> list[Plan]:
-        states = await transaction.read(keys, at_once=True)
-        if len(states) < len(keys):
-            self._unparsed |= {*keys} - {state.key for state in states}
+        unread: dict[str, Exception] = {}
+        states = await transaction.read(keys, at_once=True, on_unread=unread.__setitem__)
+        alerts += filter(None, starmap(self._fails, unread.items()))
+        self._unparsed |= {*keys} - {state.key for state in states} - unread.keys()
         now = await transaction.now()
         plans: list[Plan] = []
         room, rows = limit, MOST_ROWS
