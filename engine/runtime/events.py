@@ -151,7 +151,7 @@ class ServerBack:
 
     def __str__(self) -> str:
         seconds = f"{self.away.total_seconds():.0f} s"
-        return f"goes on: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
+        return f"resumed: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
 
 
 _NOUNS: dict[Server, str] = {"ledger": "database", "temporal": "Temporal"}

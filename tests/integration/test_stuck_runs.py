@@ -1,4 +1,4 @@
-"""A run that cannot go on, because its code was changed, is told while it is open."""
+"""A run that cannot continue, because its code was changed, is told while it is open."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_it_is_told_with_the_step_where_history_and_code_part(client, data
         )
     await ledger.close()
     assert (alert.code, more) == ("SCHEDULE_RUN_STUCK", [])
-    assert f"{fire.workflow_id} (stuck-parcel@1) cannot go on, attempt " in alert.text
+    assert f"{fire.workflow_id} (stuck-parcel@1) cannot continue, attempt " in alert.text
     assert (
         "the history has the step stuck-pack (stuck-pack/1), the code begins stuck-send/1;"
         " give the workflow a new version, or ask ctx.patched() before the changed part"

@@ -202,7 +202,7 @@ def test_a_server_that_stops_many_loops_is_two_lines_with_the_seconds_until_its_
     news = [event for event in told if isinstance(event, ServerAway | ServerBack)]
     assert list(map(str, news)) == [
         "paused: database unreachable at db:5432 (retrying): x",
-        "goes on: database answers again at db:5432 after 25 s",
+        "resumed: database answers again at db:5432 after 25 s",
     ]
 
 
