@@ -167,8 +167,7 @@ class Replica:
             await ledger.close()
 
     async def _serve(self, ledger: Ledger) -> None:
-        connect = partial(patient_client, self._client, *([self._traces] if self._traces else ()))
-        client = await self._patiently("temporal", connect)
+        client = await self._patiently("temporal", self._own_client)
         if client is None:
             return
         budget = self._budget = Budget()
@@ -208,6 +207,9 @@ class Replica:
             await presence.end()
         except LedgerUnavailable as error:
             on_event(degraded_by("presence", error))
+
+    async def _own_client(self) -> Client:
+        return await patient_client(self._client, *([self._traces] if self._traces else ()))
 
     def _wire(
         self,

@@ -471,9 +471,7 @@ class _Application:
             )
             await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
             note_running(self.data_dir, replace(target, project=plugin.project))
-            lazy = await stack.enter_async_context(
-                LazyService(target.database_url, _NAMESPACE, self.setup.converter)
-            )
+            lazy = await stack.enter_async_context(self._lazy_service(target))
             living = await self._living(lazy, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.log(await open_page(target.ui_url))
@@ -492,6 +490,9 @@ class _Application:
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    def _lazy_service(self, target: Target) -> LazyService:
+        return LazyService(target.database_url, _NAMESPACE, self.setup.converter)
 
     def _relay(self, event: Event) -> None:
         for listener in self.listeners:
