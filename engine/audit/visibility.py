@@ -26,7 +26,7 @@ from engine.schedules import parse_workflow_id, utc_text
 
 _PAGE: Final = 1000
 _AT_ONCE: Final = 16
-_PATIENCE: Final = timedelta(seconds=10)
+_PATIENCE: Final = timedelta(seconds=60)
 _SLACK: Final = timedelta(minutes=5)
 """Runs of the first window may have begun so much before, by another clock or by a fault."""
 _MARGIN: Final = timedelta(minutes=10)

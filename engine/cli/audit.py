@@ -11,7 +11,7 @@ import typer
 from engine.cli.output import counted, fields, instant, print_json, print_table
 from engine.cli.target import AnyKey, Key, Session, SetupFunction, command, moment, one_of
 from engine.schedules import parse_duration
-from engine.service import AuditFault, AuditReport, Explanation, KeyAudit, ScheduleService
+from engine.service import AuditReport, Explanation, KeyAudit, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -95,13 +95,10 @@ def report_json(report: AuditReport) -> dict[str, Any]:
 
 
 def _audit_json(audit: KeyAudit) -> dict[str, Any]:
-    faults = [_fault_json(fault) for fault in audit.faults]
+    of_fault = "kind fire_time last_fire_time windows workflow_id what"
     names = "key project verdict expected statuses due held outside unchecked fault_windows"
-    return {**fields(audit, names), "faults": faults, "notes": list(audit.notes)}
-
-
-def _fault_json(fault: AuditFault) -> dict[str, Any]:
-    return fields(fault, "kind fire_time last_fire_time windows workflow_id what")
+    return {**fields(audit, names), "notes": list(audit.notes),
+            "faults": [fields(fault, of_fault) for fault in audit.faults]}  # fmt: skip
 
 
 def _print(report: AuditReport) -> None:

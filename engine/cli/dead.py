@@ -99,7 +99,7 @@ def _list_failing(session: Session, key: str | None, limit: int) -> None:
         _STEPS,
         _step_rows(fires),
         spare=("RUN",),
-        none=f"no step{f' of {key}' if key else ''} goes on failing",
+        none=f"no step{f' of {key}' if key else ''} keeps failing",
     )
 
 

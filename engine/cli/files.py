@@ -411,7 +411,7 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
     yield from _first_lines(foreign)
     if found.absent and not any(change.kind == "retired" for change in found.changes):
-        absent = [f"  {key}: not in the file, goes on firing (--prune)" for key in found.absent]
+        absent = [f"  {key}: not in the file, continues to fire (--prune)" for key in found.absent]
         yield from _first_lines(absent)
     yield from _first_lines([f"! {line}" for line in drift(found)])
     if found.refused is None:

@@ -210,7 +210,7 @@ def why(fire: Fire) -> str:
 
 
 def shown_status(fire: Fire) -> str:
-    """Return the status of a fire as tables show it: ``stuck`` if its open run cannot go on."""
+    """Return the status of a fire as tables show it: ``stuck`` if its open run cannot continue."""
     return "stuck" if fire.is_stuck else fire.status
 
 

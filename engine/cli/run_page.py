@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import dropwhile
 
 from engine.cli.output import effort_text, fields, instant, took
 from engine.cli.target import Target
@@ -81,6 +82,9 @@ def _link_lines(label: str, link: FailureLink) -> list[str]:
     attempt = f", attempt {link.attempt}" if link.attempt else ""
     place = f" (step {link.step}{attempt})" if link.step else ""
     place += f" (child {link.child})" if link.child else ""
-    stack = link.stack.rstrip().splitlines()[-_STACK:]
+    stack = link.stack.rstrip().splitlines()
+    shown = stack[-_STACK:]
+    if len(stack) > _STACK:  # from the beginning of a frame on
+        shown = list(dropwhile(lambda line: not line.lstrip().startswith("File "), shown)) or shown
     first = f"{label:<10} {link.type}: {link.message}{place}"
-    return [first, *(f"{'':<10} {line}" for line in stack)]
+    return [first, *(f"{'':<10} {line}" for line in shown)]

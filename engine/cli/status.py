@@ -11,7 +11,7 @@ import typer
 
 from engine.cli.output import console, fields, instant, print_json, relative, step_json
 from engine.cli.target import Session, SetupFunction, Target, command
-from engine.errors import LedgerUnavailable, TemporalUnavailable
+from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
 from engine.schedules import first_of, in_ms
 from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
@@ -147,7 +147,9 @@ def _print(report: StatusReport, target: Target) -> None:
     silent = len(report.workers) - living
     said = f"{living} alive" + (f", {silent} silent" if silent else "")
     said += ": start one (`sched worker`)" if report.unserved else ""
-    _line("workers", said, good=not (report.unserved or silent))
+    # One that was silent for long, and is replaced, is no condition.
+    vanished = any(each.code is Code.REPLICA_VANISHED for each in report.conditions)
+    _line("workers", said, good=not (report.unserved or vanished))
     late = relative(report.at - report.lag, report.at).removesuffix(" ago")
     _line("lag", late if report.lag else "none", good=not report.overdue)
     if report.totals is not None:

@@ -260,8 +260,9 @@ async def all_of(
     """Return the results in order, with at most ``limit`` calls in flight.
 
     The first failure cancels the calls in flight, waits for them, starts none of the others and is
-    raised, unless ``return_exceptions`` has all go on, and puts each error into its place. A cancel
-    stops all of them. (``asyncio.TaskGroup`` cancels in set order, which a replay need not repeat.)
+    raised, unless ``return_exceptions`` lets all continue and puts each error into its place. A
+    cancel stops all of them. (``asyncio.TaskGroup`` cancels in set order, which a replay need
+    not repeat.)
 
     Raises:
         ValueError: ``limit`` is below 1.

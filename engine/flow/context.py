@@ -427,7 +427,7 @@ class Context:
                 coroutines of the workflow; the results are a list. Or the calls themselves; then
                 the results are a tuple.
             limit: How many may be in flight at a time, by default 100; None means all.
-            return_exceptions: Let the others go on if one fails, and return its error in its place.
+            return_exceptions: Let the others continue if one fails; its error is its result.
 
         Raises:
             ValueError: ``limit`` is below 1.
@@ -512,7 +512,7 @@ class Context:
         """Undo a part of the run on its own, if an error leaves it.
 
         ``async with ctx.saga(): ...``: the undo steps of the steps and children that were begun in
-        the block run before the error goes on, so that ``run`` can catch it and take another way.
+        the block run before the error leaves it, so that ``run`` can catch it and take another way.
         If the block completes, its steps are undone with the rest of the run.
 
         Args:

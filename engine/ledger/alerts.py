@@ -36,6 +36,8 @@ class Overdue:
 
     Attributes:
         fire_time: its fire time.
+        known: False if the definition cannot be read here, so that ``fire_time`` is that of the
+            last decided window.
         status: of the fire, if it has been decided.
         owner: the replica that has claimed it.
         answer: the last answer to its start, if one was an error.
@@ -55,6 +57,7 @@ class Overdue:
     answer: str | None = None
     error: str | None = None
     rules: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

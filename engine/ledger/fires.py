@@ -284,7 +284,7 @@ class Fire(FireIdentity):
     """The ledger's row of one window or of a range of windows, as shown to users.
 
     ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.terms``.
-    ``failing`` are the steps of its open run that go on failing, as a worker saw them last.
+    ``failing`` are the steps of its open run that keep failing, as a worker saw them last.
     ``starting_at`` is when it was first sent. ``duration_ms``, ``tries`` and ``step_retries`` are
     of a closed run; the latter also of an open one, so far. None: not known (yet).
     """
@@ -311,7 +311,7 @@ class Fire(FireIdentity):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its open run cannot go on; usually its code was changed."""
+        """Whether its open run cannot continue; usually its code was changed."""
         return any(step.is_stuck for step in self.failing)
 
     @property

@@ -327,14 +327,19 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         """Lock those of these fires whose send has not begun, and return their IDs."""
 
     async def read(
-        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
+        self,
+        keys: Sequence[str],
+        *,
+        all_open: bool = False,
+        at_once: bool = False,
+        on_unread: Callable[[str, Exception], None] | None = None,
     ) -> list[ScheduleState]:
         """Return the schedules' state; call it after the lock, so that it is fresh.
 
         ``all_open`` reads the open fires even if the schedule's runs may overlap. ``at_once``
         leaves out schedules whose large definition would have to be parsed first, which takes too
         long here; ``Ledger.prepare`` parses it. A definition that this version cannot read is left
-        out, and its schedule backs off.
+        out, and its schedule backs off; ``on_unread`` receives its key and the error.
         """
 
     async def record(

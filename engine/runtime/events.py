@@ -67,6 +67,13 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class AlreadyCancelled:
+    """A schedule that was cancelled again; no error, and logged by the service."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """Result of applying the schedule file; ``text`` is one sentence."""
 
@@ -151,7 +158,7 @@ class ServerBack:
 
     def __str__(self) -> str:
         seconds = f"{self.away.total_seconds():.0f} s"
-        return f"goes on: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
+        return f"resumed: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
 
 
 _NOUNS: dict[Server, str] = {"ledger": "database", "temporal": "Temporal"}
@@ -164,7 +171,7 @@ def words_of(error: BaseException) -> str:
 
 Event = (
     Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
-    | ServerAway | ServerBack
+    | ServerAway | ServerBack | AlreadyCancelled
 )  # fmt: skip
 OnEvent = Callable[[Event], None]
 
@@ -260,13 +267,21 @@ def entry_of(event: Event) -> Entry | None:
     return _entry_of_notice(event)
 
 
-def _entry_of_notice(event: Stopped | Applied | Notice | Alert) -> Entry | None:
+def _entry_of_notice(
+    event: Stopped | Applied | Notice | Alert | AlreadyCancelled,
+) -> Entry | None:
     entry = None
     match event:
         case Stopped(order):
             asked = "cancelled" if order.stop == "cancel" else "terminated"
             text = f"{order.workflow_id} is {asked}: {order.stop_reason}"
             entry = Entry(logging.INFO, "stop_requested", text, _of_run(order.workflow_id))
+        case AlreadyCancelled(key):
+            code = str(Code.JOB_ALREADY_CANCELLED)
+            fields = {"schedule": key, "code": code}
+            entry = Entry(
+                logging.INFO, "already_cancelled", f"{code}: {key} was cancelled before", fields
+            )
         case Applied(text, good):
             level = logging.INFO if good else logging.ERROR
             entry = Entry(level, "file_applied" if good else "file_refused", text)
@@ -356,11 +371,6 @@ def log(event: Event, *, replica: str | None = None) -> None:
     if entry is not None and logger.isEnabledFor(entry.level):
         extra: dict[str, Any] = {**entry.fields, "event": entry.event, "replica": replica}
         logger.log(entry.level, "%s", entry.text, extra=extra)
-
-
-def note(event: LogEvent, text: str, **fields: object) -> None:
-    """Write an event of an operation, which no replica emits, to the log."""
-    logger.info("%s", text, extra={**fields, "event": event})
 
 
 # --- servers that are away ---

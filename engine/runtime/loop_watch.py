@@ -146,6 +146,6 @@ def blocked_text(frame: FrameType, lag: float, names: Mapping[CodeType, str]) ->
     what = f"the step {step!r}" if step else f"{place.function}()"
     return (
         f"{what} has blocked the event loop of this worker for {lag:.1f} s, at {place} in"
-        f" {place.function}(): no heartbeat, no other async step and no schedule goes on meanwhile;"
+        f" {place.function}(): no heartbeat, other async step or schedule makes progress meanwhile;"
         " await what it waits for, or make the step a plain def, which runs in a thread"
     )

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from itertools import starmap
+from typing import Any, Literal, NamedTuple
 
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
@@ -92,6 +93,14 @@ class TickRecord:
     began: int
     ended: int
     parts: tuple[DecidedPart, ...]
+
+
+class _Due(NamedTuple):
+    """What one transaction has decided: claims to send, plans to emit, alerts of both."""
+
+    claims: list[Claim]
+    plans: list[Plan]
+    alerts: list[Alert]
 
 
 class Poller:
@@ -281,11 +290,11 @@ class Poller:
             self._parts += _part("taken_over", began, claims)
         if room > len(claims) and due_now:
             began = time.time_ns()
-            due, plans = await self._claim_due(room - len(claims), lease_ends)
-            self._parts += _part("due", began, due, plans)
-            claims += due
-            sends += self._hand_over(due, plans, lease_ends, chained=probe.chained)
-            _count_due(probe, due, plans)
+            due = await self._claim_due(room - len(claims), lease_ends)
+            self._parts += _part("due", began, due.claims, due.plans)
+            claims += due.claims
+            sends += self._hand_over(due, lease_ends, chained=probe.chained)
+            _count_due(probe, due.claims, due.plans)
         if self._apart and room:
             self._beside("planning apart", partial(self._plan_apart, chained=probe.chained))
         if self._unparsed:
@@ -389,9 +398,7 @@ class Poller:
                 self._unconfirmed.append((claims, lease_ends))
         return sends
 
-    async def _claim_due(
-        self, limit: int, lease_ends: float, *, alone: str | None = None
-    ) -> tuple[list[Claim], list[Plan]]:
+    async def _claim_due(self, limit: int, lease_ends: float, *, alone: str | None = None) -> _Due:
         """Decide all due keys except those planned apart, or only the key ``alone``."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
@@ -404,7 +411,7 @@ class Poller:
                     keys = await transaction.lock_due(self._serving, limit, but=but, only=only)
                     faults.reach("after_due")
                     if not keys:
-                        return [], []
+                        return _Due([], [], [])
                     plans = await self._plan(transaction, keys, limit, alerts)
                     plans = await holding(transaction, plans)  # the others remain due
                     alerts += await turned_full(transaction, plans)
@@ -418,19 +425,20 @@ class Poller:
             if alone is None:  # perhaps one key takes too long: plan each apart
                 self._apart |= dict.fromkeys(keys)
             raise
-        for alert in alerts:
-            self._emit(alert)
-        return claims, plans
+        return _Due(claims, plans, alerts)
 
     def _hand_over(
-        self, claims: list[Claim], plans: list[Plan], lease_ends: float, *, chained: bool
+        self, due: _Due, lease_ends: float, *, chained: bool
     ) -> list[asyncio.Task[None]]:
         """Send the claims, then emit events, start lookups and wake waiting keys."""
+        claims, plans, alerts = due
         if claims:
             faults.reach("after_commit")
         sends = self._dispatcher.send(claims, lease_ends)
         # The rest runs beside the ticks; its failures never affect sends.
         self._lookups.want(plans)
+        for alert in alerts:
+            self._emit(alert)
         emit_decided(plans, self._emit)
         if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
@@ -449,7 +457,7 @@ class Poller:
             lease_ends = boottime() + self._settings.lease.total_seconds()
             began = time.time_ns()
             try:
-                claims, plans = await self._claim_due(room, lease_ends, alone=key)
+                due = await self._claim_due(room, lease_ends, alone=key)
             except CommitUnknown:
                 logger.debug("%s: its commit is not known yet", key)
             except LedgerUnavailable as error:
@@ -459,9 +467,9 @@ class Poller:
                 if alert := self._fails(key, error):
                     self._emit(alert)
             else:
-                self._hand_over(claims, plans, lease_ends, chained=chained)
-                self._report(began, _part("due", began, claims, plans))
-                if plans or key not in self._failing:
+                self._hand_over(due, lease_ends, chained=chained)
+                self._report(began, _part("due", began, due.claims, due.plans))
+                if due.plans or key not in self._failing:
                     del self._apart[key]
 
     async def _prepare(self) -> None:
@@ -496,9 +504,10 @@ class Poller:
     async def _plan(
         self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]
     ) -> list[Plan]:
-        states = await transaction.read(keys, at_once=True)
-        if len(states) < len(keys):
-            self._unparsed |= {*keys} - {state.key for state in states}
+        unread: dict[str, Exception] = {}
+        states = await transaction.read(keys, at_once=True, on_unread=unread.__setitem__)
+        alerts += filter(None, starmap(self._fails, unread.items()))
+        self._unparsed |= {*keys} - {state.key for state in states} - unread.keys()
         now = await transaction.now()
         plans: list[Plan] = []
         room, rows = limit, MOST_ROWS

@@ -1,4 +1,4 @@
-"""Ends of runs, read from Temporal: why one failed, and how often it and its steps were tried."""
+"""Ends of runs, read from Temporal: which one, why it failed, and how often it was tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from functools import partial
 from typing import Any, Final
 
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
 from temporalio.converter import DataConverter
 from temporalio.exceptions import (
     ActivityError,
@@ -26,7 +31,16 @@ from temporalio.exceptions import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow import CompensationFailed, text_of
-from engine.ledger import ENDED_BADLY, Evidence, Failure, FailureLink, GivenUp, RunCounts, Try
+from engine.ledger import (
+    ENDED_BADLY,
+    Closed,
+    Evidence,
+    Failure,
+    FailureLink,
+    GivenUp,
+    RunCounts,
+    Try,
+)
 from engine.runtime.run_histories import RUN_ENDS
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
@@ -357,3 +371,34 @@ async def _try_of(run: RunEvents, run_id: str, began_at: datetime, converter: Da
         number=run.number, run_id=run_id, started_at=began_at,
         closed_at=close.event_time.ToDatetime(UTC) if is_closed else None, error=told,
     )  # fmt: skip
+
+
+# --- evidence ---
+
+_CLOSED: dict[WorkflowExecutionStatus, Closed] = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+"""Continue-as-new is not included: the run continues under the same id."""
+
+
+def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
+    """Return the run as evidence for its fire.
+
+    ``listed``: the run is from visibility, which does not know chains. Unless it completed, only
+    its start is certain: it may have been retried or reset.
+    """
+    closed = _CLOSED.get(run.status) if run.status else None
+    if listed and closed != "completed":
+        closed = None
+    return Evidence(
+        workflow_id=run.id,
+        run_id=run.run_id,
+        started_at=run.start_time,
+        closed=closed,
+        closed_at=run.close_time if closed else None,
+        workflow_type=run.workflow_type,
+    )

@@ -184,10 +184,6 @@ def _patterns(text: str) -> Patterns:
     return found
 
 
-def _period(text: str) -> Period:
-    return None if text == "off" else parse_duration(text)
-
-
 def _url(text: str) -> Url:
     try:
         parts = urlsplit(text)
@@ -280,7 +276,7 @@ _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|S
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,
     "Rate | None": parse_rate,
-    "Period": _period,
+    "Period": lambda text: None if text == "off" else parse_duration(text),
     "Path | None": Path,
     "Url": _url,
     "ApplyWhen": _apply,

@@ -575,7 +575,7 @@ class QueueManager:
                 self._alert_unknown(step.queue, step.name, "its calls wait until one does")
             elif row.dropped_at is not None:
                 text = f"queue {step.queue} of step {step.name} is in no file any more; its limits"
-                self._emit(Notice(f"{text} go on holding: {row.limits}", good=False))
+                self._emit(Notice(f"{text} continue to hold: {row.limits}", good=False))
 
     def _report_unknown(self) -> None:
         while self._seen.seen:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.trace import (
@@ -145,7 +144,8 @@ class ReplicaTraces(client.Interceptor):
 
     def _closed(self, run: Evidence) -> None:
         now = time.time_ns()
-        began = min(_nanoseconds(run.closed_at), now) if run.closed_at else now
+        closed = int(run.closed_at.timestamp() * 1_000_000) * 1000 if run.closed_at else now
+        began = min(closed, now)
         span = self._spans.within(run.workflow_id, "sched.settle", began)
         attributes: Attributes = {
             "temporalWorkflowID": run.workflow_id,
@@ -181,10 +181,6 @@ def _of(claim: Claim) -> dict[str, str | int | float | bool | None]:
         "sched.workflow_type": claim.workflow_type,
         "temporalWorkflowID": claim.workflow_id,
     }
-
-
-def _nanoseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1_000_000) * 1000
 
 
 class _TracedStarts(client.OutboundInterceptor):

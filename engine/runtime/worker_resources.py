@@ -275,7 +275,7 @@ class WorkerResources:
         known = {id(step_definition_of(each)) for each in steps}
         methods = [each for each in self._methods if id(step_definition_of(each)) not in known]
         for step in [*steps, *methods]:
-            definition = None if _is_served(step) else step_definition_of(step)
+            definition = None if hasattr(step, SERVED) else step_definition_of(step)
             faults = self._plan.faults_of(step, definition) if definition else []
             problems += faults
             served.append(self._bound(step, definition, "\n".join(faults)) if definition else step)
@@ -445,10 +445,6 @@ def _marked(called: Step, step: Step, of: WorkerResources, *, is_async: bool) ->
     del served.__wrapped__  # the SDK would find `self` in its signature
     setattr(served, SERVED, of)
     return served  # type: ignore[no-any-return] # it was assigned attributes
-
-
-def _is_served(step: Step) -> bool:
-    return hasattr(step, SERVED)
 
 
 async def run_with_resources(worker: Worker, run: Callable[[Worker], Awaitable[None]]) -> None:

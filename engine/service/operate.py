@@ -11,7 +11,6 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from engine.errors import (
-    Code,
     EnqueueFailure,
     FireStillOpen,
     InputInvalid,
@@ -36,7 +35,7 @@ from engine.ledger import (
     Status,
 )
 from engine.runtime.apply.edits import looked_at_next
-from engine.runtime.events import note
+from engine.runtime.events import AlreadyCancelled, log
 from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import (
     Locked,
@@ -538,9 +537,7 @@ class Running(Holding):
                 await schedule.transaction.retire([key], schedule.now)
                 await schedule.act("cancel", reason=reason)
         if was_retired:
-            text = f"{Code.JOB_ALREADY_CANCELLED}: {key} was cancelled before"
-            named = {"code": str(Code.JOB_ALREADY_CANCELLED), "schedule": key}
-            note("already_cancelled", text, **named)
+            log(AlreadyCancelled(key))
         return replace(
             done, retired=own and not was_retired, was_retired=was_retired,
             backfills=tuple(alert.text for alert in ends),

@@ -65,7 +65,9 @@ class TemporalMetrics:
         self._buffer = MetricBuffer(_BUFFERED, MetricBufferDurationFormat.SECONDS)
         self.runtime = make(self._buffer)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sched-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._carry()), name="sched-metrics", daemon=True
+        )
 
     def __enter__(self) -> Self:
         """Begin to carry."""
@@ -76,9 +78,6 @@ class TemporalMetrics:
         """Carry what is left, and end; takes about a tenth of a second."""
         self._stopped.set()
         self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._carry())
 
     async def _carry(self) -> None:
         folded: MetricBuffer = FoldedBuffer(self._buffer)  # type: ignore[assignment] # it only reads

@@ -129,7 +129,8 @@ async def attempt(
     there.info = NotedInfo(**known, note=note)
     try:
         found = await there.run(called, *args)
-        return through_json(found, _known(signature.return_annotation))
+        hint = signature.return_annotation
+        return through_json(found, None if hint is inspect.Signature.empty else hint)
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
         raise step_failed(name_of(call.fn), place) from cause_of(error)
 
@@ -142,10 +143,6 @@ def through_json(value: Any, wanted: Any = None) -> Any:
     """
     [payload] = _converter.to_payloads([value])
     return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
-
-
-def _known(hint: Any) -> Any:
-    return None if hint is inspect.Signature.empty else hint
 
 
 # --- context ---

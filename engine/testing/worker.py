@@ -46,8 +46,8 @@ from engine.flow import (
 )
 from engine.ledger import Status
 from engine.runtime.discovery import types_of
-from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.plugin import SchedulePlugin
+from engine.runtime.run_ends import evidence_of
 from engine.runtime.settings import Settings
 from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fake, activities

@@ -6,7 +6,7 @@ Many schedules of a second fire through every stage, on a real PostgreSQL and Te
    that holds its tables for a while; all go on;
 2. one of the other commit that is started now works, or refuses where a migration says so (every
    one from before migration 0011 does);
-3. this code's workers die, and the others go on alone; where they may be started they also are;
+3. this code's workers die, and the others continue alone; where they may be started they also are;
 4. the other way: this code makes the ledger, and the others come and go beside it.
 
 Then every window has one row and one run: the rows of ``sched.fires``, the runs that Temporal

@@ -197,7 +197,7 @@ async def test_an_apply_that_would_retire_more_than_half_is_refused_before_it_do
     assert output == (
         "sched: SCHEDULE_PRUNE_REFUSED: 2 of the 3 schedules of project default are not in"
         " small.yaml: nightly, resting; that is more than half, so none of them is retired, and"
-        " they go on firing; put them back, or retire them with"
+        " they continue to fire; put them back, or retire them with"
         " `sched apply small.yaml --prune --force`\n"
     )
     after = await shown(project, "hello")

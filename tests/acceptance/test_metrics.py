@@ -182,8 +182,11 @@ async def test_a_worker_of_ones_own_measures_into_the_meter_provider_of_its_appl
         cwd=ROOT, stdout=subprocess.PIPE,
     )  # fmt: skip
     said, _ = await process.communicate()
-    shown, ready = said.decode().splitlines()
+    shown, of_temporal, ready = said.decode().splitlines()
     assert {"sched.runs", "sched.windows", "sched.start.lag", "sched.windows.doubled"} <= {
         *shown.split()
+    }
+    assert {"temporal_request", "temporal_workflow_task_execution_latency"} <= {
+        *of_temporal.split()
     }
     assert ready == "200 ready"

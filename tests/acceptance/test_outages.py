@@ -36,7 +36,7 @@ FILE = "schedules:\n" + "\n".join(
 )
 
 AWAY_LINE = "WARNING sched paused: %s unreachable at %s (retrying): "
-BACK_LINE = "INFO sched goes on: %s answers again at %s after "
+BACK_LINE = "INFO sched resumed: %s answers again at %s after "
 
 
 @pytest.fixture

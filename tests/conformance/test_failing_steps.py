@@ -1,4 +1,4 @@
-"""Steps that go on failing are noted of open runs: by compare-and-set, and for every process."""
+"""Steps that keep failing are noted of open runs: by compare-and-set, and for every process."""
 
 from __future__ import annotations
 

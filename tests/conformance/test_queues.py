@@ -155,7 +155,10 @@ async def test_a_queue_that_leaves_the_file_keeps_its_limits(bench: Bench):
     await declare(bench, "emails: {concurrency: 2, rate: 100/1m}")
     report = await bench.declare(BODY)
     assert report.queues == (
-        "queue emails is in no file any more; its limits go on holding: concurrency 2, rate 100/1m",
+        (
+            "queue emails is in no file any more; its limits continue to hold: concurrency 2,"
+            " rate 100/1m"
+        ),
     )
     assert await hold(bench, "a", 5) == 2
     async with bench.ledger.transaction() as transaction:

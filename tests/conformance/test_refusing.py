@@ -11,7 +11,7 @@ from engine.runtime.apply.apply import rehearse, retire_absent
 from engine.schedules import load_schedules
 
 STARTS = "ew code is found when `sched up` or the worker starts again"
-GOES_ON = "; its last good definition goes on"
+GOES_ON = "; its last good definition stays in effect"
 
 
 def file(*entries: str) -> str:

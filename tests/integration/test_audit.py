@@ -262,6 +262,9 @@ async def test_edits_pauses_and_days_off_leave_every_window_accounted_for(client
             async def skipped() -> bool:
                 return bool(await audited.ledger.fires(key="held", reason_code="disabled"))
 
+            # A window has to pass in the pause, however fast the worker has started.
+            passed = datetime.now(UTC) + timedelta(seconds=2)
+            await eventually(lambda: datetime.now(UTC) > passed, every=0.1)
             await audited.service.resume("edited")
             count = len(await audited.ledger.fires(key="edited", status="completed"))
             await until_completed(audited.ledger, {"edited": count + 2})

@@ -1,4 +1,4 @@
-"""A step that goes on failing is told while its run is open, and named when the run has failed."""
+"""A step that keeps failing is told while its run is open, and named when the run has failed."""
 
 from __future__ import annotations
 

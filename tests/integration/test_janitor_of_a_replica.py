@@ -23,10 +23,10 @@ from tests.waiting import eventually
 FILE = load_schedules("""
 schedules:
   - {key: quick, workflow: noop, everyMs: 1000}
-  - {key: minutely, workflow: noop, everyMs: 60000, enabled: false}
+  - {key: old, workflow: noop, everyMs: 300000, enabled: false}
 """)
 SECOND = timedelta(seconds=1)
-DAYS = 3
+DAYS, A_DAY = 3, 288
 OLD = TODAY - timedelta(days=100)
 
 
@@ -35,7 +35,7 @@ async def past(client: Client, database_url: str, tmp_path: Path) -> AsyncIterat
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     await apply(ledger, FILE, by="test")
     made = Past(ledger, database_url, tmp_path / "archive", client.namespace)
-    await made.had("minutely", hours(OLD, DAYS * 1440, every=timedelta(minutes=1)))
+    await made.had("old", hours(OLD, DAYS * A_DAY, every=timedelta(minutes=5)))
     yield made
     await ledger.close()
 
@@ -65,13 +65,13 @@ async def test_a_replica_tidies_by_itself_and_every_window_fires_meanwhile(clien
     async with replica(client, past, []):
 
         async def tidied() -> bool:  # the newest row keeps its details
-            days = [row["windows"] for row in await past.rows("minutely")]
-            return days == [*[1440] * (DAYS - 1), 1439, 1]
+            days = [row["windows"] for row in await past.rows("old")]
+            return days == [*[A_DAY] * (DAYS - 1), A_DAY - 1, 1]
 
         await eventually(tidied, timeout=90)
         windows = await fired(past, begun, 3)
         windows = await fired(past, windows[-1] + SECOND, 2)
-    assert len(past.lines()) == DAYS * 1440 - 1
+    assert len(past.lines()) == DAYS * A_DAY - 1
     fires = [fire for fire in await past.ledger.fires(key="quick") if fire.status == "completed"]
     moments = sorted(fire.fire_time for fire in fires)
     assert {after - before for before, after in pairwise(moments)} == {SECOND}
@@ -86,7 +86,7 @@ async def test_where_the_archive_cannot_be_written_nothing_is_deleted_and_firing
     elif place == "below a file":
         past.archive = tmp_path / "file" / "archive"
         past.archive.parent.write_text("in the way")
-    before = await past.rows("minutely")
+    before = await past.rows("old")
     told: list[Event] = []
     async with replica(client, past, told):
 
@@ -95,7 +95,7 @@ async def test_where_the_archive_cannot_be_written_nothing_is_deleted_and_firing
 
         await eventually(alerts, timeout=30)
         windows = await fired(past, datetime.now(UTC), 3)
-        assert [row["id"] for row in await past.rows("minutely")] == [row["id"] for row in before]
+        assert [row["id"] for row in await past.rows("old")] == [row["id"] for row in before]
         (alert,) = alerts()
     assert alert.code == "SCHEDULE_ARCHIVE_FAILED"
     assert str(past.archive) in alert.text

@@ -1,4 +1,4 @@
-"""A run that cannot go on, because its code was changed, is told while it is open."""
+"""A run that cannot continue, because its code was changed, is told while it is open."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ class Edited:
     async def run(self) -> None:
         await Context().step(send)
         await Context().wait_for("go", timeout=timedelta(hours=1))
+
+
+@workflow(name="stuck-report")
+class Report:
+    async def run(self, ctx: Context) -> str:
+        return "x" * 3_000_000
 
 
 @pytest.fixture
@@ -84,8 +90,25 @@ async def test_it_is_told_with_the_step_where_history_and_code_part(client, data
         )
     await ledger.close()
     assert (alert.code, more) == ("SCHEDULE_RUN_STUCK", [])
-    assert f"{fire.workflow_id} (stuck-parcel@1) cannot go on, attempt " in alert.text
+    assert f"{fire.workflow_id} (stuck-parcel@1) cannot continue, attempt " in alert.text
     assert (
         "the history has the step stuck-pack (stuck-pack/1), the code begins stuck-send/1;"
         " give the workflow a new version, or ask ctx.patched() before the changed part"
     ) in alert.text
+
+
+async def test_a_result_that_is_larger_than_temporal_takes_is_told(client, database_url, soon):
+    """The limit is the namespace's, so that the run cannot know it: its last task is repeated."""
+    told: list[object] = []
+    plugin = SchedulePlugin(
+        load_schedules(FILE.replace("stuck-parcel", "stuck-report")),
+        database_url=database_url, on_event=told.append,
+        settings=Settings(track=timedelta(milliseconds=200)),
+    )  # fmt: skip
+    async with Worker(client, task_queue="sched", workflows=[Report], plugins=[plugin]):
+        (alert, *_) = await eventually(
+            lambda: [event for event in told if isinstance(event, Alert)], timeout=60
+        )
+    assert alert.code == "SCHEDULE_RUN_STUCK"
+    assert "(stuck-report@1) cannot continue, attempt " in alert.text
+    assert "size" in alert.text.lower()

@@ -6,19 +6,23 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+import asyncpg
 import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.embedded import PostgresServer, TemporalServer
 from engine.errors import TemporalUnavailable
+from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
+from engine.runtime.apply.apply import apply
 from engine.runtime.events import Event, Settled
 from engine.runtime.settings import Settings
 from engine.runtime.watch import watch as looks
 from engine.schedules import load_schedules
+from engine.service import ScheduleService
 from tests.nemesis.proxy import Link
 from tests.receiver import Receiver
 from tests.sample_workflows import Noop
@@ -101,3 +105,62 @@ async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_b
             await receiver.heard("resolved", "NOT_FIRED", cause="temporal_unreachable")
         alone.stop()
         await looking
+
+
+CAUSES = """
+schedules:
+  - {key: pulse, workflow: noop, everyMs: 1000, grace: 5s}
+  - {key: unknown, workflow: absent, everyMs: 1000, grace: 5s}
+  - {key: spoilt, workflow: noop, everyMs: 1000, grace: 5s}
+  - {key: held, workflow: noop, everyMs: 1000, grace: 5s, alert: {lateAfter: 5s}}
+"""
+GRACE = timedelta(seconds=5)
+
+
+async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
+    client: Client, temporal: TemporalServer, database_url: str
+):
+    receiver, events = Receiver(), list[Event]()
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    await apply(ledger, load_schedules(CAUSES), by="test")
+    await ScheduleService(ledger, actor="ann").pause("held", reason="holiday")
+    database = await asyncpg.connect(database_url)
+    await database.execute(  # no version of ours reads this
+        'UPDATE sched.definitions SET definition = definition || \'{"everyMs": "soon"}\''
+        " WHERE key = 'spoilt'"
+    )
+    await database.close()
+    place = int(temporal.address.rpartition(":")[2])
+    async with receiver.listening() as url, Link("temporal", place) as link:
+        settings = Settings(heartbeat=timedelta(seconds=1), rpc_timeout=timedelta(seconds=1))
+        there = await Client.connect(f"127.0.0.1:{link.port}", namespace=client.namespace)
+
+        async def connect() -> Client:
+            return client  # not by the link: from here Temporal answers
+
+        plugin = SchedulePlugin(
+            database_url=database_url, settings=settings, on_event=events.append
+        )
+        alone = looks.Alone(
+            database_url, replace(settings, alert_url=f"{url}/alerts"),
+            namespace=client.namespace, schema="sched", connect=connect, on_event=lambda _: None,
+        )  # fmt: skip
+        looking = asyncio.create_task(alone.run())
+        async with Worker(there, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+            found = [
+                await receiver.heard("open", "NOT_FIRED", cause="workflow_unknown", key="unknown"),
+                await receiver.heard("open", "NOT_FIRED", cause="plan_failed", key="spoilt"),
+                await receiver.heard("open", "FIRED_LATE", cause="paused", key="held"),
+            ]
+            assert any(isinstance(each, Settled) for each in events)
+            with link.harmed("hold"):
+                found.append(await receiver.heard("open", "NOT_FIRED", cause="no_answer"))
+            await receiver.heard("resolved", "NOT_FIRED", cause="no_answer")
+        alone.stop()
+        await looking
+    await ledger.close()
+    waited = [
+        datetime.fromisoformat(each["opened_at"]) - datetime.fromisoformat(each["since"])
+        for each in found
+    ]
+    assert all(each <= 2 * GRACE for each in waited), waited

@@ -137,7 +137,7 @@ def test_every_mistake_between_schedules_is_told_at_once_with_its_place_and_a_cu
         " did you mean nightly-report?\n"
         "4:SCHEDULE_PARENT_CYCLE: the schedule waits for itself; name another, or remove it\n"
         "6:SCHEDULE_PARENT_TIMES_DIFFER: d fires once, and e again and again;"
-        " name a schedule that goes on\n"
+        " name a schedule that continues\n"
         "7:SCHEDULE_FIELD_INVALID: b is in after and in needs; keep one of the two\n"
         "10:SCHEDULE_FIELD_INVALID: after.when is 'failed'; write success, failure or always"
     )

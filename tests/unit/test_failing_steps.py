@@ -1,4 +1,4 @@
-"""Which pending steps of an open run go on failing, and how often that is reported."""
+"""Which pending steps of an open run keep failing, and how often that is reported."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ async def test_a_run_that_cannot_go_on_is_told_and_noted_once_and_when_it_goes_o
     fleet = Fleet()
     fleet.task = STUCK
     assert await fleet.see() == [
-        Alert(Code.RUN_STUCK, f"sched:pay:1 (pay@1) cannot go on, attempt 3: {STUCK.error}")
+        Alert(Code.RUN_STUCK, f"sched:pay:1 (pay@1) cannot continue, attempt 3: {STUCK.error}")
     ]
     assert as_failing(fleet.noted) == (STUCK,)
     assert str(STUCK) == f"stuck, its workflow task has failed 2 times: {STUCK.error}"

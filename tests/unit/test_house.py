@@ -167,3 +167,18 @@ def test_the_map_names_what_is_there(house):
         text = house.modules[f"engine.{module.replace('/', '.')}"].text
         for part in name.split("."):
             assert re.search(rf"(class|def) {part}\b", text), f"{name} is not in {module}.py"
+
+
+@pytest.mark.parametrize(
+    ("way", "most"),
+    [("of one window", 50), ("of `sched pause`", 18), ("of a step with an undo", 14)],
+)
+def test_a_way_through_the_house_has_as_many_files_as_it_says(way, most):
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page.partition(f"## The way {way}\n")[2].partition("\n## ")[0]
+    said = re.search(r"(\d+) files", section)
+    assert said
+    # What is beside the way is named in sentences that begin so.
+    listed = re.sub(r"Beside them[^\n]*", "", section)
+    files = set(re.findall(r"`([\w/]+\.py)`", listed))
+    assert len(files) == int(said[1]) <= most, sorted(files)

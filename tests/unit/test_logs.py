@@ -29,6 +29,7 @@ from engine.ledger.postgres.address import place_of
 from engine.runtime import Settings
 from engine.runtime.events import (
     Alert,
+    AlreadyCancelled,
     Applied,
     Closed,
     Decided,
@@ -104,6 +105,7 @@ EVENTS: list[tuple[Event, int, LogEvent]] = [
     (closed("cancelled"), logging.INFO, "run_cancelled"),
     (closed("terminated"), logging.WARNING, "run_terminated"),
     (Stopped(StopOrder(1, RUN, None, "cancel", None, "why")), logging.INFO, "stop_requested"),
+    (AlreadyCancelled("pay"), logging.INFO, "already_cancelled"),
     (Applied("5 added", good=True), logging.INFO, "file_applied"),
     (Applied("broken", good=False), logging.ERROR, "file_refused"),
     (Notice("well", good=True), logging.INFO, "notice"),
@@ -202,7 +204,7 @@ def test_a_server_that_stops_many_loops_is_two_lines_with_the_seconds_until_its_
     news = [event for event in told if isinstance(event, ServerAway | ServerBack)]
     assert list(map(str, news)) == [
         "paused: database unreachable at db:5432 (retrying): x",
-        "goes on: database answers again at db:5432 after 25 s",
+        "resumed: database answers again at db:5432 after 25 s",
     ]
 
 

@@ -160,11 +160,15 @@ class MemoryRuns(MemoryRows):
             running = Counter(
                 fire.key for fire in fires if fire.kind != "handler" and fire.status in _RUNNING
             )
+            rows = self._tables.schedules
             waiting = {
                 fire.key
                 for fire in fires
                 if fire.status == "queued"
-                and (fire.awaits or running[fire.key] < self._places(fire.key))
+                and (
+                    fire.awaits
+                    or running[fire.key] < rows[fire.key].state.schedule.max_concurrent_runs
+                )
                 and waits_for_nothing(self._tables, fire)
             }
             now, woken = self.clock(), []
@@ -178,9 +182,6 @@ class MemoryRuns(MemoryRows):
     async def make_due(self, keys: Sequence[str]) -> None:
         async with self._lock:
             await super().make_due(keys)
-
-    def _places(self, key: str) -> int:
-        return self._tables.schedules[key].state.schedule.max_concurrent_runs
 
     async def children(self, key: str) -> list[str]:
         return [

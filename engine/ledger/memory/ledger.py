@@ -374,7 +374,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             "state": state_of(row.state.hold, row.next_fire_at),
             "last_fire_at": newest.last_fire_time if newest else None,
             "last_status": newest.status if newest else None,
-            "skips": self._skips(key),
+            "skips": {f.fire_time: f.reason or "" for f in self._skipped_ahead(key)},
             "request_id": request_id,
         }
         return ScheduleRow(**fields)
@@ -408,7 +408,3 @@ class MemoryLedger(MemorySlots, MemoryFires):
             if row.schedule and (moment := row.next_start_at)
         ]
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
-
-    def _skips(self, key: str) -> dict[datetime, str]:
-        """Return the skipped windows to come, with their reasons."""
-        return {fire.fire_time: fire.reason or "" for fire in self._skipped_ahead(key)}

@@ -242,7 +242,12 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
         return {n for n in fire_ids if n in fires and fires[n].status in PENDING}
 
     async def read(
-        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
+        self,
+        keys: Sequence[str],
+        *,
+        all_open: bool = False,
+        at_once: bool = False,
+        on_unread: Callable[[str, Exception], None] | None = None,
     ) -> list[ScheduleState]:
         rows = self._tables.schedules
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import get_args
 
 import asyncpg
@@ -283,7 +284,13 @@ class PostgresFires:
         self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
     ) -> list[asyncpg.Record]:
         """Write all at once; if that fails, one by one, so that only a bad value is lost."""
-        columns = [[_stored(getattr(value, field)) for value in values] for field in fields]
+        columns = [
+            [
+                storable(each) if isinstance(each, str) else each
+                for each in map(attrgetter(field), values)
+            ]
+            for field in fields
+        ]
         try:
             return await self._connections.fetch(query(name), *first, *columns)
         except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
@@ -295,11 +302,6 @@ class PostgresFires:
     async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         """Run ``queries/<name>.sql``; its first argument is the namespace."""
         return await self._connections.fetch(query(name), self._namespace, *arguments)
-
-
-def _stored(value: object) -> object:
-    """Return a value as PostgreSQL can hold it."""
-    return storable(value) if isinstance(value, str) else value
 
 
 # --- queue slots ---
@@ -377,10 +379,6 @@ _LOOKED_AT = 5000
 _ASKED = 200
 """The number of windows of a key, waiting for other schedules, that are checked at once."""
 _ASKED_OF_ALL = 5000
-
-
-def _in_order(fire: NextFire) -> tuple[datetime, str]:
-    return fire.fire_time, fire.key
 
 
 class PostgresLedger(PostgresFires, PostgresSlots):
@@ -706,7 +704,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         looked_at = limit
         while True:
             rows = await self._run("upcoming", project, looked_at)
-            found = sorted(filter(None, map(as_next_fire, rows)), key=_in_order)[:limit]
+            found = sorted(
+                filter(None, map(as_next_fire, rows)), key=attrgetter("fire_time", "key")
+            )[:limit]
             # Schedules behind the last row start no earlier than it.
             certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
             if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:

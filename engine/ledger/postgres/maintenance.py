@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from engine.errors import EngineError
 from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSnapshot
 from engine.ledger.postgres.connections import query
-from engine.ledger.postgres.rows import parse_definition
+from engine.ledger.postgres.rows import readable
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.schedules import Schedule
 from engine.schedules.planner import TIME_RULES
@@ -60,7 +59,7 @@ class Upkeep:
     async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
         """Return keys in order after ``after``, including retired ones."""
         rows = [dict(row) for row in await self._run("chores", after, limit)]
-        return [KeyMaintenance(schedule=_readable(row.pop("definition")), **row) for row in rows]
+        return [KeyMaintenance(schedule=readable(row.pop("definition")), **row) for row in rows]
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
         """Return the fire time of the ``keep``-th newest row; None when there are fewer."""
@@ -169,10 +168,3 @@ class Upkeep:
 
 def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
     return [[row[place] for row in rows] for place in range(count)]
-
-
-def _readable(definition: str) -> Schedule | None:
-    try:
-        return parse_definition(definition)
-    except EngineError:
-        return None

@@ -76,6 +76,14 @@ def parse_definition(text: str) -> Schedule:
     return _kept(text).get(text)
 
 
+def readable(text: str) -> Schedule | None:
+    """Return the schedule in a ``definitions.definition``; None if this version cannot read it."""
+    try:
+        return parse_definition(text)
+    except (EngineError, ValueError):
+        return None
+
+
 def is_parsed(text: str) -> bool:
     """Return whether ``parse_definition`` has the text in its cache."""
     return text in _kept(text)

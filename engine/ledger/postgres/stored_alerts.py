@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from engine.errors import Code, EngineError
+from engine.errors import Code
 from engine.ledger.alerts import (
     CONDITION_FIELDS,
     AlertChanges,
@@ -22,7 +22,7 @@ from engine.ledger.alerts import (
     Watched,
     pause_text,
 )
-from engine.ledger.postgres.rows import parse_definition
+from engine.ledger.postgres.rows import readable
 from engine.ledger.records import PolledQueue
 from engine.schedules import Alerting
 
@@ -55,23 +55,19 @@ def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
     cursor, definition = fields_.pop("cursor"), fields_.pop("definition")
     grace = fields_.pop("grace")
     if fields_["fire_time"] is None:
-        fire_time = _next_of(definition, cursor)
+        schedule = readable(definition)
+        if schedule is None:
+            return Overdue(**{**fields_, "fire_time": cursor}, known=False)
+        fire_time = schedule.spec.next(cursor)
         if fire_time is None or fire_time >= now - grace:
             return None
         fields_["fire_time"] = fire_time
     return Overdue(**fields_)
 
 
-def _next_of(definition: str, cursor: datetime) -> datetime | None:
-    """Return the first window after the cursor; None if this version cannot read the definition."""
-    try:
-        return parse_definition(definition).spec.next(cursor)
-    except (EngineError, ValueError):
-        return None
-
-
 def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
-    following = _next_of(row["definition"], row["cursor"])
+    schedule = readable(row["definition"])
+    following = schedule.spec.next(row["cursor"]) if schedule else None
     paused = row["paused_at"] and pause_text(
         row["paused_at"], row["paused_by"], row["paused_reason"]
     )
@@ -81,16 +77,9 @@ def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
     ]
     return Watched(
         key=row["key"], project=row["project"], paused=paused, recent=recent,
-        alert=_alert_of(row["definition"]),
+        alert=schedule.alert if schedule else Alerting(),
         undecided=following if following and following < now else None,
     )  # fmt: skip
-
-
-def _alert_of(definition: str) -> Alerting:
-    try:
-        return parse_definition(definition).alert
-    except (EngineError, ValueError):
-        return Alerting()
 
 
 _RECENT_FIELDS = tuple(each.name for each in fields(Recent))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -668,7 +668,12 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
 
     async def read(
-        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
+        self,
+        keys: Sequence[str],
+        *,
+        all_open: bool = False,
+        at_once: bool = False,
+        on_unread: Callable[[str, Exception], None] | None = None,
     ) -> list[ScheduleState]:
         states, unparsed = [], 0
         for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
@@ -682,6 +687,8 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
                 states.append(as_state(row, all_open=all_open))
             except (EngineError, ValueError) as error:
                 await self.back_off(row["key"], f"its definition cannot be read: {error}")
+                if on_unread is not None:
+                    on_unread(row["key"], error)
         return states
 
     async def record(

@@ -265,7 +265,7 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
     raise PruneRefused(
         f"{len(absent)} of the {len(file.schedules) + len(absent)} schedules of project"
         f" {file.project} are not in {file.name}: {first_of(absent, _NAMED)}; that is more"
-        " than half, so none of them is retired, and they go on firing",
+        " than half, so none of them is retired, and they continue to fire",
         cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )
 

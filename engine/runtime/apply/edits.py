@@ -151,7 +151,7 @@ def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bo
 # that is not deployed yet, would replace a working definition, and show only when its windows are
 # rejected: docs/adr/0023-what-an-apply-refuses.md.
 
-_GOES_ON = "its last good definition goes on"
+_GOES_ON = "its last good definition stays in effect"
 
 Types = Mapping[tuple[str, str], str | None]
 """Temporal type by task queue and ``workflow:`` name; None if no worker announced one."""
@@ -303,7 +303,7 @@ def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, 
         elif row.limits != queue:
             edits.append(f"queue {name}: {queue} (was {row.limits})")
     edits += [
-        f"queue {name} is in no file any more; its limits go on holding: {row.limits}"
+        f"queue {name} is in no file any more; its limits continue to hold: {row.limits}"
         for name, row in rows.items()
         if row.project == file.project and row.dropped_at is None and name not in file.queues
     ]

@@ -10,13 +10,7 @@ from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.client import (
-    Client,
-    Interceptor,
-    WorkflowExecution,
-    WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
-)
+from temporalio.client import Client, Interceptor, WorkflowExecutionDescription
 from temporalio.common import (
     Priority,
     RawValue,
@@ -32,10 +26,10 @@ from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClie
 
 from engine.errors import TemporalUnavailable
 from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
-from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
+from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
-from engine.runtime.run_ends import with_failure
+from engine.runtime.run_ends import evidence_of, with_failure
 from engine.runtime.run_memo import (
     description_of,
     first_run_of,
@@ -199,14 +193,6 @@ def _clock(moment: datetime) -> str:
 # One claim becomes one run, and every answer of the server becomes a value.
 
 _FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
-_CLOSED: dict[WorkflowExecutionStatus, Closed] = {
-    WorkflowExecutionStatus.COMPLETED: "completed",
-    WorkflowExecutionStatus.FAILED: "failed",
-    WorkflowExecutionStatus.CANCELED: "cancelled",
-    WorkflowExecutionStatus.TERMINATED: "terminated",
-    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
-}
-"""Continue-as-new is not included: the run continues under the same id."""
 _FOREIGN: Final = Reason("foreign_run", "foreign run")
 _TOO_LARGE: Final = Reason("payload_too_large", "payload too large")
 _REFUSED: Final = Reason("refused", "refused by the server")
@@ -493,22 +479,3 @@ def _words(error: Exception) -> str:
     if isinstance(error, RPCError):
         return f"{error.status.name}: {error.message}"
     return f"{type(error).__name__}: {error}"
-
-
-def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
-    """Return the run as evidence for its fire.
-
-    ``listed``: the run is from visibility, which does not know chains. Unless it completed, only
-    its start is certain: it may have been retried or reset.
-    """
-    closed = _CLOSED.get(run.status) if run.status else None
-    if listed and closed != "completed":
-        closed = None
-    return Evidence(
-        workflow_id=run.id,
-        run_id=run.run_id,
-        started_at=run.start_time,
-        closed=closed,
-        closed_at=run.close_time if closed else None,
-        workflow_type=run.workflow_type,
-    )

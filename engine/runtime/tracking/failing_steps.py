@@ -200,7 +200,7 @@ class FailingSteps:
     Args:
         children: the failing steps of the children of the same runs.
         now: the clock that the ages of failures are measured with.
-        task_of: returns the workflow task of a run that cannot go on; see ``StuckRuns``.
+        task_of: returns the workflow task of a run that cannot continue; see ``StuckRuns``.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class _Change:
 
 def _alert(run: str, step: FailingStep) -> Alert:
     if step.is_stuck:
-        text = f"{run}) cannot go on, attempt {step.attempts + 1}: {step.error}"
+        text = f"{run}) cannot continue, attempt {step.attempts + 1}: {step.error}"
         return Alert(Code.RUN_STUCK, text)
     run_id = "" if step.child else f", run {step.run_id}"
     return Alert(Code.STEP_FAILING, f"{run}{run_id}): {step}")

@@ -144,7 +144,7 @@ _ENDS: Final[dict[int, str]] = {
 # --- stuck runs ---
 # A run is stuck if workers repeatedly fail its workflow task, usually because its code was changed
 # while it was open. Temporal retries forever and shows this only on the run's page. It is reported,
-# and noted in the ledger, like a step that goes on failing.
+# and noted in the ledger, like a step that keeps failing.
 
 _ATTEMPTS: Final = 3
 """Attempts after which a run counts as stuck; one failure may be a deploy or a killed worker."""
@@ -161,7 +161,7 @@ class StuckRuns:
         self._known: dict[str, tuple[str, str]] = {}
 
     async def task_of(self, run: WorkflowExecutionDescription) -> FailingStep | None:
-        """Return the workflow task of an open run if it goes on failing.
+        """Return the workflow task of an open run if it keeps failing.
 
         Raises:
             RPCError: the history could not be read; a later description checks it again.

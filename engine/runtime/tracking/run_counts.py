@@ -13,7 +13,7 @@ from typing import Final
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from engine.ledger import Ledger, RunCounts, Uncounted
+from engine.ledger import Ledger, RunCounts
 from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.events import logger
 from engine.runtime.run_ends import read_counts
@@ -52,7 +52,10 @@ class RunCounter:
         runs = await self._ledger.uncounted(_AT_ONCE)
         for run in runs:
             try:
-                counts = await self._read(run)
+                counts = await read_counts(
+                    self._client, run.workflow_id, run.run_id, self._settings,
+                    turn=self._budget.count,
+                )  # fmt: skip
             except RPCError as error:
                 if classify_rpc_error(error) is not None:
                     return self._settings.track  # the server is asked again in the next turn
@@ -60,8 +63,3 @@ class RunCounter:
                 counts = RunCounts(workflow_id=run.workflow_id, run_id=run.run_id)
             await self._ledger.note_counts([counts])
         return timedelta(0) if len(runs) == _AT_ONCE else self._settings.track
-
-    async def _read(self, run: Uncounted) -> RunCounts:
-        return await read_counts(
-            self._client, run.workflow_id, run.run_id, self._settings, turn=self._budget.count
-        )

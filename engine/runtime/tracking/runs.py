@@ -23,10 +23,9 @@ from engine.flow import FireInfo
 from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
-from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
-from engine.runtime.run_ends import with_failure
+from engine.runtime.run_ends import evidence_of, with_failure
 from engine.runtime.run_memo import (
     UnreadableHere,
     description_of,

@@ -120,6 +120,8 @@ def _not_fired(
         at = utc_text(oldest.fire_time)
         # No age: each look would change the text.
         text = f"{keys[0]} has not fired: its window of {at} is past its grace"
+        if not oldest.known:
+            text = f"{keys[0]} has not fired since its window of {at}"
         if len(keys) > 1:
             which = f"{len(keys)} schedules of project {project} have not fired"
             text = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"

@@ -93,7 +93,7 @@ def _time_fault(
         return None
     if parent.kind == "at" and schedule.kind != "at":
         message = f"{parent.key} fires once, and {schedule.key} again and again"
-        return Fault(path, Code.PARENT_TIMES_DIFFER, message, "name a schedule that goes on")
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, "name a schedule that continues")
     if rule.window == "same" and fire_times(parent) != fire_times(schedule):
         message = (
             f"{schedule.key} fires {_times(schedule)}, its parent {parent.key} {_times(parent)}"

@@ -137,7 +137,7 @@ def zone(name: str) -> Zone:
 def _zone(name: str) -> Zone:
     if name not in _names():
         raise _unknown(name)
-    transitions, footer = _read_tzif(_open(name))
+    transitions, footer = _read_tzif(_path(name).read_bytes())
     last = transitions[-1][0]
     transitions.extend(turn for turn in _footer_transitions(footer, last) if turn[0] > last)
     return tabulate(name, transitions)
@@ -169,10 +169,6 @@ def _tzinfo(name: str) -> ZoneInfo:
 
 def _path(name: str) -> resources.abc.Traversable:
     return resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
-
-
-def _open(name: str) -> bytes:
-    return _path(name).read_bytes()
 
 
 def _unknown(name: str) -> TimezoneInvalid:
