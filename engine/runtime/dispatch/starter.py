@@ -457,7 +457,7 @@ def _rules(claim: Claim) -> RunOptions:
 
 
 def _priority(claim: Claim) -> Priority:
-    """Return the priority of the run, which Temporal gives to its steps too."""
+    """Return the priority of the run; its steps take it over."""
     is_handler = claim.kind == "handler"
     return Priority(priority_key=None if is_handler else claim.schedule.priority)
 
