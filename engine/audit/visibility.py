@@ -63,7 +63,8 @@ class TemporalRuns:
         found: defaultdict[str, list[SeenRun]] = defaultdict(list)
         left_out: Counter[str] = Counter()
         with _as_unavailable():
-            async for run in self._client.list_workflows(query, page_size=_PAGE):
+            pages = self._client.list_workflows(query, page_size=_PAGE, rpc_timeout=_PATIENCE)
+            async for run in pages:
                 parsed = parse_workflow_id(run.id)
                 beside = parsed is None or parsed.bucket is None or parsed.rerun or parsed.handler
                 if not beside:
