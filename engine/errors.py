@@ -7,6 +7,11 @@
     │   ├── CronInvalid
     │   ├── TimezoneInvalid
     │   ├── IntervalTooShort
+    │   ├── TopicInvalid
+    │   ├── RetryPolicyInvalid         of a schedule, a workflow or a step
+    │   ├── ParentUnknown
+    │   ├── ParentCycle
+    │   ├── ParentTimesDiffer
     │   ├── MomentInPast
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
@@ -22,12 +27,12 @@
     ├── WorkflowUnknown                no worker has announced the workflow
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── InputInvalid                   the workflow cannot take the input
+    ├── CursorInvalid                  no page of this list gave this cursor
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
     ├── StartInUse                     the id already started the workflow with another input
-    ├── StartUnconfirmed               a start has no run yet; .workflow_id names it
-    │   └── StartRefused               it can never have one
+    ├── EnqueueFailure                 a run has not begun in time, or never can; .workflow_id
     ├── WindowNotFound                 the schedule has no such window
     ├── WindowDecided                  the window already has a decision
     ├── FireStillOpen                  the run is open or may still start
@@ -102,6 +107,8 @@ class Code(StrEnum):
     CRON_INVALID = "SCHEDULE_CRON_INVALID"
     TIMEZONE_INVALID = "SCHEDULE_TIMEZONE_INVALID"
     INTERVAL_TOO_SHORT = "SCHEDULE_INTERVAL_TOO_SHORT"
+    TOPIC_INVALID = "SCHEDULE_TOPIC_INVALID"
+    RETRY_POLICY_INVALID = "SCHEDULE_RETRY_POLICY_INVALID"
     EXPECTATION_FAILED = "SCHEDULE_EXPECTATION_FAILED"
     PARENT_UNKNOWN = "SCHEDULE_PARENT_UNKNOWN"
     PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
@@ -120,18 +127,19 @@ class Code(StrEnum):
     RETIRED = "SCHEDULE_RETIRED"
     OWNED_BY_FILE = "SCHEDULE_OWNED_BY_FILE"
     KEY_IN_USE = "SCHEDULE_KEY_IN_USE"
+    CURSOR_INVALID = "SCHEDULE_CURSOR_INVALID"
     REQUEST_ID_INVALID = "SCHEDULE_REQUEST_ID_INVALID"
     CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
     START_INVALID = "SCHEDULE_START_INVALID"
     START_ID_IN_USE = "SCHEDULE_START_ID_IN_USE"
-    START_REFUSED = "SCHEDULE_START_REFUSED"
-    START_UNCONFIRMED = "SCHEDULE_START_UNCONFIRMED"
+    ENQUEUE_FAILURE = "SCHEDULE_ENQUEUE_FAILURE"
     MOMENT_IN_PAST = "SCHEDULE_MOMENT_IN_PAST"
     MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
     WINDOW_NOT_FOUND = "SCHEDULE_WINDOW_NOT_FOUND"
     WINDOW_DECIDED = "SCHEDULE_WINDOW_DECIDED"
     FIRE_OPEN = "SCHEDULE_FIRE_OPEN"
     JOB_NOT_CANCELLABLE = "SCHEDULE_JOB_NOT_CANCELLABLE"
+    JOB_ALREADY_CANCELLED = "SCHEDULE_JOB_ALREADY_CANCELLED"
     BACKFILL_OVERLAPS = "SCHEDULE_BACKFILL_OVERLAPS"
     LETTER_NOT_FOUND = "SCHEDULE_LETTER_NOT_FOUND"
 
@@ -214,6 +222,39 @@ class IntervalTooShort(ScheduleError):
     """An interval is at least 1000 milliseconds."""
 
     code = Code.INTERVAL_TOO_SHORT
+
+
+class TopicInvalid(ScheduleError):
+    """A topic is one to three lowercase segments."""
+
+    code = Code.TOPIC_INVALID
+
+
+class RetryPolicyInvalid(ScheduleError, ValueError, TypeError):
+    """A value of a retry policy is out of its bounds.
+
+    As the arguments of ``Retry(…)`` are Python's own, it is a ValueError and a TypeError too.
+    """
+
+    code = Code.RETRY_POLICY_INVALID
+
+
+class ParentUnknown(ScheduleError):
+    """No schedule of the project has the key of the parent."""
+
+    code = Code.PARENT_UNKNOWN
+
+
+class ParentCycle(ScheduleError):
+    """The schedule waits for itself."""
+
+    code = Code.PARENT_CYCLE
+
+
+class ParentTimesDiffer(ScheduleError):
+    """The schedule and its parent have no windows of the same fire times."""
+
+    code = Code.PARENT_TIMES_DIFFER
 
 
 class MomentInPast(ScheduleError):
@@ -368,6 +409,12 @@ class InputInvalid(EngineError):
     code = Code.INPUT_INVALID
 
 
+class CursorInvalid(EngineError):
+    """The cursor does not belong to this list."""
+
+    code = Code.CURSOR_INVALID
+
+
 class RequestInvalid(EngineError):
     """The request id is not valid."""
 
@@ -392,26 +439,30 @@ class StartInUse(EngineError):
     code = Code.START_ID_IN_USE
 
 
-class StartUnconfirmed(EngineError):
-    """The start is in the ledger, but its run has not begun yet.
+class EnqueueFailure(EngineError):
+    """The run is in the ledger, but it has not begun.
 
     Args:
         message: what is known of it.
-        workflow_id: its workflow id.
+        workflow_id: the id of its row.
+        refused: whether it can never begin; otherwise it begins later.
+        reason_code: why it was refused, as in its row.
         cure: what the caller can do.
     """
 
-    code = Code.START_UNCONFIRMED
+    code = Code.ENQUEUE_FAILURE
 
-    def __init__(self, message: str, *, workflow_id: str, cure: str | None = None) -> None:
-        self.workflow_id = workflow_id
+    def __init__(
+        self,
+        message: str,
+        *,
+        workflow_id: str,
+        refused: bool,
+        reason_code: str | None = None,
+        cure: str | None = None,
+    ) -> None:
+        self.workflow_id, self.refused, self.reason_code = workflow_id, refused, reason_code
         super().__init__(message, cure=cure)
-
-
-class StartRefused(StartUnconfirmed):
-    """The start is in the ledger, but its run can never begin."""
-
-    code = Code.START_REFUSED
 
 
 class WindowNotFound(EngineError):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from rich.text import Text
@@ -48,8 +48,12 @@ from engine.service import (
     RunSummary,
     ScheduleRow,
     ScheduleService,
+    State,
     Status,
 )
+
+if TYPE_CHECKING:
+    from engine.service.base import Filters
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -77,15 +81,44 @@ def list_schedules(
         bool,
         typer.Option("--wide", help="Also how its last 20 runs ended, and its last failure."),
     ] = False,
-) -> None:
+    *,
+    workflow: Annotated[
+        str | None,
+        typer.Option("--workflow", metavar="NAME", help="Only of this workflow: name, or name@1."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="ID", help="Only of this ownerId.")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="ID", help="Only of this tenantId.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="STATE", help=f"Only those that are {' | '.join(get_args(State))}.",
+            parser=one_of("state", get_args(State)),
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so.")
+    ] = None,
+) -> None:  # fmt: skip
     """Show every schedule: its workflow, times, state and last run."""
+    given = {"workflow": workflow, "topic": topic, "owner_id": owner, "tenant_id": tenant,
+             "state": state, "key_prefix": prefix}  # fmt: skip
+    filters = cast("Filters", {name: value for name, value in given.items() if value is not None})
 
     async def read(
         opened: ScheduleService,
     ) -> tuple[list[ScheduleRow], Counter[str], list[RunSummary], str]:
-        rows = await opened.schedules(project)
+        rows = await opened.schedules(project, **filters)
         stuck = Counter(fire.key for fire in await opened.failing(limit=_STUCK) if fire.is_stuck)
         summaries = await opened.run_summaries([row.key for row in rows]) if wide else []
+        if filters and not rows:
+            return rows, stuck, summaries, "no schedule matches all of these filters"
         return rows, stuck, summaries, await _remark(opened, rows, project)
 
     rows, stuck, summaries, remark = session.ask(read)

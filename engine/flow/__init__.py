@@ -22,7 +22,7 @@ from engine.flow.failures import (
     require_written,
     text_of,
 )
-from engine.flow.fire import MEMO_KEY, FireInfo, Timing
+from engine.flow.fire import IDENTITIES, MEMO_KEY, FireInfo, Timing
 from engine.flow.resources import (
     Need,
     ResourceDefinition,
@@ -74,6 +74,7 @@ __all__ = [
     "DEFAULT_HEARTBEAT",
     "FOREVER",
     "HEADER",
+    "IDENTITIES",
     "LEFT_TO_UNDO",
     "MEMO_KEY",
     "NOTHING",

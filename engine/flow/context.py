@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar, Unpack, overload
@@ -591,7 +592,25 @@ class Context:
         value = temporalio.workflow.memo_value(MEMO_KEY, None)
         if value is None:
             raise ValueError(f"its memo has no {MEMO_KEY!r}")
-        return FireInfo.from_memo(value)
+        run = temporalio.workflow.info()
+        policy = run.retry_policy
+        return replace(
+            FireInfo.from_memo(value),
+            fired_at=run.start_time,
+            attempt=run.attempt,
+            max_attempts=(policy.maximum_attempts or None) if policy else 1,
+        )
+
+    def _next_wait(self) -> timedelta | None:
+        """Return the time until the next try of this run, if its schedule lists the waits."""
+        try:
+            fire = self._read_fire()
+        except ValueError:
+            return None
+        if not fire.retry_intervals or fire.attempt == fire.max_attempts:
+            return None
+        place = min(fire.attempt, len(fire.retry_intervals))
+        return timedelta(seconds=fire.retry_intervals[place - 1])
 
     async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
         return await self._saga.run(call, undo)

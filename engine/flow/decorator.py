@@ -11,7 +11,7 @@ from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
 
-from engine.errors import EngineError
+from engine.errors import EngineError, RetryPolicyInvalid
 from engine.flow.context import Context, WorkflowClass
 from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
 from engine.flow.failures import CompensationFailed, ending_of, require_written
@@ -156,12 +156,12 @@ def _checked_retry(retry: Retry | None) -> Retry | None:
     if retry is None:
         return None
     if retry.intervals or retry.jitter:
-        raise ValueError(
+        raise RetryPolicyInvalid(
             "the retry of a workflow has neither intervals nor jitter, because Temporal itself "
             "restarts the run; give initial_interval, backoff and max_interval"
         )
     if retry.max_attempts is None:
-        raise ValueError(
+        raise RetryPolicyInvalid(
             "the retry of a workflow has no limit: give max_attempts, or a run that always "
             "fails restarts for ever"
         )
@@ -275,7 +275,8 @@ def _temporal_run(
             error = handlers.end(caught)
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001
-            ending = ending_of(error, temporalio.workflow.info().retry_policy)
+            wait = context._next_wait()  # noqa: SLF001 - as above
+            ending = ending_of(error, temporalio.workflow.info().retry_policy, wait)
             if not_undone:
                 raise CompensationFailed(definition.type, not_undone) from ending
             if ending is caught:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
 from temporalio.workflow import unsafe
+
+from engine.errors import RetryPolicyInvalid
 
 # --- retry policies ---
 # Retry rules of steps and runs.
@@ -60,7 +62,7 @@ class Retry:
     ``intervals`` nor ``jitter``, because only the server retries it.
 
     Raises:
-        TypeError, ValueError: A value is invalid (at construction).
+        RetryPolicyInvalid: A value is invalid (at construction).
     """
 
     max_attempts: int | None = _Unsaid(5)
@@ -73,6 +75,12 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse at import the values that Temporal would refuse in the middle of a run."""
+        try:
+            self._check()
+        except (TypeError, ValueError) as error:
+            raise RetryPolicyInvalid(str(error)) from None
+
+    def _check(self) -> None:
         self._check_attempts()
         if self.backoff < 1:
             raise ValueError(
@@ -228,6 +236,20 @@ class RunOptions:
                 *(policy.non_retryable_error_types or ()), _TIMED_OUT,
             ]  # fmt: skip
         return cls(definition.timeout, policy, definition.compensate_on_terminate)
+
+    def overridden(self, *, timeout: timedelta | None, retry: Retry | None) -> RunOptions:
+        """Return the options of a schedule that has a timeout or a retry policy of its own.
+
+        The errors that are not retried stay those of the class.
+        """
+        policy = self.retry
+        if retry is not None:
+            policy = retry.to_policy()
+            ends = self.retry.non_retryable_error_types if self.retry else None
+            if ends is None and self.compensate_on_terminate:
+                ends = [_TIMED_OUT]
+            policy.non_retryable_error_types = ends
+        return replace(self, timeout=timeout or self.timeout, retry=policy)
 
     def to_json(self) -> dict[str, Any]:
         """Return the declared options only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from temporalio.common import RetryPolicy
@@ -126,7 +127,9 @@ _SEVERAL = 5
 """The number of errors of a group that its text names."""
 
 
-def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException:
+def ending_of(
+    error: BaseException, policy: RetryPolicy | None, wait: timedelta | None = None
+) -> BaseException:
     """Return the exception to raise instead of the one that left ``run``, or the same one.
 
     With an ordinary exception Temporal would retry the workflow task forever. Listing Exception in
@@ -136,6 +139,7 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
     Args:
         error: the exception that left ``run``.
         policy: the run's retry policy. Temporal itself checks the outermost failure only.
+        wait: the time until the next try, if a list of intervals gives it.
     """
     if isinstance(error, asyncio.CancelledError) or is_cancelled_exception(error):
         return error
@@ -143,7 +147,7 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
     if isinstance(error, ApplicationError) and error.non_retryable:
         return error
     final = policy is not None and any(_ends(each, policy) for each in _reasons(error))
-    if known and not final:
+    if known and not final and (wait is None or getattr(error, "next_retry_delay", None)):
         return error
     reason = error if isinstance(error, ApplicationError) else _cause_of(error)
     if isinstance(reason, ApplicationError):
@@ -152,7 +156,10 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
         message, kind, details = text_of(error), type(error).__name__, ()
         if refused_text(error):
             error.args = (message,)  # readers of a failure follow its causes
-    failure = ApplicationError(message, *details, type=kind, non_retryable=final)
+    failure = ApplicationError(
+        message, *details, type=kind, non_retryable=final,
+        next_retry_delay=None if final else wait,
+    )  # fmt: skip
     # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
     return failure.with_traceback(error.__traceback__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
@@ -41,6 +41,14 @@ class FireInfo:
         missed: How many further windows a catch-up run covers, besides its own.
         data_from: Start of this run's data: the end of the data of the last earlier window that
             has started or is still to start. None if there is none, as for a first run.
+        topic: The schedule's topic, if it has one.
+        metadata: The schedule's metadata: for audit and routing, never a permission. Of more than
+            8 KB only the names of the four properties below are here.
+        retry_intervals: The waits between the tries of the run in seconds, if its schedule lists
+            them; the last one repeats.
+        fired_at: When a worker began this run; None outside of a run.
+        attempt: Which try of the run this is, from 1.
+        max_attempts: How many tries it has at most; None is as many as it takes.
     """
 
     key: str
@@ -55,6 +63,13 @@ class FireInfo:
     token: str
     missed: int = 0
     data_from: datetime | None = None
+    topic: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    retry_intervals: tuple[float, ...] = ()
+    # Of the run, not of the window: `ctx.fire` has them, the memo does not.
+    fired_at: datetime | None = field(default=None, compare=False)
+    attempt: int = field(default=1, compare=False)
+    max_attempts: int | None = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse naive datetimes and unknown timing; convert to UTC, in whole milliseconds."""
@@ -79,6 +94,30 @@ class FireInfo:
         return self.fire_time
 
     @property
+    def owner_id(self) -> str | None:
+        """The ``ownerId`` of the schedule's metadata."""
+        return self._identity("ownerId")
+
+    @property
+    def tenant_id(self) -> str | None:
+        """The ``tenantId`` of the schedule's metadata."""
+        return self._identity("tenantId")
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The ``correlationId`` of the schedule's metadata."""
+        return self._identity("correlationId")
+
+    @property
+    def client_request_id(self) -> str | None:
+        """The request id under which an application asked for the schedule."""
+        return self._identity("clientRequestId")
+
+    def _identity(self, name: str) -> str | None:
+        value = self.metadata.get(name)
+        return None if value is None else str(value)
+
+    @property
     def local_time(self) -> datetime:
         """The fire time in the schedule's timezone.
 
@@ -95,10 +134,17 @@ class FireInfo:
         """Return the JSON object that the memo carries under ``MEMO_KEY``."""
         # `asdict` would deep-copy every value, which is noticeable when a thousand fires are due.
         memo = {"v": MEMO_VERSION, **vars(self), "fire_time": _written(self.fire_time)}
-        if self.data_from is None:
-            del memo["data_from"]
-        else:
+        for name in _OF_THE_RUN:
+            del memo[name]
+        for name in _OPTIONAL:
+            if not memo[name]:
+                del memo[name]
+        if self.data_from is not None:
             memo["data_from"] = _written(self.data_from)
+        if self.metadata:
+            memo["metadata"] = dict(self.metadata)
+        if self.retry_intervals:
+            memo["retry_intervals"] = list(self.retry_intervals)
         return memo
 
     @classmethod
@@ -128,7 +174,18 @@ class FireInfo:
             token=_text(value, "token"),
             missed=_number(value, "missed") if "missed" in value else 0,
             data_from=_instant(value, "data_from") if "data_from" in value else None,
+            topic=_text(value, "topic") if "topic" in value else None,
+            metadata=_names(value, "metadata") if "metadata" in value else {},
+            retry_intervals=_waits(value) if "retry_intervals" in value else (),
         )
+
+
+_OF_THE_RUN: Final = ("fired_at", "attempt", "max_attempts")
+_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals")
+"""Fields that a memo has only if there is something in them."""
+
+IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")
+"""Names in metadata that say for whom a schedule is, and who asked for it."""
 
 
 def _whole_ms(moment: datetime) -> datetime:
@@ -146,6 +203,20 @@ def _text(value: Mapping[str, object], name: str) -> str:
     if not isinstance(found, str) or not found:
         raise _not_ours(f"{name} is {found!r}, expected text")
     return found
+
+
+def _names(value: Mapping[str, object], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    if not isinstance(found, Mapping):
+        raise _not_ours(f"{name} is {found!r}, expected a mapping")
+    return {str(each): item for each, item in found.items()}
+
+
+def _waits(value: Mapping[str, object]) -> tuple[float, ...]:
+    found = value["retry_intervals"]
+    if isinstance(found, list) and all(type(each) in {int, float} and each > 0 for each in found):
+        return tuple(map(float, found))
+    raise _not_ours(f"retry_intervals is {found!r}, expected a list of seconds")
 
 
 def _number(value: Mapping[str, object], name: str) -> int:

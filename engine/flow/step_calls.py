@@ -46,7 +46,9 @@ class Place(TypedDict):
 
 
 def place_of(queue: str | None, priority: int | None, task_queue: str | None = None) -> Place:
-    """Return the task queue and priority of a step; by default it is the run's task queue."""
+    """Return the task queue and priority of a step; by default those of the run."""
+    if priority is None and temporalio.workflow.in_workflow():
+        priority = temporalio.workflow.info().priority.priority_key
     if queue is None:
         return {"task_queue": task_queue, "priority": Priority(priority_key=priority)}
     return {

@@ -10,6 +10,7 @@ from engine.ledger.failures import *
 from engine.ledger.fires import *
 from engine.ledger.interface import *
 from engine.ledger.records import *
+from engine.ledger.schedule_rows import *
 
 if TYPE_CHECKING:
     from engine.ledger.memory.ledger import MemoryLedger as MemoryLedger

@@ -37,13 +37,10 @@ from engine.ledger.records import (
     Load,
     NewDefinition,
     NewFire,
-    NextFire,
     PolledQueue,
     Probe,
     ProjectRow,
     QueueRow,
-    RunSummary,
-    ScheduleRow,
     Served,
     Serving,
     SkippedAhead,
@@ -54,6 +51,7 @@ from engine.ledger.records import (
     Totals,
     Wanted,
 )
+from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleFilter, ScheduleRow
 from engine.schedules import Queue, Reason, ReasonCode, Schedule, ScheduleFile, Stop, Window
 from engine.schedules.diff import Head
 from engine.schedules.planner import Move, Pause, Piece, Plan, ScheduleState
@@ -93,6 +91,15 @@ class Declaring(Protocol):
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
+
+    async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:
+        """Write the first definition of a key, and its action.
+
+        Only the key and the request ID are locked: a concurrent creation of one of them waits.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+        """
 
     async def drift(self, project: str) -> list[DriftRow]:
         """Return the project's schedules that are paused, skip windows, or are in no file."""
@@ -677,9 +684,39 @@ class Ledger(Slots, AccountBook, Protocol):
         """Record how far the duty's work has come."""
 
     async def schedules(
-        self, project: str | None = None, *, key: str | None = None
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ScheduleRow]:
-        """Return schedules in key order for display, including retired ones."""
+        """Return schedules in key order for display, including retired ones.
+
+        With ``wanted`` only those that match it, without the rows of starts; ``after`` is a key.
+        The order of keys is that of the database, and always the same.
+        """
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        """Do ``Transaction.create`` in the open transaction of an application's connection.
+
+        Nothing else is locked, and the transaction goes on after a refusal. The connection's
+        settings and codecs take no part in it and stay as they are.
+
+        Args:
+            connection: an asyncpg connection to the ledger's database.
+            new: the definition.
+            action: its row for the audit log.
+            by: the actor.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+            LedgerError: there is no open transaction, or it does not reach this ledger.
+            LedgerRequired: the ledger is not in PostgreSQL.
+        """
 
     async def count_schedules(self, project: str) -> int:
         """Return how many schedules of the project are not retired."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
-from engine.ledger.fires import Cause, Claim, Died, Startable, Status, Timing, shared
+from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
 from engine.schedules import (
     SEALED_INPUT,
     STARTS,
@@ -32,114 +32,7 @@ from engine.schedules import (
     start_workflow_id,
     starts_key,
 )
-from engine.schedules.planner import (
-    TIME_RULES,
-    Decision,
-    Dependencies,
-    Hold,
-    Origin,
-    Pause,
-    Plan,
-    ScheduleState,
-)
-
-# --- schedules ---
-# Schedules as users read them.
-
-
-State = Literal["active", "paused", "disabled", "ended", "retired"]
-
-
-def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
-    """Return the state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
-    return hold or ("active" if next_fire_at else "ended")
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleRow:
-    """A schedule as shown to users; ``schedule`` is None if this version cannot read it.
-
-    Attributes:
-        definition_version: the newest definition's, in force since ``effective_from``.
-        next_fire_at: when it is planned next; see ``next_start_at``.
-        last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
-        error: why it backs off, if it does.
-        pause: its pause, if it is paused.
-        origin: where it is declared: in a file, or by an application.
-        skips: skipped windows to come, with their reasons.
-    """
-
-    key: str
-    project: str
-    workflow: str
-    schedule: Schedule | None
-    state: State
-    next_fire_at: datetime | None
-    last_fire_at: datetime | None
-    last_status: Status | None
-    workflow_type: str | None
-    definition_version: int
-    series: int
-    effective_from: datetime
-    error: str | None
-    rules: str = TIME_RULES
-    pause: Pause | None = None
-    origin: Origin = "file"
-    skips: Mapping[datetime, str] = field(default_factory=dict)
-
-    @property
-    def of_starts(self) -> bool:
-        """Whether it stands for the starts of a workflow by applications, see ``Start``."""
-        return self.key.startswith(STARTS)
-
-    @property
-    def next_start_at(self) -> datetime | None:
-        """The next window that starts; excluded and skipped windows are planned but never start."""
-        if self.next_fire_at is None or self.schedule is None:
-            return self.next_fire_at
-        return self.schedule.first_start(self.next_fire_at, but=self.skips)
-
-
-SUMMARISED: Final = 20
-"""The number of last runs in a summary."""
-SUMMARY_ROWS: Final = 60
-"""The newest rows of a key in which these runs are looked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """Summary of the last runs of a schedule, as far as they ended by themselves.
-
-    Attributes:
-        runs: their number, at most ``SUMMARISED``; a run that was cancelled or terminated is none.
-        completed: how many of them were completed.
-        median_duration_ms: of the completed ones.
-        last_failure_at: when a run of the schedule failed last, or a window was rejected.
-        last_failure: what became of it; ``error``: why.
-    """
-
-    key: str
-    runs: int = 0
-    completed: int = 0
-    median_duration_ms: int | None = None
-    last_failure_at: datetime | None = None
-    last_failure: Died | None = None
-    error: str | None = None
-
-    @property
-    def success_rate(self) -> float | None:
-        """The part of the runs that was completed, from 0 to 1; None without any run."""
-        return self.completed / self.runs if self.runs else None
-
-
-@dataclass(frozen=True, slots=True)
-class NextFire:
-    """The next window of a schedule, and the schedule's time zone."""
-
-    key: str
-    fire_time: datetime
-    timezone: str
-
+from engine.schedules.planner import Decision, Dependencies, Origin, Pause, Plan, ScheduleState
 
 # --- new fires ---
 

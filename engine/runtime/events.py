@@ -67,6 +67,13 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class AlreadyCancelled:
+    """A schedule that was cancelled again; no error, and logged by the service."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """Result of applying the schedule file; ``text`` is one sentence."""
 
@@ -164,7 +171,7 @@ def words_of(error: BaseException) -> str:
 
 Event = (
     Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
-    | ServerAway | ServerBack
+    | ServerAway | ServerBack | AlreadyCancelled
 )  # fmt: skip
 OnEvent = Callable[[Event], None]
 
@@ -212,7 +219,7 @@ LogEvent = Literal[
     "window_queued", "window_skipped", "window_expired",
     "run_completed", "run_failed", "run_timed_out", "run_cancelled", "run_terminated",
     "stop_requested", "file_applied", "file_refused", "notice", "alert",
-    "loop_suspended", "loop_resumed", "server_away", "server_back",
+    "loop_suspended", "loop_resumed", "server_away", "server_back", "already_cancelled",
 ]  # fmt: skip
 """The names of events in the log."""
 
@@ -260,13 +267,21 @@ def entry_of(event: Event) -> Entry | None:
     return _entry_of_notice(event)
 
 
-def _entry_of_notice(event: Stopped | Applied | Notice | Alert) -> Entry | None:
+def _entry_of_notice(
+    event: Stopped | Applied | Notice | Alert | AlreadyCancelled,
+) -> Entry | None:
     entry = None
     match event:
         case Stopped(order):
             asked = "cancelled" if order.stop == "cancel" else "terminated"
             text = f"{order.workflow_id} is {asked}: {order.stop_reason}"
             entry = Entry(logging.INFO, "stop_requested", text, _of_run(order.workflow_id))
+        case AlreadyCancelled(key):
+            code = str(Code.JOB_ALREADY_CANCELLED)
+            fields = {"schedule": key, "code": code}
+            entry = Entry(
+                logging.INFO, "already_cancelled", f"{code}: {key} was cancelled before", fields
+            )
         case Applied(text, good):
             level = logging.INFO if good else logging.ERROR
             entry = Entry(level, "file_applied" if good else "file_refused", text)

@@ -168,7 +168,13 @@ def followed_by(claim: Claim) -> str | None:
 
 
 def _of(claim: Claim) -> dict[str, str | int | float | bool | None]:
+    metadata = claim.schedule.metadata
     return {
+        "sched.topic": claim.schedule.topic,
+        "sched.owner_id": metadata.get("ownerId"),
+        "sched.tenant_id": metadata.get("tenantId"),
+        "sched.correlation_id": metadata.get("correlationId"),
+        "sched.client_request_id": metadata.get("clientRequestId"),
         "sched.key": claim.key,
         "sched.project": claim.project,
         "sched.fire_time": claim.fire_time.isoformat(),

@@ -19,6 +19,9 @@ _SHOWN: Final = 60
 _BEFORE: Final = 10  # characters shown of the common prefix of two long values
 _NAMED: Final = 3  # days off named of those removed, and of those added
 
+_WITHOUT: Final = ("everyMs", "cron", "at", "input", "description", "topic")
+"""Fields that a schedule may be without."""
+
 WHEN: Final = (*WHEN_PART, "exclude")
 """Fields that decide when windows open and which of them start, by their names in a file."""
 
@@ -146,7 +149,7 @@ def _value(dump: Mapping[str, Any], name: str) -> str:
     """Return the value as text; a definition holds no field that equals its default."""
     value = dump.get(name)
     if name not in dump:
-        return "(none)" if name in {"everyMs", "cron", "at", "input", "description"} else "default"
+        return "(none)" if name in _WITHOUT else "default"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -190,6 +190,72 @@ class Alerting(Part):
     )
 
 
+MOST_TRIES: Final = 100
+"""Most tries of a run, and most intervals between them, that a schedule may ask for."""
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=1), timedelta(days=30)
+_TRIES_BY_DEFAULT: Final = 5
+
+
+def _retry(check: checks.Check) -> checks.Check:
+    return checks.coded(check, Code.RETRY_POLICY_INVALID)
+
+
+def _wait(name: str) -> checks.Check:
+    return _retry(checks.between(name, _SHORTEST_WAIT, _LONGEST_WAIT))
+
+
+class RunRetry(Part):
+    """Tries of a failed run: the field ``retry``; it precedes that of the workflow's class."""
+
+    example = "{attempts: 5, initial: 10s, coefficient: 2, max: 10m}"
+
+    attempts: Annotated[int, _retry(checks.count("retry.attempts", MOST_TRIES))] | None = doc(
+        "How often it is tried, the first time included; 5, or one more than there are intervals."
+    )
+    intervals: Annotated[
+        tuple[Annotated[timedelta, _wait("an interval")], ...],
+        _retry(checks.list_check("retry.intervals", "[1m, 5m, 15m]", MOST_TRIES)),
+    ] = doc("The waits in order, the last one repeating; for workflows of this engine.", default=())
+    initial: Annotated[timedelta, _wait("retry.initial")] | None = doc(
+        "The wait before the second try; 1s."
+    )
+    coefficient: Annotated[float, _retry(checks.factor("retry.coefficient", 10))] | None = doc(
+        "The factor by which each further wait grows; 2."
+    )
+    max: Annotated[timedelta, _wait("retry.max")] | None = doc(
+        "The longest wait; a hundred times the first."
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = [name for name in ("initial", "coefficient", "max") if getattr(self, name)]
+        if self.intervals and given:
+            message = f"retry has intervals and {given[0]}"
+            raise checks.refuse(message, "keep one of the two", Code.RETRY_POLICY_INVALID)
+        if self.max is not None and self.max < (self.initial or _SHORTEST_WAIT):
+            message = f"retry.max is {format_duration(self.max)}, which is below the first wait"
+            raise checks.refuse(message, "write a longer one", Code.RETRY_POLICY_INVALID)
+        return self
+
+    @property
+    def tries(self) -> int:
+        """Most tries of a run, the first included."""
+        if self.attempts is not None:
+            return self.attempts
+        return min(len(self.intervals) + 1, MOST_TRIES) if self.intervals else _TRIES_BY_DEFAULT
+
+
+class RunTimeout(Part):
+    """Limits of the time of a run: the field ``timeout``."""
+
+    example = "{run: 1h}"
+
+    run: (
+        Annotated[timedelta, checks.between("timeout.run", _SHORTEST_WAIT, timedelta(days=3650))]
+        | None
+    ) = doc("How long one try of its run may take; Temporal ends a longer one.")
+
+
 class Expectation(Part):
     """Expected fire times of a schedule on one day: an item of the field ``expect``."""
 
@@ -385,6 +451,18 @@ class Schedule(BaseModel):
         tuple[Annotated[Expectation, checks.EXPECTATION], ...],
         checks.list_check("expect", f"[{Expectation.example}]", 1000),
     ] = doc("When it should fire, for `sched check`.", default=())
+    retry: Annotated[RunRetry, _retry(checks.nested("retry", RunRetry.example))] | None = doc(
+        "How often a failed run is tried; without it as its class says, else once."
+    )
+    timeout: Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example)] | None = doc(
+        "How long a run may take; without it as its class says, else without limit."
+    )
+    priority: Annotated[int, checks.count("priority", 5)] | None = doc(
+        "How soon its runs and their steps get a worker, from 1 (first) to 5 (last); else 3."
+    )
+    topic: Annotated[str | None, checks.TOPIC] = doc(
+        "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
+    )
     description: Annotated[str | None, checks.prose("description")] = doc(
         "Shown above the details of each run."
     )
@@ -609,6 +687,8 @@ NESTED: Final[dict[str, type[Part]]] = {
     "catchUp": CatchUp,
     "retention": Retention,
     "alert": Alerting,
+    "retry": RunRetry,
+    "timeout": RunTimeout,
     "expect": Expectation,
 }
 """Fields with nested fields, by their names in a file."""
@@ -624,6 +704,9 @@ _SHARED: Final = (
         "on_dead",
         "retention",
         "alert",
+        "retry",
+        "timeout",
+        "priority",
         "metadata",
     ),
 )

@@ -11,7 +11,18 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
-from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
+from engine.errors import (
+    Code,
+    CronInvalid,
+    IntervalTooShort,
+    ParentCycle,
+    ParentTimesDiffer,
+    ParentUnknown,
+    RetryPolicyInvalid,
+    ScheduleError,
+    TimezoneInvalid,
+    TopicInvalid,
+)
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
@@ -73,7 +84,7 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
         faults += [_misplaced(name, "single moment") for name in BY_CLOCK if name in given]
     if "dst" in given and kinds and kinds != ["cron"]:
         faults.append(_misplaced("dst", f"schedule with {kinds[0]}"))
-    faults += _spread_faults(given) + limit_faults(given)
+    faults += _spread_faults(given) + limit_faults(given) + _interval_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
         faults += _workflow_faults(workflow)
@@ -93,6 +104,21 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
         return []
     cure = f"write at most {format_duration(timedelta(milliseconds=every))}"
     return [Fault(("spread",), Code.FIELD_INVALID, "spread is longer than the interval", cure)]
+
+
+def _interval_faults(given: Mapping[str, Any]) -> list[Fault]:
+    """Return the fault of waits in a list for a workflow that cannot ask for them."""
+    retry = given.get("retry")
+    if isinstance(retry, Mapping):
+        listed = retry.get("intervals")
+    else:
+        listed = getattr(retry, "intervals", None)
+    if not listed or given.get("external") is not True:
+        return []
+    message = "retry.intervals is given for an external workflow, and only workflows of this engine"
+    message += " ask Temporal for the next wait"
+    cure = "write initial, coefficient and max"
+    return [Fault(("retry", "intervals"), Code.RETRY_POLICY_INVALID, message, cure)]
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -197,7 +223,10 @@ def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
 
 def error_class(code: str) -> type[ScheduleError]:
     """Return the error class of ``code``, or the general one."""
-    special = (CronInvalid, TimezoneInvalid, IntervalTooShort)
+    special = (
+        CronInvalid, TimezoneInvalid, IntervalTooShort, TopicInvalid, RetryPolicyInvalid,
+        ParentUnknown, ParentCycle, ParentTimesDiffer,
+    )  # fmt: skip
     return next((error for error in special if error.code == code), ScheduleError)
 
 

@@ -246,6 +246,33 @@ def key(name: str, shape: Shape, *examples: str) -> Check:
     return Check(key_check(name), shape={**shape, "examples": [*examples]} if examples else shape)
 
 
+_TOPIC: Final = r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*){0,2}"
+_LONGEST_TOPIC: Final = 200
+
+
+def _topic(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= _LONGEST_TOPIC and re.fullmatch(_TOPIC, value):
+        return value
+    cure = "write one to three segments of a-z, 0-9 and '-', each beginning with a letter, "
+    cure += "for example notifications.task-reminder"
+    raise wrong("topic", value, cure, Code.TOPIC_INVALID)
+
+
+TOPIC: Final = Check(
+    _topic,
+    shape={
+        **pattern(
+            f"^{_TOPIC}$",
+            "Write one to three segments of a-z, 0-9 and -, as notifications.task-reminder.",
+            "notifications.task-reminder",
+        ),
+        "maxLength": _LONGEST_TOPIC,
+    },
+)
+
+
 def switch(name: str) -> Check:
     """Return the check of true or false."""
 
@@ -317,6 +344,19 @@ def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
+def coded(check: Check, code: Code) -> Check:
+    """Return a check that refuses the same values with another code."""
+
+    def recoded(value: Any) -> Any:
+        try:
+            return check.func(value)  # type: ignore[call-arg] # none of these checks takes a context
+        except PydanticCustomError as error:
+            context = error.context or {}
+            raise refuse(context["message"], context["cure"], code) from None
+
+    return Check(recoded, shape=check.shape)
+
+
 def choice(name: str, words: Any) -> Check:
     """Return the check of one of the words of a Literal type."""
     allowed: tuple[str, ...] = get_args(words)
@@ -340,6 +380,31 @@ def count(name: str, most: int) -> Check:
         raise wrong(name, value, f"write a whole number from 1 to {most}")
 
     return Check(check, shape=whole_number(1, most))
+
+
+def between(name: str, least: timedelta, most: timedelta) -> Check:
+    """Return the check of a duration between two bounds, both included."""
+    whole = duration(name)
+
+    def check(value: Any) -> timedelta:
+        found: timedelta = whole.func(value)  # type: ignore[call-arg] # it takes no context
+        if least <= found <= most:
+            return found
+        bounds = f"{format_duration(least)} to {format_duration(most)}"
+        raise refuse(f"{name} is {format_duration(found)}", f"write {bounds}")
+
+    return Check(check, shape=_LENGTH)
+
+
+def factor(name: str, most: float) -> Check:
+    """Return the check of a number from 1 to ``most``."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        raise wrong(name, value, f"write a number from 1 to {most:g}")
+
+    return Check(check, shape={"type": "number", "minimum": 1, "maximum": most})
 
 
 def rate(name: str) -> Check:

@@ -26,6 +26,7 @@ from engine.ledger import (
     RunSummary,
     ScheduleRow,
     Served,
+    State,
     Status,
     Try,
 )
@@ -37,7 +38,8 @@ from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
-from engine.service.operate import Cancelled, Requested, Resumed, Skipped, Started
+from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipped, Started
+from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
 
@@ -71,14 +73,17 @@ __all__ = [
     "ReasonCode",
     "Requested",
     "Resumed",
+    "Retired",
     "RunDetails",
     "RunSummary",
+    "SchedulePage",
     "ScheduleRow",
     "ScheduleService",
     "Served",
     "ServerState",
     "Skipped",
     "Started",
+    "State",
     "Status",
     "StatusReport",
     "Try",

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from engine.errors import RequestInvalid, ScheduleNotFound
 from engine.ledger import (
@@ -15,10 +15,13 @@ from engine.ledger import (
     Backfill,
     DataGap,
     Fire,
+    JobStatus,
     Ledger,
     NextFire,
     RunDetails,
     RunSummary,
+    ScheduleFilter,
+    ScheduleKind,
     ScheduleRow,
     Served,
     State,
@@ -42,6 +45,25 @@ if TYPE_CHECKING:
 _POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
+class Filters(TypedDict, total=False):
+    """Filters of schedules, all of which have to match; see ``ScheduleFilter``."""
+
+    origin: Origin | None
+    kind: ScheduleKind | None
+    state: State | None
+    status: JobStatus | None
+    last_status: Status | None
+    workflow: str | None
+    topic: str | None
+    owner_id: str | None
+    tenant_id: str | None
+    correlation_id: str | None
+    request_id: str | None
+    metadata: Mapping[str, Any]
+    key_prefix: str | None
+    due_before: datetime | None
+
+
 class ReadOperations:
     """Read operations on the schedules and fires of one namespace."""
 
@@ -59,29 +81,16 @@ class ReadOperations:
         self.migrated = migrated
 
     async def schedules(
-        self,
-        project: str | None = None,
-        *,
-        origin: Origin | None = None,
-        state: State | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        self, project: str | None = None, **filters: Unpack[Filters]
     ) -> list[ScheduleRow]:
         """Return the schedules that match all given filters in key order, retired ones included.
 
-        A schedule matches ``metadata`` if its own contains at least these items. Except for
-        ``project``, filters apply after all rows have been read. The rows ``@<workflow>`` of starts
-        by applications are left out; ``schedule`` returns them, and opens sealed inputs, which
-        stay sealed here.
+        A schedule matches ``metadata`` if its own contains at least these items. The rows
+        ``@<workflow>`` of starts by applications are left out; ``schedule`` returns them, and opens
+        sealed inputs, which stay sealed here. ``ScheduleService.list`` has pages.
         """
-        wanted = (metadata or {}).items()
-        return [
-            row
-            for row in await self._ledger.schedules(project)
-            if not row.key.startswith(STARTS)
-            and origin in {None, row.origin}
-            and state in {None, row.state}
-            and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
-        ]
+        wanted = ScheduleFilter(project=project, **filters)
+        return await self._ledger.schedules(wanted=wanted)
 
     async def children(self, key: str) -> list[str]:
         """Return the schedules that wait for this one's windows, in key order."""

@@ -23,6 +23,8 @@ class DeadLetters(Starting):
         """Return the unresolved dead letters, newest fire time first."""
         return [await self._with_input(each) for each in await self._stored(key, limit)]
 
+    dead = dead_letters
+
     async def _stored(self, key: str | None, limit: int) -> list[DeadLetter]:
         """Return letters as they are stored; see ``dead_letters``."""
         async with self._ledger.transaction() as transaction:

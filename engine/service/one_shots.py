@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from engine.errors import (
@@ -17,6 +17,7 @@ from engine.errors import (
     NotCancellable,
     OwnedByFile,
     RequestInUse,
+    RetryPolicyInvalid,
     ScheduleError,
 )
 from engine.ledger import Action, Ledger, NewDefinition, Transaction
@@ -24,16 +25,29 @@ from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead, type_of
-from engine.schedules import TICK, Schedule, epoch_ms, readable_definition, utc_text
+from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_definition, utc_text
 from engine.schedules.diff import WHEN
+from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
 from engine.service.base import ReadOperations, require_request_id
+
+if TYPE_CHECKING:
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 # --- application schedules ---
 # One-shot and repeating schedules that applications create at run time.
 #
 # They live in the ledger beside those of schedule files, and no file changes or retires them.
 # Applications change them here and end them with ``runs.cancel``. Callers are authorized before.
+
+_REQUEST_ID = "clientRequestId"
+_IDENTITIES = ("ownerId", "tenantId", "correlationId", _REQUEST_ID)
+_LONGEST_ID = 64
+_SHOWN = 80
+"""Characters of an invalid value that an error message quotes."""
 
 _DRAFT = "draft"
 """Key of a schedule that is validated before its own key is known."""
@@ -60,13 +74,74 @@ class ApplicationSchedule:
     waiting: str | None = None
 
 
-def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
-    if request_id is not None:
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A schedule that an application asks for; ``fields`` by their names in a file."""
+
+    fields: Mapping[str, Any]
+    project: str
+    key: str | None
+    reason: str | None
+    connection: Connection | None = None
+
+    @property
+    def request_id(self) -> str | None:
+        """The id that its metadata have, however the application gave it."""
+        metadata = self.fields.get("metadata")
+        return metadata.get(_REQUEST_ID) if isinstance(metadata, Mapping) else None
+
+
+def _draft(fields: Mapping[str, Any], key: str | None) -> Schedule:
+    return Schedule.from_json({**fields, "key": key or _DRAFT})
+
+
+def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
+    """Note in the metadata for whom a schedule is, and under which id it was asked for.
+
+    Raises:
+        ScheduleError: one of these is not a text of 1 to 64 characters.
+    """
+    given = fields.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        return fields  # its check refuses it
+    named = dict(zip(_IDENTITIES, values, strict=True))
+    metadata = {**given, **{name: value for name, value in named.items() if value is not None}}
+    if isinstance(request_id := metadata.get(_REQUEST_ID), str):
         require_request_id(request_id)
-    draft = Schedule.from_json({**fields, "key": key or _DRAFT})
-    if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
-        raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
-    return draft
+    for name in _IDENTITIES:
+        value = metadata.get(name)
+        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _LONGEST_ID):
+            raise ScheduleError(
+                f"{name} is {value!r:.{_SHOWN}}",
+                cure=f"write a text of 1 to {_LONGEST_ID} characters",
+            )
+    return {**fields, "metadata": metadata} if metadata else fields
+
+
+def _in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with ``maxRetries`` and ``timeoutSeconds`` as ``retry`` and ``timeout``.
+
+    Raises:
+        RetryPolicyInvalid: ``maxRetries`` is no number of 0 to 99, or ``retry`` is given too.
+        ScheduleError: ``timeout`` and ``timeoutSeconds`` are given.
+    """
+    ours = dict(fields)
+    for theirs, name, error in (
+        ("maxRetries", "retry", RetryPolicyInvalid), ("timeoutSeconds", "timeout", ScheduleError),
+    ):  # fmt: skip
+        if theirs in ours and name in ours:
+            raise error(f"{name} and {theirs} are given", cure="keep one of the two")
+    if "maxRetries" in ours:
+        retries = ours.pop("maxRetries")
+        if type(retries) is not int or not 0 <= retries < MOST_TRIES:
+            raise RetryPolicyInvalid(
+                f"maxRetries is {repr(retries)[:_SHOWN]}", cure=f"write 0 to {MOST_TRIES - 1}"
+            )
+        ours["retry"] = {"attempts": retries + 1}
+    if "timeoutSeconds" in ours:
+        seconds = ours.pop("timeoutSeconds")
+        ours["timeout"] = {"run": f"{seconds}s" if type(seconds) is int else seconds}
+    return ours
 
 
 def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,6 +172,45 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
         raise NotCancellable(f"the last window of {key} has passed", cure="request a new one")
 
 
+async def _parents(
+    transaction: Transaction, keys: Sequence[str], project: str
+) -> dict[str, Schedule]:
+    """Return those of these schedules that are of the project and not retired."""
+    states = await transaction.read([*dict.fromkeys(keys)]) if keys else []
+    return {
+        state.key: state.schedule
+        for state in states
+        if state.project == project and state.retired_at is None
+    }
+
+
+async def _require_fitting_parents(
+    transaction: Transaction, schedule: Schedule, project: str
+) -> None:
+    """Check ``after`` and ``needs`` as a file does.
+
+    Raises:
+        ParentUnknown, ParentCycle, ParentTimesDiffer, ScheduleError: see there.
+    """
+    if schedule.follows:
+        parents = await _parents(transaction, [rule.parent for rule in schedule.follows], project)
+        require_fitting([*parents.values(), schedule], schedule.key)
+
+
+async def _require_fitting_children(
+    transaction: Transaction, schedule: Schedule, project: str, children: Sequence[str]
+) -> None:
+    """Refuse times that windows of its children would wait for in vain.
+
+    Raises:
+        ParentTimesDiffer: a child needs windows of the same fire times.
+    """
+    for child in (await _parents(transaction, children, project)).values():
+        others = {rule.parent for rule in child.follows} - {schedule.key}
+        around = await _parents(transaction, [*others], project)
+        require_fitting([*around.values(), schedule, child], child.key)
+
+
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     kept = {name: value for name, value in schedule.to_json().items() if name not in WHEN}
     return Schedule.from_json({**kept, **when})
@@ -107,11 +221,22 @@ def _noted(schedule: Schedule) -> dict[str, Any]:
     return readable_definition(schedule.to_json())
 
 
-async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
+async def _asked(
+    transaction: Transaction, new: NewDefinition, *, raises: bool = True
+) -> ApplicationSchedule:
+    """Return what was asked for.
+
+    Args:
+        transaction: that in which it is written.
+        new: its definition.
+        raises: whether to raise the epoch for a workflow without a type, which locks a row for all;
+            announcements find the others.
+    """
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
         # A worker that announces the workflow concurrently cannot see this row yet.
-        await transaction.raise_epoch()
+        if raises:
+            await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
         waiting = planning.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
@@ -155,6 +280,10 @@ class ApplicationSchedules(ReadOperations):
         request_id: str | None = None,
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
+        owner_id: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        connection: Connection | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow once, at ``at``.
@@ -166,11 +295,20 @@ class ApplicationSchedules(ReadOperations):
             workflow: the workflow's name, as in a schedule file.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
             key: the schedule's key; the default is a generated one that sorts by time.
-            request_id: idempotency key; a second request with the same id is refused.
+            request_id: idempotency key; a second request with the same id is refused. It is the
+                ``clientRequestId`` of the metadata.
             project: the project whose workers start it.
             reason: the reason, for the audit log.
+            owner_id: the ``ownerId`` of its metadata, 1 to 64 characters; like the two that follow
+                for audit, filters and ``ctx.fire``, and never a permission.
+            tenant_id: the ``tenantId`` of its metadata.
+            correlation_id: the ``correlationId`` of its metadata.
+            connection: an asyncpg connection of the application with an open transaction on the
+                ledger's database: the schedule exists if that transaction commits. Only its key and
+                request id are locked until then.
             fields: further fields of a schedule, by their names in a file: ``input``,
-                ``timezone``, ``taskQueue``, ``metadata``.
+                ``timezone``, ``taskQueue``, ``topic``, ``metadata``, ``retry`` and ``timeout`` (or
+                ``maxRetries`` and ``timeoutSeconds``).
 
         Raises:
             ScheduleError: a field is invalid; its code says which.
@@ -178,11 +316,15 @@ class ApplicationSchedules(ReadOperations):
             KeyInUse: the key is, or was, another schedule's.
             RequestInvalid: the request id is malformed.
             RequestInUse: the request id was used before, whatever became of that schedule.
+            ParentUnknown, ParentTimesDiffer: ``after`` or ``needs`` names no fitting schedule
+                of the project.
+            LedgerError: ``connection`` has no open transaction, or reaches another ledger.
             LedgerRequired: the ledger is not persistent.
         """
         moment = at if isinstance(at, str) else as_text(at)
         fields = {"workflow": workflow, "at": moment, **fields}
-        return await self._create(fields, project, key, request_id, reason)
+        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        return await self._create(_Request(named, project, key, reason, connection))
 
     async def schedule_repeat(
         self,
@@ -192,41 +334,49 @@ class ApplicationSchedules(ReadOperations):
         request_id: str | None = None,
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
+        owner_id: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        connection: Connection | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
-        return await self._create(
-            {"workflow": workflow, **fields}, project, key, request_id, reason
-        )
+        fields = {"workflow": workflow, **fields}
+        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        return await self._create(_Request(named, project, key, reason, connection))
 
-    async def _create(
-        self,
-        fields: Mapping[str, Any],
-        project: str,
-        key: str | None,
-        request_id: str | None,
-        reason: str | None,
-    ) -> ApplicationSchedule:
+    async def _create(self, asked: _Request) -> ApplicationSchedule:
         _require_memory(self._ledger)
-        plain = _draft(_with_caller(fields), key, request_id)
-        (draft,) = await self._sealing.sealed(project, [plain])
+        fields = await self._with_times(_in_our_words(_with_caller(asked.fields)), asked.project)
+        plain = _draft(fields, asked.key)
+        (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
-            # As an apply does: serializes requests for the same key or request id.
-            await transaction.lock_project(project)
             now = await transaction.now()
-            if key is None:
+            if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
-            await _require_unused(transaction, draft.key, request_id)
+            await _require_unused(transaction, draft.key, asked.request_id)
+            await _require_fitting_parents(transaction, draft, asked.project)
             _require_future(draft, now)
             new = first_definition(
-                draft, now, project=project, workflow_type=await type_of(transaction, draft),
-                origin="api", request_id=request_id,
+                draft, now, project=asked.project, origin="api", request_id=asked.request_id,
+                workflow_type=await type_of(transaction, draft),
             )  # fmt: skip
-            await transaction.define([new], by=self._actor)
-            action = Action(project, draft.key, "schedule", reason, after=_noted(draft))
-            await transaction.act([action], by=self._actor)
-            asked = await _asked(transaction, new)
-        return await self._with_workers(asked)
+            noted = _noted(draft)
+            action = Action(asked.project, draft.key, "schedule", asked.reason, after=noted)
+            if asked.connection is None:
+                await transaction.create(new, action, by=self._actor)
+            found = await _asked(transaction, new, raises=asked.connection is None)
+        if asked.connection is not None:
+            await self._ledger.create_within(asked.connection, new, action, by=self._actor)
+        return await self._with_workers(found)
+
+    async def _with_times(self, fields: dict[str, Any], project: str) -> dict[str, Any]:
+        """Return the fields, with the times of its parents if the schedule has none of its own."""
+        if not takes_times(fields):
+            return fields
+        async with self._ledger.transaction() as transaction:
+            parents = await _parents(transaction, [*parents_of(fields)], project)
+        return {**fields, **(inherited(fields, parents) or {})}
 
     async def reschedule(
         self, key: str, *, reason: str | None = None, **when: Any
@@ -250,11 +400,14 @@ class ApplicationSchedules(ReadOperations):
             when["at"] = as_text(at)
         _require_memory(self._ledger)
         await decide_ahead(self._ledger, key)
+        children = await self.children(key)
         async with self._locked(key, retired=True) as held:
             before = held.state
             _require_movable(before, held.now)
             changed = _with(before.schedule, when)
             _require_future(changed, held.now)
+            await _require_fitting_parents(held.transaction, changed, before.project)
+            await _require_fitting_children(held.transaction, changed, before.project, children)
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import uuid4
 
 from engine.errors import (
+    EnqueueFailure,
     FireStillOpen,
     InputInvalid,
     LetterNotFound,
     MomentInPast,
     NotCancellable,
+    OwnedByFile,
     ScheduleError,
     WindowDecided,
     WindowNotFound,
 )
-from engine.ledger import OF_A_WINDOW, OPEN, Action, Fire, NewFire, Start
+from engine.ledger import (
+    DENIED,
+    DIED,
+    OF_A_WINDOW,
+    OPEN,
+    UNSTARTED,
+    Action,
+    Fire,
+    NewFire,
+    Start,
+    Status,
+)
 from engine.runtime.apply.edits import looked_at_next
+from engine.runtime.events import AlreadyCancelled, log
 from engine.runtime.past_windows import end_backfill
-from engine.runtime.planning import Locked, has_window, holds, require_type
+from engine.runtime.planning import (
+    Locked,
+    has_window,
+    holds,
+    no_worker_lives,
+    require_type,
+    unserved_at,
+)
 from engine.schedules import (
     STARTS,
     STOPS,
@@ -218,6 +241,8 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
 
 _LARGEST_BUCKET = 2**63 - 1
 """Largest bucket that the ledger can store."""
+_FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
+"""Seconds between looks at a run that a caller waits for; each is 1.5 times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +267,8 @@ class Cancelled:
         skipped: runs whose start was not yet being sent.
         already: runs that had been asked to stop before.
         retired: whether this retired the schedule; only an application's schedule is.
-        was_retired: whether it had been retired before, which is not an error.
+        was_retired: whether it had been retired before, which is not an error
+            (``JOB_ALREADY_CANCELLED`` in the log).
         backfills: messages about the backfills that this ended.
     """
 
@@ -253,6 +279,15 @@ class Cancelled:
     retired: bool = False
     was_retired: bool = False
     backfills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """Result of a retire; ``changed`` is False if the schedule had been retired before."""
+
+    key: str
+    at: datetime
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +347,7 @@ class Running(Holding):
         request_id: str | None = None,
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
+        wait: timedelta | float | None = None,
     ) -> Requested:
         """Start a run of a schedule now, outside its windows; a paused schedule is allowed.
 
@@ -321,8 +357,12 @@ class Running(Holding):
             request_id: idempotency key; requests with the same id start one run.
             overlap: overlap policy of this run; the default is the schedule's.
             own_input: the argument of this run in a tuple; empty means the schedule's input.
+            wait: how long to wait until the run has begun (timedelta or seconds); without it the
+                call returns when the request is in the ledger. A run that its overlap policy skips
+                is returned.
 
         Raises:
+            EnqueueFailure: with ``wait``: the run has not begun by then, or never can.
             InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
             RequestInvalid: the request id is malformed.
             ScheduleError: ``overlap`` stops the previous run, but several may be open.
@@ -334,12 +374,27 @@ class Running(Holding):
         workflow_id = f"sched:{key}:manual:{request_id}"
         own_input = await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
+            state = schedule.state
             if fire := await schedule.transaction.fire(workflow_id):
-                return Requested(fire, new=False)
-            self._require_fitting(schedule.state.workflow_type, own_input)
-            moment = from_ms(epoch_ms(schedule.now))
-            request = Window(key, schedule.state.series, epoch_ms(moment), moment)
-            return await _ask(schedule, "manual", request, workflow_id, overlap, own_input, reason)
+                asked = Requested(fire, new=False)
+            else:
+                self._require_fitting(state.workflow_type, own_input)
+                moment = from_ms(epoch_ms(schedule.now))
+                request = Window(key, state.series, epoch_ms(moment), moment)
+                asked = await _ask(
+                    schedule, "manual", request, workflow_id, overlap, own_input, reason
+                )
+        if wait is None:
+            return asked
+
+        async def unserved() -> str | None:
+            workflow = state.workflow_type or state.schedule.workflow
+            missing = unserved_at(state.project, state.schedule.lane, workflow, await self.served())
+            return no_worker_lives({missing: 1}) if missing else None
+
+        refused = DENIED - {"skipped"}
+        begun = await self._begun(asked.fire, wait, refused=refused, unserved=unserved)
+        return replace(asked, fire=begun)
 
     async def rerun(
         self,
@@ -394,6 +449,42 @@ class Running(Holding):
                 await _deal_with(schedule, bucket, fire.series)
             return asked
 
+    async def _begun(
+        self,
+        fire: Fire,
+        wait: timedelta | float,
+        *,
+        refused: Collection[Status],
+        unserved: Callable[[], Awaitable[str | None]],
+    ) -> Fire:
+        """Wait until a run has begun, and return its row.
+
+        Args:
+            fire: its row.
+            wait: how long.
+            refused: the statuses that mean that it never can.
+            unserved: returns why no worker would send it; None if one would.
+
+        Raises:
+            EnqueueFailure: it has not begun in time, or never can.
+        """
+        patience = wait.total_seconds() if isinstance(wait, timedelta) else wait
+        until, pause = time.monotonic() + patience, _FIRST_LOOK
+        while fire.status in UNSTARTED:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise _late(fire, await unserved() or fire.error)
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _SLOWEST_LOOK)
+            fire = await self._ledger.fire(fire.workflow_id) or fire
+        if fire.status in refused:
+            raise EnqueueFailure(
+                f"{fire.workflow_id} is {fire.status}: {fire.error or fire.reason}",
+                workflow_id=fire.workflow_id, refused=True, reason_code=fire.reason_code,
+                cure=f"see `sched dead show {fire.workflow_id}`" if fire.status in DIED else None,
+            )  # fmt: skip
+        return fire
+
     async def _sealed_for(self, key: str, own_input: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the input of one run as the ledger stores it.
 
@@ -445,10 +536,40 @@ class Running(Holding):
             if own and not was_retired:
                 await schedule.transaction.retire([key], schedule.now)
                 await schedule.act("cancel", reason=reason)
+        if was_retired:
+            log(AlreadyCancelled(key))
         return replace(
             done, retired=own and not was_retired, was_retired=was_retired,
             backfills=tuple(alert.text for alert in ends),
         )  # fmt: skip
+
+    async def retire(self, key: str, *, reason: str | None = None) -> Retired:
+        """Retire an application's schedule: it never fires again, and its open runs go on.
+
+        A run that no worker has begun to send is given up. A file retires its own schedules.
+
+        Raises:
+            ScheduleNotFound: there is no such schedule.
+            OwnedByFile: a file declares it.
+        """
+        async with self._locked(key, retired=True) as schedule:
+            state = schedule.state
+            if state.origin == "file":
+                raise OwnedByFile(f"{key} is declared by a file", cure="remove it there, and prune")
+            if state.retired_at is not None:
+                return Retired(key, state.retired_at, changed=False)
+            await schedule.decide(then="retired")
+            await schedule.transaction.retire([key], schedule.now)
+            await schedule.act("retire", reason=reason)
+            return Retired(key, schedule.now, changed=True)
+
+
+def _late(fire: Fire, why: str | None) -> EnqueueFailure:
+    return EnqueueFailure(
+        f"{fire.workflow_id} has not begun yet{f': {why}' if why else ''}",
+        workflow_id=fire.workflow_id, refused=False, reason_code=fire.reason_code,
+        cure="it begins once it can; the same call with the same id waits for it again",
+    )  # fmt: skip
 
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:

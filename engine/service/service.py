@@ -24,6 +24,7 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
+from engine.service.pages import Lists
 from engine.service.status import Overview
 
 if TYPE_CHECKING:
@@ -120,9 +121,12 @@ class FileOperations(ReadOperations):
 
 
 class ScheduleService(
-    FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts, Overview
+    FileOperations, ApplicationSchedules, Lists, PastWindows, DeadLetters, Accounts, Overview
 ):
     """All operations on the schedules of one namespace.
+
+    It checks no permission: its caller authorises. Owner, tenant and the other identifiers in
+    metadata are for audit and filters.
 
     Args:
         ledger: the ledger to work on; the caller closes it.

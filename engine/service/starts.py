@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -15,11 +15,9 @@ from engine.errors import (
     ScheduleError,
     StartInUse,
     StartInvalid,
-    StartRefused,
-    StartUnconfirmed,
     WorkflowUnknown,
 )
-from engine.ledger import DENIED, DIED, UNSTARTED, Action, DeadLetter, Fire, Start, Transaction
+from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Start, Transaction
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.service.operate import Requested, Running, Started
 
@@ -31,8 +29,6 @@ T = TypeVar("T")
 _NOT_GIVEN: Final[Any] = object()
 _SHOWN: Final = 80
 """Characters of an invalid id that an error message quotes."""
-_FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
-"""Seconds between looks at a start that a caller waits for; each is 1.5 times as long."""
 
 
 class StartOptions(TypedDict, total=False):
@@ -101,8 +97,8 @@ class Starting(Running):
             InputsSealed: the project's inputs are sealed, and there is no codec here.
             TypeError: the class takes no input, or needs one.
             WorkflowUnknown: no worker of the task queue has ever announced the workflow.
-            StartUnconfirmed: the run has not begun within ``wait``; it begins later.
-            StartRefused: with ``wait``: the run can never begin, and is a dead letter.
+            EnqueueFailure: with ``wait``: the run has not begun by then, or never can. It has the
+                id of the row.
             LedgerRequired: the ledger is not persistent.
         """
         if not self._ledger.remembers:
@@ -126,7 +122,12 @@ class Starting(Running):
                 " :rerun:<number>",
             )
         done = await self._start(new, new.workflow_id, arguments, given)
-        return done if wait is None else await self._begun(done, wait)
+        if wait is None or done.fire is None:
+            return done
+        begun = await self._begun(
+            done.fire, wait, refused=DENIED, unserved=partial(self._unserved, done.start)
+        )
+        return replace(done, fire=begun, waiting=None)
 
     async def _start(
         self, new: Start, workflow_id: str, arguments: tuple[Any, ...], plain: tuple[Any, ...]
@@ -182,34 +183,6 @@ class Starting(Running):
             return False
         theirs = await self._sealing.seal(first.project, plain)
         return first.digest == Start.digest_of(tuple(theirs))
-
-    async def _begun(self, done: Started, wait: timedelta | float) -> Started:
-        """Wait until the run of a start has begun."""
-        patience = wait.total_seconds() if isinstance(wait, timedelta) else wait
-        until, pause = time.monotonic() + patience, _FIRST_LOOK
-        fire = done.fire
-        while fire is not None and fire.status in UNSTARTED:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise await self._unconfirmed(fire, done.start)
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _SLOWEST_LOOK)
-            fire = await self._ledger.fire(done.workflow_id)
-        if fire is not None and fire.status in DENIED:
-            raise StartRefused(
-                f"{fire.workflow_id} is {fire.status}: {fire.error or fire.reason}",
-                workflow_id=fire.workflow_id,
-                cure=f"see `sched dead show {fire.workflow_id}`" if fire.status in DIED else None,
-            )
-        return Started(done.workflow_id, done.new, done.start, fire)
-
-    async def _unconfirmed(self, fire: Fire, start: Start) -> StartUnconfirmed:
-        why = await self._unserved(start) or fire.error
-        return StartUnconfirmed(
-            f"{fire.workflow_id} has not begun yet{f': {why}' if why else ''}",
-            workflow_id=fire.workflow_id,
-            cure="it begins once it can; the same call with the same id waits for it again",
-        )
 
     async def _unserved(self, start: Start) -> str | None:
         """Return why no worker would send a start at present; None if one would."""

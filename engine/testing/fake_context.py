@@ -434,6 +434,8 @@ def fire_for(
     project: str = "default",
     missed: int = 0,
     data_from: datetime | str | None = None,
+    topic: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> FireInfo:
     """Return a window for a test: the ``ctx.fire`` of a run that was started for it.
 
@@ -446,6 +448,8 @@ def fire_for(
         project: the owner of the schedule.
         missed: how many further windows a caught-up run covers.
         data_from: the start of its data; see ``FireInfo``.
+        topic: the schedule's topic.
+        metadata: the schedule's metadata, with the names of ``FireInfo``'s identities.
 
     Raises:
         ValueError: a moment has no timezone, or ``timing`` is unknown.
@@ -464,4 +468,6 @@ def fire_for(
         token="test",  # noqa: S106 - a claim's number, not a secret
         missed=missed,
         data_from=None if data_from is None else instant(data_from),
+        topic=topic,
+        metadata=metadata or {},
     )

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
 
-from engine.errors import LedgerRequired, ScheduleError
+from engine.errors import (
+    LedgerRequired,
+    ParentCycle,
+    ParentTimesDiffer,
+    ParentUnknown,
+    ScheduleError,
+)
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim, Evidence
 from engine.ledger.records import Serving
@@ -35,6 +41,7 @@ from tests.conformance.past import (
     run_of,
     taken,
 )
+from tests.waiting import eventually
 
 AFTER = "after: {{schedule: parent, when: {when}}}"
 LATEST = "everyMs: 60000, firstFire: next, after: {schedule: parent, window: latest}"
@@ -492,10 +499,40 @@ async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
         await apply(MemoryLedger(), file, by="test")
 
 
-async def test_an_application_cannot_ask_for_a_schedule_that_waits_for_others(family):
-    service = ScheduleService(family.ledger, actor="test")
-    with pytest.raises(ScheduleError, match="belong to a schedule of a file"):
-        await service.schedule_repeat("noop", everyMs=1000, needs=["parent"])
+async def test_one_shots_of_an_application_follow_each_other(family):
+    """Seed 003: one-time tasks in a batch, each after its parent."""
+    service = ScheduleService(family.ledger, actor="shop")
+    moment = datetime.now(UTC) + timedelta(seconds=1)
+    await service.schedule_at("noop", moment, key="parent")
+    asked = await service.schedule_repeat("noop", key="child", after={"schedule": "parent"})
+    parent = await service.get("parent")
+    assert parent is not None
+    assert asked.next_fire_at == parent.next_fire_at
+    (claim,) = await eventually(family.bench.claim)
+    assert claim.key == "parent"
+    assert await family.said("child") == ("queued", "dependency: waits for parent")
+    started = await family.end(claim)
+    assert set(started) == {"child"}
+
+
+async def test_parents_of_an_applications_schedule_are_checked_as_in_files(family):
+    service = ScheduleService(family.ledger, actor="shop")
+    await service.schedule_repeat("noop", key="hourly", everyMs=3_600_000)
+    await service.schedule_repeat("noop", key="elsewhere", everyMs=3_600_000, project="other")
+    refused: list[tuple[type[ScheduleError], dict[str, Any]]] = [
+        (ParentUnknown, {"needs": ["hourl"], "everyMs": 3_600_000}),
+        (ParentUnknown, {"needs": ["elsewhere"], "everyMs": 3_600_000}),
+        (ParentTimesDiffer, {"needs": ["hourly"], "everyMs": 1000}),
+        (ParentCycle, {"needs": ["k"], "everyMs": 1000}),
+    ]
+    for error, fields in refused:
+        with pytest.raises(error):
+            await service.schedule_repeat("noop", key="k", **fields)
+    await service.schedule_repeat("noop", key="k", needs=["hourly"])
+    for key in ("hourly", "k"):
+        with pytest.raises(ParentTimesDiffer):
+            await service.reschedule(key, everyMs=60_000)
+    assert [row.key for row in await service.schedules()] == ["elsewhere", "hourly", "k"]
 
 
 async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_for_others(family):

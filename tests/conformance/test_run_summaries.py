@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from engine.ledger.fires import Closed, Evidence, Outcome
-from engine.ledger.records import SUMMARISED, RunSummary
+from engine.ledger.schedule_rows import SUMMARISED, RunSummary
 from tests.conformance.past import declare_ago, run_of
 
 HOUR = timedelta(hours=1)

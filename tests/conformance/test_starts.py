@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import (
+    EnqueueFailure,
     InputInvalid,
     LedgerRequired,
     LetterNotFound,
@@ -16,8 +17,6 @@ from engine.errors import (
     ScheduleNotFound,
     StartInUse,
     StartInvalid,
-    StartRefused,
-    StartUnconfirmed,
     WorkflowUnknown,
 )
 from engine.ledger import MemoryLedger
@@ -171,21 +170,22 @@ async def test_a_start_of_a_project_without_a_worker_says_so(bench, service):
     done = await service.start("noop", id="7", project="shop")
     assert done.waiting is not None
     assert "no worker lives that serves project shop, task queue sched" in done.waiting
-    with pytest.raises(StartUnconfirmed, match="serves project shop"):
+    with pytest.raises(EnqueueFailure, match="serves project shop"):
         await service.start("noop", id="7", project="shop", wait=0)
     assert await taken(bench) == [], "workers of another project do not send it"
 
 
 async def test_who_waits_learns_that_a_start_has_not_begun_or_never_can(bench, service):
-    with pytest.raises(StartUnconfirmed, match="has not begun yet") as late:
+    with pytest.raises(EnqueueFailure, match="has not begun yet") as late:
         await service.start("noop", id="7", wait=0.05)
-    assert late.value.workflow_id == "sched:@noop:7"
+    assert (late.value.workflow_id, late.value.refused) == ("sched:@noop:7", False)
     (claim,) = await taken(bench)
     large = Reason("payload_too_large", "payload too large")
     await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "rejected", reason=large)])
-    with pytest.raises(StartRefused, match="payload too large") as refused:
+    with pytest.raises(EnqueueFailure, match="payload too large") as refused:
         await service.start("noop", id="7", wait=5)
-    assert refused.value.workflow_id == "sched:@noop:7"
+    assert (refused.value.workflow_id, refused.value.refused) == ("sched:@noop:7", True)
+    assert refused.value.reason_code == "payload_too_large"
 
 
 async def test_who_waits_returns_when_the_run_has_begun(bench, service):

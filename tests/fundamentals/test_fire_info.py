@@ -100,6 +100,25 @@ def test_a_memo_without_missed_windows_missed_none():
     assert FireInfo.from_memo(memo).missed == 0
 
 
+def test_topic_and_metadata_are_in_the_memo_of_a_schedule_that_has_them():
+    names = {"ownerId": "ada", "tenantId": "acme", "correlationId": "c-1", "clientRequestId": "r-1"}
+    info = fire(topic="notifications.task-reminder", metadata={**names, "attempts": 3})
+    assert FireInfo.from_memo(json.loads(json.dumps(info.to_memo()))) == info
+    assert [info.owner_id, info.tenant_id, info.correlation_id] == ["ada", "acme", "c-1"]
+    assert info.client_request_id == "r-1"
+
+
+def test_a_memo_of_before_topics_has_none():
+    older = FireInfo.from_memo(fire().to_memo())
+    assert (older.topic, older.metadata, older.owner_id) == (None, {}, None)
+
+
+def test_what_is_of_the_run_and_not_of_the_window_is_not_in_the_memo():
+    began = fire(fired_at=datetime(2026, 11, 21, 5, 0, 1, tzinfo=UTC), attempt=2, max_attempts=5)
+    assert began.to_memo() == fire().to_memo()
+    assert began == fire()
+
+
 @pytest.mark.parametrize(
     "memo",
     [
@@ -118,6 +137,8 @@ def test_a_memo_without_missed_windows_missed_none():
         {**fire().to_memo(), "fire_time": "2026-11-21T05:00:00"},
         {**fire().to_memo(), "timing": "early"},
         {**fire().to_memo(), "missed": None},
+        {**fire().to_memo(), "topic": 5},
+        {**fire().to_memo(), "metadata": ["ownerId"]},
     ],
 )
 def test_what_is_not_a_fire_of_ours_is_a_value_error(memo: object):

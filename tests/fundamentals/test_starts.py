@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.errors import StartInUse, StartRefused
+from engine.errors import EnqueueFailure, StartInUse
 from engine.runtime import SchedulePlugin, Settings
 from engine.service import Fire, ScheduleService
 from tests.fundamentals.samples import started
@@ -124,7 +124,7 @@ async def test_a_run_is_cancelled_by_its_id(client, database_url):
 async def test_what_temporal_refuses_is_raised_to_who_waits(client, database_url):
     async with shop(client, database_url) as service:
         huge = Order("x" * 3_000_000, 1)
-        with pytest.raises(StartRefused, match="size exceeds limit") as refused:
+        with pytest.raises(EnqueueFailure, match="size exceeds limit") as refused:
             await service.start(FulfilOrder, huge, id="7", wait=20)
         (letter,) = await service.dead_letters()
     assert letter.workflow_id == refused.value.workflow_id == "sched:@fulfil-order:7"

@@ -19,8 +19,8 @@ import pytest
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Status
-from engine.ledger.postgres.connections import query
-from engine.ledger.records import SUMMARISED, SUMMARY_ROWS
+from engine.ledger.postgres.connections import filtered_query, query
+from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS
 from engine.schedules.planner.decisions import FAILED
 from tests.servers import run_apart
 
@@ -176,6 +176,11 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "chores": [("", 100)],
     "chores_done": [("busy", NOW, None, None, None)],
     "correct_next": [("busy", NOW)],
+    "create_schedule": [
+        (RULES, "fresh", "default", 1, "digest", 1, False, None, NOW, NOW, NOW, "noop", "noop@1",
+         "sched", False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api", "fresh", ""),
+    ],
+    "unresolved_workflows": [("sched",)],
     "count_reruns": [(RUN, "busy", NOW - 500 * A_MINUTE), ("sched:quiet-1:1", QUIET, NOW)],
     "count_schedules": [("default",)],
     "count_waiting": [("crowded", 1000), ("waiting", 1000), ("busy", 1000), (QUIET, 1000)],
@@ -239,7 +244,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "list_fires": [(None, None, 50), ("busy", None, 50), (QUIET, None, 50),
                    *((None, each, 50) for each in STATUSES),
                    *((key, each, 100) for each in STATUSES for key in ("busy", QUIET))],
-    "list_schedules": [(None, None), ("default", None), (None, "busy"), (None, QUIET)],
     "living": [(A_MINUTE,)],
     "lock": [(["busy"],)],
     "lock_due": [("default", ["sched", ""], ["noop@1"], RULES, 50, AGO, ["busy"], None),
@@ -358,6 +362,19 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "write_through": [("", A_MINUTE, 500)],
 }  # fmt: skip
 """What each statement is given after the namespace."""
+FILTERED: dict[str, list[dict[str, Any]]] = {
+    "list_schedules": [
+        {}, {"project": "default"}, {"key": "busy"}, {"key": QUIET},
+        {"but": "@", "after": "busy", "limit": 51},
+        *({"but": "@", "limit": 51, **each} for each in (
+            {"workflow": "noop"}, {"workflow": "noop", "version": "noop@1"}, {"topic": "a.b"},
+            {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"}, {"kind": "at"},
+            {"prefix": "quiet"}, {"due_before": NOW}, {"state": "active"},
+            {"status": "completed"}, {"last_status": "failed"}, {"origin": "api"},
+        )),
+    ],
+}  # fmt: skip
+"""Filters of the statements whose lines are optional."""
 WITHOUT_NAMESPACE: dict[str, list[tuple[Any, ...]]] = {
     "old_snapshots": [(A_MINUTE, 1000)],
     "raise_epoch": [()],
@@ -373,7 +390,7 @@ def named() -> set[str]:
 
 
 def test_every_statement_of_the_ledger_is_explained_here():
-    assert named() == CALLS.keys() | WITHOUT_NAMESPACE.keys()
+    assert named() == CALLS.keys() | WITHOUT_NAMESPACE.keys() | FILTERED.keys()
 
 
 async def fill(url: str) -> None:
@@ -489,6 +506,13 @@ async def walks(connection: asyncpg.Connection) -> list[str]:
         for arguments in all_arguments:
             found += await faults(connection, name, arguments)
         await connection.execute("DEALLOCATE statement")
+    for name, all_filters in FILTERED.items():
+        for given in all_filters:
+            text, order = filtered_query(name, frozenset(given))
+            await connection.execute(f"PREPARE statement AS {text}")
+            arguments = (NAMESPACE, *(given[each] for each in order))
+            found += await faults(connection, f"{name} by {[*given]}", arguments)
+            await connection.execute("DEALLOCATE statement")
     return found
 
 

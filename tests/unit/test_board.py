@@ -16,7 +16,7 @@ from engine.cli.up.board import Board, FileState
 from engine.cli.up.live_table import LinePrinter, picture
 from engine.ledger import FailingStep
 from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, shared
-from engine.ledger.records import NextFire
+from engine.ledger.schedule_rows import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import Decision

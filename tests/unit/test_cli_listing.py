@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cli.inspect import overdue
 from engine.cli.output import without_worker
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_rows import ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -12,7 +12,8 @@ from engine.cli.output import as_yaml
 from engine.cli.show import Page
 from engine.cli.target import Target
 from engine.ledger.fires import DataGap
-from engine.ledger.records import Backfill, ScheduleRow, Start
+from engine.ledger.records import Backfill, Start
+from engine.ledger.schedule_rows import ScheduleRow
 from engine.schedules import Schedule
 from engine.schedules.terms import Sealed
 

@@ -47,6 +47,7 @@ def schedule(fields: str):
             "everyMs: 5000, maxConcurrentRuns: 3",
             ["maxConcurrentRuns 2 → 3"],
         ),
+        ("everyMs: 5000", "everyMs: 5000, topic: a.b", ["topic (none) → a.b"]),
         ("everyMs: 5000, overlap: queue", "everyMs: 5000, maxConcurrentRuns: 1", []),
     ],
 )

@@ -29,6 +29,7 @@ from engine.ledger.postgres.address import place_of
 from engine.runtime import Settings
 from engine.runtime.events import (
     Alert,
+    AlreadyCancelled,
     Applied,
     Closed,
     Decided,
@@ -104,6 +105,7 @@ EVENTS: list[tuple[Event, int, LogEvent]] = [
     (closed("cancelled"), logging.INFO, "run_cancelled"),
     (closed("terminated"), logging.WARNING, "run_terminated"),
     (Stopped(StopOrder(1, RUN, None, "cancel", None, "why")), logging.INFO, "stop_requested"),
+    (AlreadyCancelled("pay"), logging.INFO, "already_cancelled"),
     (Applied("5 added", good=True), logging.INFO, "file_applied"),
     (Applied("broken", good=False), logging.ERROR, "file_refused"),
     (Notice("well", good=True), logging.INFO, "notice"),

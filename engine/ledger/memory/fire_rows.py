@@ -43,14 +43,8 @@ from engine.ledger.memory.tables import (
     reported_gaps,
     summary_of,
 )
-from engine.ledger.records import (
-    ActionRow,
-    Backfill,
-    DefinitionVersion,
-    RunSummary,
-    Serving,
-    Standing,
-)
+from engine.ledger.records import ActionRow, Backfill, DefinitionVersion, Serving, Standing
+from engine.ledger.schedule_rows import RunSummary
 from engine.schedules import Reason, ReasonCode, code_of
 
 # --- open runs ---

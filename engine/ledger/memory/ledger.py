@@ -10,27 +10,28 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from uuid import UUID
 
+from engine.errors import LedgerRequired
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import shared
 from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
 from engine.ledger.memory.operations import laying_of
-from engine.ledger.memory.tables import FireEntry, MemoryRows, facts_of, is_dead
+from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, facts_of, is_dead
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
+    Action,
     Lineage,
     Load,
-    NextFire,
+    NewDefinition,
     PolledQueue,
     Probe,
-    ScheduleRow,
     Served,
     Serving,
     SlotAsk,
     Totals,
     Wanted,
     as_served,
-    state_of,
 )
+from engine.ledger.schedule_rows import NextFire, ScheduleFilter, ScheduleRow, state_of
 from engine.schedules import resolve_type
 from engine.schedules.planner import TIME_RULES
 
@@ -337,23 +338,46 @@ class MemoryLedger(MemorySlots, MemoryFires):
             self._duties[duty] = (holder, expires, max(before, watermark))
 
     async def schedules(
-        self, project: str | None = None, *, key: str | None = None
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ScheduleRow]:
-        rows = []
-        for name, row in sorted(self._tables.schedules.items()):
-            if project not in {None, row.state.project} or key not in {None, name}:
-                continue
-            newest = self._newest(name)
-            fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
-            fields |= {
-                "workflow": row.state.schedule.workflow,
-                "state": state_of(row.state.hold, row.next_fire_at),
-                "last_fire_at": newest.last_fire_time if newest else None,
-                "last_status": newest.status if newest else None,
-                "skips": {f.fire_time: f.reason or "" for f in self._skipped_ahead(name)},
-            }
-            rows.append(ScheduleRow(**fields))
-        return rows
+        asked = {of_key: request_id for request_id, of_key in self._tables.requests.items()}
+        found = (
+            self._shown(name, row, asked.get(name))
+            for name, row in sorted(self._tables.schedules.items())
+            if project in {None, row.state.project}
+            and key in {None, name}
+            and (after is None or name > after)
+        )
+        if wanted is not None:
+            found = (row for row in found if not row.of_starts and wanted.matches(row))
+        return list(islice(found, limit))
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        raise LedgerRequired(
+            "a connection can be joined only where the ledger is in PostgreSQL",
+            cure="set SCHED_DATABASE_URL",
+        )
+
+    def _shown(self, key: str, row: ScheduleEntry, request_id: str | None) -> ScheduleRow:
+        newest = self._newest(key)
+        fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
+        fields |= {
+            "workflow": row.state.schedule.workflow,
+            "state": state_of(row.state.hold, row.next_fire_at),
+            "last_fire_at": newest.last_fire_time if newest else None,
+            "last_status": newest.status if newest else None,
+            "skips": {f.fire_time: f.reason or "" for f in self._skipped_ahead(key)},
+            "request_id": request_id,
+        }
+        return ScheduleRow(**fields)
 
     def _newest(self, key: str) -> FireEntry | None:
         """Return the key's newest fire, not counting windows skipped before they came."""

@@ -29,18 +29,16 @@ from engine.ledger.fires import (
     shown_timing,
 )
 from engine.ledger.records import (
-    SUMMARISED,
-    SUMMARY_ROWS,
     ActionRow,
     Backfill,
     DefinitionVersion,
     NewFire,
     ProjectRow,
     QueueRow,
-    RunSummary,
     Serving,
     Start,
 )
+from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS, RunSummary
 from engine.schedules import Alerting, Reason, Schedule, Stop, in_ms
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from engine.errors import LedgerError
+from engine.errors import KeyInUse, LedgerError, RequestInUse
 from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, shared
 from engine.ledger.memory.operations import (
     MemoryBackfilling,
@@ -16,6 +16,7 @@ from engine.ledger.memory.operations import (
 )
 from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
 from engine.ledger.records import (
+    Action,
     DefinitionVersion,
     DriftRow,
     NewDefinition,
@@ -189,6 +190,15 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
 
     def __init__(self, tables: Tables, clock: Callable[[], datetime]) -> None:
         self._tables, self.clock = tables, clock
+
+    async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:
+        key, request_id = new.schedule.key, new.request_id
+        if request_id is not None and request_id in self._tables.requests:
+            raise RequestInUse(f"request id {request_id} was used before")
+        if key in self._tables.schedules:
+            raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+        await self.define([new], by=by)
+        await self.act([action], by=by)
 
     async def now(self) -> datetime:
         return self.clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache, partial
@@ -400,3 +401,24 @@ def query(name: str) -> str:
     text = found.read_text(encoding="utf-8")
     _names[text] = name
     return text
+
+
+_FILTER = re.compile(r"(?<!:):([a-z_]+)")
+"""A named parameter of a query whose lines are optional; a cast has two colons."""
+
+
+@cache
+def filtered_query(name: str, given: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a query with the lines of these filters, and the order of its arguments.
+
+    The first argument, ``$1``, is the namespace.
+    """
+    kept, order = [], sorted(given)
+    for line in query(name).splitlines():
+        if line.startswith("--"):
+            continue
+        if set(_FILTER.findall(line)) <= given:
+            kept.append(_FILTER.sub(lambda found: f"${order.index(found[1]) + 2}", line))
+    text = "\n".join(kept)
+    _names[text] = name
+    return text, tuple(order)

@@ -44,8 +44,10 @@ from engine.ledger.postgres.connections import (
     PATIENCE_LONG,
     Connections,
     OnStatement,
+    filtered_query,
     query,
 )
+from engine.ledger.postgres.joined import create_within
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_account_row,
@@ -64,18 +66,15 @@ from engine.ledger.postgres.schema import build_indexes, check_schema_name, migr
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
-    SUMMARISED,
-    SUMMARY_ROWS,
+    Action,
     ActionRow,
     Backfill,
     DefinitionVersion,
     Lineage,
     Load,
-    NextFire,
+    NewDefinition,
     PolledQueue,
     Probe,
-    RunSummary,
-    ScheduleRow,
     Served,
     Serving,
     SlotAsk,
@@ -84,7 +83,15 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
-from engine.schedules import TZDATA_VERSION, ReasonCode, storable
+from engine.ledger.schedule_rows import (
+    SUMMARISED,
+    SUMMARY_ROWS,
+    NextFire,
+    RunSummary,
+    ScheduleFilter,
+    ScheduleRow,
+)
+from engine.schedules import STARTS, TZDATA_VERSION, ReasonCode, storable
 from engine.schedules.planner import FAILED, TIME_RULES
 
 # --- fires and runs ---
@@ -588,9 +595,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             rules = [serving.rules.get(name) for name in types]
             said = [json.dumps(each) if each else None for each in rules]
             changes = await run("announce_types", task_queue, types, said)
-            if not any(row["news"] for row in changes) and self._resolved == seen:
-                return  # with 100,000 schedules the query below takes 60 ms
-            rows = await run("wanted_workflows", task_queue)
+            if any(row["news"] for row in changes) or self._resolved != seen:
+                rows = await run("wanted_workflows", task_queue)
+            else:  # with 100,000 schedules the query above takes 60 ms
+                rows = await run("unresolved_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
             found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
@@ -667,9 +675,30 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         await self._run("set_watermark", duty, holder, watermark)
 
     async def schedules(
-        self, project: str | None = None, *, key: str | None = None
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[ScheduleRow]:
-        return [as_schedule(row) for row in await self._run("list_schedules", project, key)]
+        given = {"project": project, "key": key, "after": after, "limit": limit}
+        given |= {**wanted.given(), "but": STARTS} if wanted is not None else {}
+        named = {name: value for name, value in given.items() if value is not None}
+        text, order = filtered_query("list_schedules", frozenset(named))
+        rows = await self._connections.fetch(
+            text, self._namespace, *(named[each] for each in order)
+        )
+        return [as_schedule(row) for row in rows]
+
+    async def create_within(
+        self, connection: object, new: NewDefinition, action: Action, *, by: str
+    ) -> None:
+        await create_within(
+            connection, new, action, by=by, namespace=self._namespace, schema=self._schema,
+            ledger_id=await self.identity(),
+        )  # fmt: skip
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         looked_at = limit

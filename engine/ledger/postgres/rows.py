@@ -13,17 +13,8 @@ from typing import Any
 from engine.errors import EngineError
 from engine.ledger.failures import as_failing
 from engine.ledger.fires import AccountRow, Claim, DeadLetter, Ended, Fire, as_left, begins
-from engine.ledger.records import (
-    ActionRow,
-    Backfill,
-    DefinitionVersion,
-    DriftRow,
-    NextFire,
-    RunSummary,
-    ScheduleRow,
-    Standing,
-    state_of,
-)
+from engine.ledger.records import ActionRow, Backfill, DefinitionVersion, DriftRow, Standing
+from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleRow, state_of
 from engine.schedules import Schedule, Sealed
 from engine.schedules.planner import (
     ALL_READ,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from engine.errors import EngineError
+from engine.errors import EngineError, KeyInUse, RequestInUse
 from engine.ledger.fires import (
     Claim,
     DeadLetter,
@@ -201,6 +201,49 @@ def bounded(
         yield part
 
 
+def _schedule_row(new: NewDefinition) -> tuple[object, ...]:
+    """Return the columns of ``schedules`` that a definition writes, in the statements' order."""
+    schedule = new.schedule
+    return (
+        schedule.key, new.project, new.version, schedule.digest, new.series, new.suffixed,
+        new.max_bucket, new.effective_from, new.cursor, new.next_fire_at, schedule.workflow,
+        new.workflow_type, schedule.task_queue, schedule.external, schedule.grace,
+        schedule.enabled, new.paused, reading_at(schedule, new.cursor), new.origin,
+        new.request_id, " ".join(rule.parent for rule in schedule.follows),
+    )  # fmt: skip
+
+
+def _version_row(new: NewDefinition, text: str) -> tuple[object, ...]:
+    """Return the columns of ``definitions``, in the statement's order."""
+    schedule = new.schedule
+    return (schedule.key, new.version, new.series, new.project, text, schedule.digest,
+            new.effective_from)  # fmt: skip
+
+
+def _action_row(action: Action) -> tuple[object, ...]:
+    """Return the columns of ``actions``, in the statement's order."""
+    return (action.project, action.key, action.verb, action.reason, action.workflow_id,
+            action_json(action.before), action_json(action.after))  # fmt: skip
+
+
+def creation(
+    new: NewDefinition, action: Action, *, by: str
+) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Yield the statements that create a schedule, each with its arguments after the namespace."""
+    text = json.dumps(new.schedule.to_json())
+    yield "create_schedule", (TIME_RULES, *_schedule_row(new))
+    yield "define_versions", (by, *([value] for value in _version_row(new, text)))
+    yield "act", (by, *([value] for value in _action_row(action)))
+
+
+def in_use(error: asyncpg.UniqueViolationError, new: NewDefinition) -> EngineError:
+    """Return the refusal of a creation whose key or request ID another transaction has taken."""
+    if error.constraint_name == "schedules_request":
+        return RequestInUse(f"request id {new.request_id} was used before")
+    key = new.schedule.key
+    return KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+
+
 class PostgresDeclaring(Statements):
     """Statements for declaring schedules; see ``Declaring``."""
 
@@ -245,28 +288,23 @@ class PostgresDeclaring(Statements):
             await self._define(part, by)
 
     async def _define(self, definitions: Sequence[tuple[NewDefinition, str]], by: str) -> None:
-        values = [(new, new.schedule) for new, _ in definitions]
-        columns = zip(
-            *(
-                (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
-                 n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
-                 s.task_queue, s.external, s.grace, s.enabled, n.paused,
-                 reading_at(s, n.cursor), n.origin, n.request_id,
-                 " ".join(rule.parent for rule in s.follows))
-                for n, s in values
-            ),
-            strict=True,
-        )  # fmt: skip
+        columns = zip(*(_schedule_row(new) for new, _ in definitions), strict=True)
         await self.run("define_schedules", TIME_RULES, *map(list, columns))
-        versions = zip(
-            *(
-                (n.schedule.key, n.version, n.series, n.project, text, n.schedule.digest,
-                 n.effective_from)
-                for n, text in definitions
-            ),
-            strict=True,
-        )  # fmt: skip
-        await self.run("define_versions", by, *map(list, versions))
+        versions = zip(*(_version_row(new, text) for new, text in definitions), strict=True)
+        try:
+            await self.run("define_versions", by, *map(list, versions))
+        except asyncpg.UniqueViolationError as error:
+            raise KeyInUse(
+                "an application has declared a key of the file meanwhile", cure="apply it again"
+            ) from error
+
+    async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:
+        try:
+            for name, arguments in creation(new, action, by=by):
+                await self.run(name, *arguments)
+        except asyncpg.UniqueViolationError as error:
+            raise in_use(error, new) from error
+        await self.run("hint")
 
     async def drift(self, project: str) -> list[DriftRow]:
         return [as_drift(row) for row in await self.run("drift", project)]
@@ -480,13 +518,9 @@ class PostgresOperating(Statements):
         return {row["workflow_id"] for row in rows}
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        columns = [
-            (each.project, each.key, each.verb, each.reason, each.workflow_id,
-             action_json(each.before), action_json(each.after))
-            for each in actions
-        ]  # fmt: skip
-        if columns:
-            await self.run("act", by, *map(list, zip(*columns, strict=True)))
+        if actions:
+            columns = zip(*map(_action_row, actions), strict=True)
+            await self.run("act", by, *map(list, columns))
             await self.run("hint")
 
 

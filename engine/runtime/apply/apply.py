@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from engine.errors import EngineError, KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
+from engine.errors import (
+    EngineError,
+    KeyForeign,
+    KeyInUse,
+    LedgerRequired,
+    PruneRefused,
+    RevisionTooLow,
+)
 from engine.ledger import DriftRow, Ledger, ProjectRow, Transaction
 from engine.runtime.apply.edits import (
     ApplyReport,
@@ -87,6 +94,8 @@ async def apply(
                 ledger, file, by=by, force=force, prune=prune, take_from=take_from, ahead=ahead,
                 sealing=sealing,
             )  # fmt: skip
+        except KeyInUse:
+            continue  # it is visible now, and the file is refused for it
         except OwesManyError as error:
             for key in error.keys:
                 await decide_ahead(ledger, key)

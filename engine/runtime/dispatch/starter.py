@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client, Interceptor, WorkflowExecutionDescription
 from temporalio.common import (
+    Priority,
     RawValue,
     SearchAttributeKey,
     SearchAttributePair,
@@ -23,7 +25,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import MEMO_KEY, FireInfo, RunOptions
+from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
@@ -41,6 +43,7 @@ from engine.schedules import (
     STARTS,
     TICK,
     Reason,
+    RunRetry,
     Sealed,
     format_duration,
     from_seconds,
@@ -60,6 +63,8 @@ _HANDLER = "handler: an earlier run of its window ended badly"
 _LONGEST_SUMMARY = 300
 """Characters of a summary; Temporal refuses more than 400 bytes."""
 _BEGINNING = from_seconds(0)
+_MOST_METADATA = 8192
+"""Bytes of metadata in a memo; a visibility store keeps it with each run."""
 
 
 def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
@@ -77,7 +82,22 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         token=str(claim.token),
         missed=claim.missed,
         data_from=_data_from(claim),
+        topic=claim.schedule.topic,
+        metadata=_carried(claim.schedule.metadata),
+        retry_intervals=_intervals(claim),
     )
+
+
+def _intervals(claim: Claim) -> tuple[float, ...]:
+    retry = claim.schedule.retry if claim.kind != "handler" else None
+    return tuple(each.total_seconds() for each in retry.intervals) if retry else ()
+
+
+def _carried(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata that fit into a memo, which Temporal limits (Cloud to 40 KB)."""
+    if not metadata or len(json.dumps(metadata)) <= _MOST_METADATA:
+        return metadata
+    return {name: metadata[name] for name in IDENTITIES if name in metadata}
 
 
 def _data_from(claim: Claim) -> datetime | None:
@@ -284,6 +304,7 @@ class Starter:
                 static_details=details(claim, info, now - claim.fire_time),
                 run_timeout=rules.timeout,
                 retry_policy=rules.retry,
+                priority=_priority(claim),
                 rpc_timeout=self._settings.rpc_timeout,
             )
         except WorkflowAlreadyStartedError:
@@ -422,9 +443,36 @@ def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
 
 
 def _rules(claim: Claim) -> RunOptions:
-    """Return the options that the run's class declares; an external type has none."""
-    external = claim.schedule.external and claim.kind != "handler"
-    return RunOptions() if external else RunOptions.from_json(claim.rules)
+    """Return the options of the run: those of its schedule, else those that its class declares.
+
+    A handler has those of its class: the schedule is that of the run which ended badly. An external
+    type declares none.
+    """
+    if claim.kind == "handler":
+        return RunOptions.from_json(claim.rules)
+    schedule = claim.schedule
+    declared = RunOptions() if schedule.external else RunOptions.from_json(claim.rules)
+    timeout = schedule.timeout.run if schedule.timeout else None
+    return declared.overridden(timeout=timeout, retry=_retry(schedule.retry))
+
+
+def _priority(claim: Claim) -> Priority:
+    """Return the priority of the run; its steps take it over."""
+    is_handler = claim.kind == "handler"
+    return Priority(priority_key=None if is_handler else claim.schedule.priority)
+
+
+def _retry(declared: RunRetry | None) -> Retry | None:
+    if declared is None:
+        return None
+    if declared.intervals:
+        return Retry(max_attempts=declared.tries, intervals=declared.intervals)
+    return Retry(
+        max_attempts=declared.tries,
+        initial_interval=declared.initial or 1.0,
+        backoff=declared.coefficient or 2.0,
+        max_interval=declared.max,
+    )
 
 
 def _words(error: Exception) -> str:

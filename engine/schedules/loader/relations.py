@@ -11,7 +11,7 @@ from engine.errors import Code, Problem
 from engine.schedules.loader.entries import Shared, read_schedule, report_faults
 from engine.schedules.loader.nodes import MapNode, Node, Report, nearest
 from engine.schedules.model import Schedule
-from engine.schedules.rules import KINDS, Fault
+from engine.schedules.rules import KINDS, Fault, error_class
 from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
@@ -46,6 +46,17 @@ def chain_faults(
             if fault is not None:
                 yield schedule.key, fault
     yield from _cycles(known)
+
+
+def require_fitting(schedules: Sequence[Schedule], key: str) -> None:
+    """Check one of these schedules against its parents, all of which are among them.
+
+    Raises:
+        ParentUnknown, ParentCycle, ParentTimesDiffer, ScheduleError: the first fault.
+    """
+    for found, fault in chain_faults(schedules, {each.key for each in schedules}):
+        if found == key:
+            raise error_class(fault.code)(fault.message, cure=fault.cure)
 
 
 def rule_paths(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
@@ -161,6 +172,11 @@ def inherited(values: Mapping[str, Any], known: Mapping[str, Schedule]) -> dict[
     if parent is None:
         return None
     return {name: value for name, value in parent.declared_when.items() if name not in values}
+
+
+def takes_times(values: Mapping[str, Any]) -> bool:
+    """Return whether a schedule of these fields has no times of its own, and names parents."""
+    return not any(name in values for name in KINDS) and any(parents_of(values))
 
 
 def parents_of(values: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,9 @@
+-- Schedules in key order. A line with a `:name` is left out unless that filter is given: under a generic
+-- plan `$2 IS NULL OR s.project = $2` would use no index, and a topic be looked for in every definition.
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
-       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, last.last_fire_time AS last_fire_at, last.status AS last_status,
+       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, s.request_id,
+       last.last_fire_time AS last_fire_at, last.status AS last_status,
        ahead.skipped_at, ahead.skipped_why
 FROM schedules s
 JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
@@ -17,6 +20,22 @@ LEFT JOIN LATERAL (
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
       AND f.fire_time > p.cursor AND f.kind = 'window' AND f.status = 'skipped') AS ahead ON true
-WHERE s.namespace = $1 AND ($2::text IS NULL OR s.project = $2)
-  AND ($3::text IS NULL OR s.key = $3)
+WHERE s.namespace = $1
+  AND s.key = :key
+  AND s.key > :after
+  AND NOT starts_with(s.key, :but)
+  AND s.key >= :prefix AND starts_with(s.key, :prefix)
+  AND s.project = :project
+  AND s.origin = :origin
+  AND s.request_id = :request_id
+  AND split_part(s.workflow, '@', 1) = :workflow
+  AND s.workflow = :version
+  AND d.definition ? :kind
+  AND d.definition ? 'topic' AND d.definition ->> 'topic' = :topic
+  AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
+  AND p.next_fire_at < :due_before
+  AND schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) = :state
+  AND job_status(schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at), last.status, d.definition ? 'at') = :status
+  AND last.status = :last_status
 ORDER BY s.key
+LIMIT :limit

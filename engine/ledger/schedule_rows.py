@@ -1,0 +1,269 @@
+"""Schedules as users read them: rows, the words for their state, filters and summaries.
+
+All datetimes are timezone-aware and in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from engine.ledger.fires import Died, Status
+from engine.schedules import STARTS, Schedule
+from engine.schedules.planner import TIME_RULES, Hold, Origin, Pause
+
+# --- states ---
+# Two vocabularies: ours for operators, and five words for applications, which a test compares with
+# the functions of migration 0034.
+
+State = Literal["active", "paused", "disabled", "ended", "retired"]
+
+
+def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
+    """Return the state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
+    return hold or ("active" if next_fire_at else "ended")
+
+
+JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
+"""The state of a schedule in the words of job queues; docs/one-shots.md has the table."""
+
+_UNDER_WAY: Final = ("claimed", "starting", "started")
+_OUTCOMES: Final[Mapping[Status, JobStatus]] = {
+    "completed": "completed",
+    "failed": "failed",
+    "timed_out": "failed",
+    "expired": "failed",
+    "rejected": "failed",
+    "unvouched": "failed",
+    "cancelled": "cancelled",
+    "terminated": "cancelled",
+    "skipped": "cancelled",
+}
+
+
+def job_status(state: State, last_status: Status | None, *, once: bool) -> JobStatus:
+    """Return the state of a schedule in the words of job queues.
+
+    Args:
+        state: its state in our words.
+        last_status: of its newest fire.
+        once: whether it is a one-shot, whose outcome is that of its only window.
+    """
+    outcome = _OUTCOMES.get(last_status) if last_status else None
+    if state == "retired":
+        return (once and outcome) or "cancelled"
+    if last_status in _UNDER_WAY:
+        return "active"
+    if state == "ended":
+        return outcome or ("pending" if last_status == "queued" else "completed")
+    return "pending"
+
+
+# --- rows ---
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """A schedule as shown to users; ``schedule`` is None if this version cannot read it.
+
+    Attributes:
+        definition_version: the newest definition's, in force since ``effective_from``.
+        next_fire_at: when it is planned next; see ``next_start_at``.
+        last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
+        error: why it backs off, if it does.
+        pause: its pause, if it is paused.
+        origin: where it is declared: in a file, or by an application.
+        request_id: the id under which an application asked for it, if it gave one.
+        skips: skipped windows to come, with their reasons.
+    """
+
+    key: str
+    project: str
+    workflow: str
+    schedule: Schedule | None
+    state: State
+    next_fire_at: datetime | None
+    last_fire_at: datetime | None
+    last_status: Status | None
+    workflow_type: str | None
+    definition_version: int
+    series: int
+    effective_from: datetime
+    error: str | None
+    rules: str = TIME_RULES
+    pause: Pause | None = None
+    origin: Origin = "file"
+    skips: Mapping[datetime, str] = field(default_factory=dict)
+    request_id: str | None = None
+
+    @property
+    def status(self) -> JobStatus:
+        """The state in the words of job queues."""
+        once = self.schedule is not None and self.schedule.kind == "at"
+        return job_status(self.state, self.last_status, once=once)
+
+    @property
+    def of_starts(self) -> bool:
+        """Whether it stands for the starts of a workflow by applications, see ``Start``."""
+        return self.key.startswith(STARTS)
+
+    @property
+    def next_start_at(self) -> datetime | None:
+        """The next window that starts; excluded and skipped windows are planned but never start."""
+        if self.next_fire_at is None or self.schedule is None:
+            return self.next_fire_at
+        return self.schedule.first_start(self.next_fire_at, but=self.skips)
+
+
+SUMMARISED: Final = 20
+"""The number of last runs in a summary."""
+SUMMARY_ROWS: Final = 60
+"""The newest rows of a key in which these runs are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Summary of the last runs of a schedule, as far as they ended by themselves.
+
+    Attributes:
+        runs: their number, at most ``SUMMARISED``; a run that was cancelled or terminated is none.
+        completed: how many of them were completed.
+        median_duration_ms: of the completed ones.
+        last_failure_at: when a run of the schedule failed last, or a window was rejected.
+        last_failure: what became of it; ``error``: why.
+    """
+
+    key: str
+    runs: int = 0
+    completed: int = 0
+    median_duration_ms: int | None = None
+    last_failure_at: datetime | None = None
+    last_failure: Died | None = None
+    error: str | None = None
+
+    @property
+    def success_rate(self) -> float | None:
+        """The part of the runs that was completed, from 0 to 1; None without any run."""
+        return self.completed / self.runs if self.runs else None
+
+
+@dataclass(frozen=True, slots=True)
+class NextFire:
+    """The next window of a schedule, and the schedule's time zone."""
+
+    key: str
+    fire_time: datetime
+    timezone: str
+
+
+# --- filters ---
+
+ScheduleKind = Literal["at", "one_shot", "cron", "interval"]
+"""Kinds of schedules in a filter; ``one_shot`` is another word for ``at``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFilter:
+    """Filters of a list of schedules, all of which have to match; None matches everything.
+
+    Attributes:
+        project: the owner.
+        origin: where it is declared.
+        kind: what makes it fire.
+        state: in our words.
+        status: in the words of job queues.
+        last_status: what became of its newest fire.
+        workflow: its workflow: ``name`` with every version, or ``name@1``.
+        topic: its topic.
+        owner_id: the ``ownerId`` of its metadata.
+        tenant_id: the ``tenantId`` of its metadata.
+        correlation_id: the ``correlationId`` of its metadata.
+        request_id: the id under which an application asked for it.
+        metadata: what its metadata have at least, compared as JSON.
+        key_prefix: how its key begins.
+        due_before: it is planned next before this moment.
+    """
+
+    project: str | None = None
+    origin: Origin | None = None
+    kind: ScheduleKind | None = None
+    state: State | None = None
+    status: JobStatus | None = None
+    last_status: Status | None = None
+    workflow: str | None = None
+    topic: str | None = None
+    owner_id: str | None = None
+    tenant_id: str | None = None
+    correlation_id: str | None = None
+    request_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    key_prefix: str | None = None
+    due_before: datetime | None = None
+
+    @property
+    def all_metadata(self) -> dict[str, Any]:
+        """All that the metadata have to contain."""
+        identities = {
+            "ownerId": self.owner_id,
+            "tenantId": self.tenant_id,
+            "correlationId": self.correlation_id,
+        }
+        named = {name: value for name, value in identities.items() if value is not None}
+        return {**self.metadata, **named}
+
+    @property
+    def declared_kind(self) -> str | None:
+        """The field of a file that makes a schedule of this kind."""
+        fields = {"at": "at", "one_shot": "at", "cron": "cron", "interval": "everyMs"}
+        return fields[self.kind] if self.kind else None
+
+    def given(self) -> dict[str, Any]:
+        """Return the values by the names of ``list_schedules.sql``, those that filter alone."""
+        workflow = self.workflow
+        found = {
+            "project": self.project, "origin": self.origin, "kind": self.declared_kind,
+            "state": self.state, "status": self.status, "last_status": self.last_status,
+            "workflow": workflow and workflow.partition("@")[0],
+            "version": workflow if workflow and "@" in workflow else None,
+            "topic": self.topic, "request_id": self.request_id,
+            "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
+            "prefix": self.key_prefix, "due_before": self.due_before,
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value is not None}
+
+    def matches(self, row: ScheduleRow) -> bool:
+        """Return whether a schedule matches; ``list_schedules.sql`` decides the same."""
+        schedule = row.schedule
+        facts = {
+            "project": row.project, "origin": row.origin, "state": row.state,
+            "status": row.status, "last_status": row.last_status,
+            "workflow": row.workflow.partition("@")[0], "version": row.workflow,
+            "request_id": row.request_id,
+            "topic": schedule and schedule.topic,
+            "kind": schedule and _KINDS[schedule.kind],
+        }  # fmt: skip
+        given = self.given()
+        if any(given[name] != fact for name, fact in facts.items() if name in given):
+            return False
+        if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
+            return False
+        if self.due_before is not None and not (
+            row.next_fire_at is not None and row.next_fire_at < self.due_before
+        ):
+            return False
+        metadata = schedule.metadata if schedule else {}
+        return all(
+            name in metadata and _same(metadata[name], value)
+            for name, value in self.all_metadata.items()
+        )
+
+
+_KINDS: Final = {"at": "at", "cron": "cron", "interval": "everyMs"}
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two values are equal as JSON, where true is not 1."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other

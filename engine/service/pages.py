@@ -1,0 +1,105 @@
+"""Pages of schedules: filters, and cursors that stay valid while schedules come and go."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final, Unpack
+
+from engine.errors import CursorInvalid, ScheduleError
+from engine.ledger import ScheduleFilter, ScheduleRow
+from engine.schedules import exact_text
+from engine.service.base import Filters, ReadOperations
+
+LONGEST_PAGE: Final = 1000
+"""Most schedules of one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """A page of schedules in key order.
+
+    Attributes:
+        schedules: at most as many as were asked for. Sealed inputs stay sealed.
+        cursor: gives the next page; None if this is the last one.
+    """
+
+    schedules: tuple[ScheduleRow, ...]
+    cursor: str | None
+
+
+class Lists(ReadOperations):
+    """Lists of schedules, page by page."""
+
+    async def get(self, key: str) -> ScheduleRow | None:
+        """Return one schedule, even a cancelled or retired one; None if there is none."""
+        return await self.find(key)
+
+    async def list(
+        self,
+        project: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> SchedulePage:
+        """Return a page of the schedules that match all filters, in key order.
+
+        Pages follow the last key of the page before: schedules that come or go meanwhile neither
+        repeat nor hide others. Starts of applications (``service.start``) are no schedules.
+
+        Args:
+            project: only schedules of this project.
+            limit: most schedules of the page, 1 to 1000.
+            cursor: that of the page before; None is the first page.
+            filters: see ``ScheduleFilter``.
+
+        Raises:
+            CursorInvalid: the cursor is not one of a list with these filters.
+            ScheduleError: ``limit`` is out of range, or ``due_before`` is naive.
+        """
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise ScheduleError(f"limit is {limit}", cure=f"write 1 to {LONGEST_PAGE}")
+        due_before = filters.get("due_before")
+        if due_before is not None and due_before.tzinfo is None:
+            raise ScheduleError("due_before is naive", cure="give it a time zone, e.g. tzinfo=UTC")
+        wanted = ScheduleFilter(project=project, **filters)
+        mark = _mark(wanted)
+        after = _place(cursor, mark) if cursor is not None else None
+        rows = await self._ledger.schedules(wanted=wanted, after=after, limit=limit + 1)
+        page = tuple(rows[:limit])
+        return SchedulePage(page, _cursor(page[-1].key, mark) if len(rows) > limit else None)
+
+
+# --- cursors ---
+
+
+def _mark(wanted: ScheduleFilter) -> str:
+    """Return a short digest of the filters, so that no cursor continues another list."""
+    text = json.dumps(wanted.given(), sort_keys=True, default=exact_text)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _cursor(key: str, mark: str) -> str:
+    text = json.dumps([mark, key], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _place(cursor: str, mark: str) -> str:
+    """Return the key after which a page begins.
+
+    Raises:
+        CursorInvalid: no list with these filters gave this cursor.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (UnicodeError, binascii.Error, ValueError, RecursionError):
+        found = None
+    match found:
+        case [str(given), str(key)] if given == mark and key.isprintable():
+            return key
+    raise CursorInvalid(cure="give the cursor of the page before with the same filters, or none")
