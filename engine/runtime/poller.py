@@ -96,7 +96,7 @@ class TickRecord:
 
 
 class _Due(NamedTuple):
-    """What one transaction has decided: claims to send, plans to emit, alerts of both."""
+    """Decisions of one transaction: claims to send, plans and alerts to emit."""
 
     claims: list[Claim]
     plans: list[Plan]
