@@ -245,6 +245,8 @@ class RunOptions:
         policy = self.retry
         if retry is not None:
             policy = retry.to_policy()
+            if retry.intervals:  # Temporal cuts the wait that a failing run asks for to this one
+                policy.maximum_interval = max(duration(each, "each") for each in retry.intervals)
             ends = self.retry.non_retryable_error_types if self.retry else None
             if ends is None and self.compensate_on_terminate:
                 ends = [_TIMED_OUT]

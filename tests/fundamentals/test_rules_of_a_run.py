@@ -124,3 +124,6 @@ def test_what_a_schedule_does_not_say_stays_as_the_class_has_it():
     assert own.retry.non_retryable_error_types == ["Spoilt", "TemporalTimeout:StartToClose"]
     assert own.compensate_on_terminate
     assert options.overridden(timeout=None, retry=None) == options
+    listed = options.overridden(timeout=None, retry=Retry(intervals=[1, 30, 2])).retry
+    assert listed is not None
+    assert (listed.maximum_attempts, listed.maximum_interval) == (4, timedelta(seconds=30))
