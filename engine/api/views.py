@@ -1,0 +1,345 @@
+"""Answers of the API: rows of the service as JSON, by the names of files."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from engine.errors import RequestMalformed
+from engine.ledger import FailingStep, ShownTiming, State, Status
+from engine.schedules import ReasonCode, readable_definition
+from engine.schedules.planner import Origin, Pause
+from engine.service import (
+    Backfill,
+    BackfillRequested,
+    Cancelled,
+    DeadLetter,
+    Fire,
+    Requested,
+    Resumed,
+    ScheduleRow,
+    Skipped,
+    WorkerRow,
+)
+
+T = TypeVar("T")
+
+
+class View(BaseModel):
+    """An answer; its names are written in camelCase, as in files."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True,
+        from_attributes=True, frozen=True,
+    )  # fmt: skip
+
+
+# --- schedules ---
+
+
+class PauseView(View):
+    """A pause."""
+
+    at: datetime
+    by: str | None
+    reason: str | None
+    until: datetime | None
+
+    @classmethod
+    def of(cls, pause: Pause | None) -> Self | None:
+        """Return the view of a pause."""
+        return cls.model_validate(pause) if pause else None
+
+
+class ScheduleView(View):
+    """A schedule. Its version is in the ETag."""
+
+    key: str = Field(examples=["nightly-report"])
+    project: str
+    origin: Origin = Field(description="`file`: a file declares it; `api`: an application.")
+    state: State
+    kind: str | None = Field(examples=["cron"])
+    when: str | None = Field(examples=["0 2 * * *"])
+    workflow: str
+    workflow_type: str | None
+    next_fire_at: datetime | None
+    last_fire_at: datetime | None
+    last_status: Status | None
+    paused: PauseView | None
+    error: str | None
+    version: int = Field(description="The version of its definition.")
+    effective_from: datetime
+    definition: dict[str, Any] | None = Field(
+        description="The definition by the fields of a file, without those that have the default."
+    )
+
+    @classmethod
+    def of(cls, row: ScheduleRow) -> Self:
+        """Return the view of a schedule; a sealed input stays sealed unless the row has it open."""
+        schedule = row.schedule
+        return cls(
+            key=row.key, project=row.project, origin=row.origin, state=row.state,
+            kind=schedule.kind if schedule else None, when=schedule.when if schedule else None,
+            workflow=row.workflow, workflow_type=row.workflow_type,
+            next_fire_at=row.next_start_at, last_fire_at=row.last_fire_at,
+            last_status=row.last_status, paused=PauseView.of(row.pause), error=row.error,
+            version=row.definition_version, effective_from=row.effective_from,
+            definition=readable_definition(schedule.to_json()) if schedule else None,
+        )  # fmt: skip
+
+
+class ScheduleList(View):
+    """A page of schedules, by key."""
+
+    schedules: list[ScheduleView]
+    next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class NextFires(View):
+    """The next windows of a schedule that start a run."""
+
+    key: str
+    timezone: str | None
+    state: State
+    fire_times: list[datetime]
+
+
+# --- executions ---
+
+
+class ExecutionView(View):
+    """What became of a window, or of windows in a row, or of a run that was asked for."""
+
+    key: str
+    project: str
+    series: int
+    bucket: int
+    fire_time: datetime
+    windows: int
+    last_fire_time: datetime
+    workflow_id: str
+    run_id: str | None
+    status: Status
+    reason: str | None
+    reason_code: ReasonCode | None
+    timing: ShownTiming | None
+    starting_at: datetime | None
+    started_at: datetime | None
+    closed_at: datetime | None
+    lag_ms: int | None
+    duration_ms: int | None
+    tries: int | None
+    step_retries: int | None
+    error: str | None
+    replica: str | None
+    definition_version: int
+    failing: list[FailingStep]
+    stuck: bool
+
+    @classmethod
+    def of(cls, fire: Fire) -> Self:
+        """Return the view of a fire."""
+        names = cls.model_fields.keys() - {"stuck", "failing"}
+        values = {name: getattr(fire, name) for name in names}
+        return cls(**values, failing=[*fire.failing], stuck=fire.is_stuck)
+
+
+class ExecutionList(View):
+    """A page of executions, newest fire time first."""
+
+    executions: list[ExecutionView]
+    next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class LetterView(View):
+    """A fire that failed and was not dealt with."""
+
+    key: str
+    project: str
+    bucket: int
+    series: int
+    fire_time: datetime
+    windows: int
+    workflow_id: str
+    run_id: str | None
+    kind: str
+    status: Status
+    cause: str
+    reason: str | None
+    error: str | None
+    died_at: datetime
+    started_at: datetime | None
+    duration_ms: int | None
+    tries: int | None
+    step_retries: int | None
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> Self:
+        """Return the view of a letter, without its input."""
+        return cls(**{name: getattr(letter, name) for name in cls.model_fields})
+
+
+class LetterList(View):
+    """Dead letters, newest fire time first."""
+
+    letters: list[LetterView]
+
+
+class WorkerView(View):
+    """A worker that has announced itself, and has not said that it stops."""
+
+    replica: str
+    host: str
+    version: str
+    tzdata: str
+    project: str
+    task_queue: str
+    types: list[str]
+    started_at: datetime
+    seen_at: datetime
+    claims: int
+    state: Literal["alive", "silent"]
+
+    @classmethod
+    def of(cls, row: WorkerRow) -> Self:
+        """Return the view of a worker."""
+        return cls.model_validate(row)
+
+
+class WorkerList(View):
+    """Workers by project, task queue and start."""
+
+    workers: list[WorkerView]
+
+
+# --- results of operations ---
+
+
+class PauseResult(View):
+    """A pause, and the one that it replaced."""
+
+    key: str
+    paused: PauseView | None
+    before: PauseView | None
+
+
+class ResumeResult(View):
+    """A resume; without ``before`` the schedule was not paused."""
+
+    key: str
+    before: PauseView | None
+    next_fire_at: datetime | None
+    caught_up: int
+
+    @classmethod
+    def of(cls, done: Resumed) -> Self:
+        """Return the view of a resume."""
+        return cls(
+            key=done.key, before=PauseView.of(done.before), next_fire_at=done.next_fire_at,
+            caught_up=done.caught_up,
+        )  # fmt: skip
+
+
+class SkipResult(View):
+    """A skip, or its end; ``changed`` is false if there was nothing to change."""
+
+    key: str
+    fire_time: datetime
+    workflow_id: str
+    changed: bool
+
+    @classmethod
+    def of(cls, done: Skipped) -> Self:
+        """Return the view of a skip."""
+        return cls.model_validate(done)
+
+
+class RunResult(View):
+    """A run that was asked for; ``new`` is false if the same request was made before."""
+
+    execution: ExecutionView
+    new: bool
+    asks: bool = Field(description="Whether a worker first looks whether an earlier run is open.")
+
+    @classmethod
+    def of(cls, done: Requested) -> Self:
+        """Return the view of a requested run."""
+        return cls(execution=ExecutionView.of(done.fire), new=done.new, asks=done.asks)
+
+
+class CancelResult(View):
+    """What a cancel did."""
+
+    key: str
+    asked: list[str]
+    skipped: list[str]
+    already: list[str]
+    retired: bool
+    was_retired: bool
+    backfills: list[str]
+
+    @classmethod
+    def of(cls, done: Cancelled) -> Self:
+        """Return the view of a cancel."""
+        return cls.model_validate(done)
+
+
+class BackfillView(View):
+    """A backfill that was requested, or would be."""
+
+    id: int
+    key: str
+    first: datetime = Field(alias="from")
+    last: datetime = Field(alias="to")
+    overlap: str
+    include: list[str]
+    windows: int
+    starts: dict[str, int]
+    left_alone: dict[str, int]
+    would_start: int
+    cost: str | None
+
+    @classmethod
+    def of(cls, done: BackfillRequested) -> Self:
+        """Return the view of a backfill."""
+        row: Backfill = done.backfill
+        return cls(
+            id=row.id, key=row.key, first=row.first, last=row.last, overlap=row.overlap,
+            include=[*row.include], windows=row.windows, starts=dict(done.starts),
+            left_alone=dict(done.left_alone), would_start=done.would_start, cost=done.cost,
+        )  # fmt: skip
+
+
+# --- cursors ---
+# The place of the last row of a page, opaque to clients.
+
+
+def as_cursor(*place: str) -> str:
+    """Return the cursor of a place."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def place_of_cursor(cursor: str, parts: int) -> list[str]:
+    """Return the place of a cursor.
+
+    Raises:
+        RequestMalformed: it is no cursor of this list.
+    """
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, RecursionError):
+        place = None
+    if not (
+        isinstance(place, list)
+        and len(place) == parts
+        and all(isinstance(each, str) and "\0" not in each for each in place)
+    ):
+        raise RequestMalformed(
+            "cursor is not one of this list", cure="send nextCursor of the page before"
+        )
+    return place
