@@ -28,6 +28,8 @@ _LINE: Final = r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*$"
 Line: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=_LINE)]
 """A text of one line: it goes into logs and lists."""
 
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LINE)]
+
 KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
 
 

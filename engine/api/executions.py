@@ -30,7 +30,7 @@ from engine.api.views import (
     as_cursor,
     place_of_cursor,
 )
-from engine.errors import LedgerUnavailable, RateExceeded, RequestMalformed, RequestRefused
+from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
 from engine.ledger import OPEN
 from engine.schedules import ReasonCode, exact_text
 from engine.service import Fire, ScheduleService
@@ -101,7 +101,7 @@ def _place(cursor: str) -> tuple[datetime, str]:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise RequestMalformed("cursor is not one of this list", cure="send nextCursor as it was")
+        raise CursorInvalid(cure="send nextCursor of the page before")
     return found, workflow_id
 
 

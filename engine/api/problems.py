@@ -39,6 +39,7 @@ _SHOWN: Final = 20
 
 _STATUS: Final[Mapping[Code, int]] = {
     Code.REQUEST_MALFORMED: 400,
+    Code.CURSOR_INVALID: 400,
     Code.TOKEN_REQUIRED: 401,
     Code.ACCESS_DENIED: 403,
     Code.ORIGIN_FOREIGN: 403,

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from engine.api.access import PREFIX, Caller
 from engine.api.bodies import (
     BackfillRequest,
+    Body,
     CancelRequest,
     KeyText,
     Line,
+    Moment,
     PauseRequest,
     RerunRequest,
     ResumeRequest,
     TriggerRequest,
     WindowRequest,
+    Word,
     declared,
     line,
 )
@@ -36,8 +40,6 @@ from engine.api.views import (
     ScheduleList,
     ScheduleView,
     SkipResult,
-    as_cursor,
-    place_of_cursor,
 )
 from engine.errors import (
     AccessDenied,
@@ -48,12 +50,13 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.ledger import RepeatedRequest, State
+from engine.ledger import JobStatus, Kind, RepeatedRequest, State, Status
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import Origin
 from engine.service import ScheduleRow, ScheduleService
+from engine.service.pages import Filters
 
 router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=["schedules"])
 
@@ -230,34 +233,49 @@ async def _made_before(
     )
 
 
+class ScheduleFilters(Body):
+    """Filters of a list of schedules; all that are given have to match."""
+
+    limit: PageSize = 50
+    cursor: Cursor = None
+    project: Word | None = None
+    origin: Origin | None = None
+    kind: Kind | None = None
+    state: State | None = None
+    status: JobStatus | None = Field(None, description="The state, in the words of job queues.")
+    last_status: Status | None = None
+    enabled: bool | None = None
+    workflow: Word | None = None
+    job_type: Word | None = Field(None, description="The same as `workflow`.")
+    topic: Word | None = None
+    owner_id: Word | None = None
+    tenant_id: Word | None = None
+    correlation_id: Word | None = None
+    client_request_id: Word | None = None
+    key_prefix: Word | None = None
+    due_before: Moment | None = None
+
+    def given(self) -> Filters:
+        """Return the filters of the service."""
+        named = self.model_dump(exclude={"limit", "cursor", "job_type", "client_request_id"})
+        found = cast("Filters", named)
+        found["workflow"] = self.workflow or self.job_type
+        found["request_id"] = self.client_request_id
+        return found
+
+
 @router.get("", responses=documented())
 async def list_schedules(
-    service: Service,
-    caller: Who,
-    *,
-    limit: PageSize = 50,
-    cursor: Cursor = None,
-    project: Annotated[str | None, Query(max_length=200)] = None,
-    origin: Origin | None = None,
-    state: State | None = None,
-    enabled: bool | None = None,
-    workflow: Annotated[str | None, Query(max_length=200)] = None,
-    job_type: Annotated[str | None, Query(alias="jobType", max_length=200)] = None,
+    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
 ) -> ScheduleList:
     """List the schedules that the caller may see, by key."""
-    after = place_of_cursor(cursor, 1)[0] if cursor else ""
-    named = workflow or job_type
-    found = [
-        row
-        for row in await service.schedules(project, origin=origin, state=state)
-        if row.key > after
-        and caller.may_see(row.key)
-        and named in {None, row.workflow}
-        and (enabled is None or enabled == (row.state not in {"disabled", "retired"}))
-    ]
-    page = found[:limit]
-    more = as_cursor(page[-1].key) if len(found) > limit else None
-    return ScheduleList(schedules=[ScheduleView.of(row) for row in page], next_cursor=more)
+    keys = () if caller.has_every_key else caller.keys
+    page = await service.list(
+        limit=asked.limit, cursor=asked.cursor, **{**asked.given(), "keys": keys}
+    )
+    return ScheduleList(
+        schedules=[ScheduleView.of(row) for row in page.schedules], next_cursor=page.cursor
+    )
 
 
 @router.get("/{key}", response_model=ScheduleView, responses=documented(404))

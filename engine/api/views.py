@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from engine.errors import RequestMalformed
-from engine.ledger import FailingStep, ShownTiming, State, Status
+from engine.errors import CursorInvalid
+from engine.ledger import FailingStep, JobStatus, ShownTiming, State, Status
 from engine.schedules import ReasonCode, readable_definition
 from engine.schedules.planner import Origin, Pause
 from engine.service import (
@@ -63,6 +63,8 @@ class ScheduleView(View):
     project: str
     origin: Origin = Field(description="`file`: a file declares it; `api`: an application.")
     state: State
+    status: JobStatus = Field(description="The state, in the words of job queues.")
+    topic: str | None
     kind: str | None = Field(examples=["cron"])
     when: str | None = Field(examples=["0 2 * * *"])
     workflow: str
@@ -84,6 +86,7 @@ class ScheduleView(View):
         schedule = row.schedule
         return cls(
             key=row.key, project=row.project, origin=row.origin, state=row.state,
+            status=row.status, topic=schedule.topic if schedule else None,
             kind=schedule.kind if schedule else None, when=schedule.when if schedule else None,
             workflow=row.workflow, workflow_type=row.workflow_type,
             next_fire_at=row.next_start_at, last_fire_at=row.last_fire_at,
@@ -328,7 +331,7 @@ def place_of_cursor(cursor: str, parts: int) -> list[str]:
     """Return the place of a cursor.
 
     Raises:
-        RequestMalformed: it is no cursor of this list.
+        CursorInvalid: it is no cursor of this list.
     """
     try:
         place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -339,7 +342,5 @@ def place_of_cursor(cursor: str, parts: int) -> list[str]:
         and len(place) == parts
         and all(isinstance(each, str) and "\0" not in each for each in place)
     ):
-        raise RequestMalformed(
-            "cursor is not one of this list", cure="send nextCursor of the page before"
-        )
+        raise CursorInvalid(cure="send nextCursor of the page before")
     return place

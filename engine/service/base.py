@@ -64,6 +64,8 @@ class Filters(TypedDict, total=False):
     request_id: str | None
     metadata: Mapping[str, Any]
     key_prefix: str | None
+    keys: tuple[str, ...]
+    enabled: bool | None
     due_before: datetime | None
 
 
