@@ -182,9 +182,15 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components["schemas"]["Declaration"] = declaration
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
     for path in document["paths"].values():
-        if "post" in path:
-            path["post"].setdefault("parameters", []).append(_REPEATABLE)
+        for method, operation in path.items():
+            # FastAPI documents answers of its own, which are problems here.
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
+            if method == "post":
+                operation.setdefault("parameters", []).append(_REPEATABLE)
     app.openapi_schema = document
     return document
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.ledger import BackfillOverlap, Included, Status
+from engine.ledger import BackfillOverlap, Included, Start, Status
 from engine.schedules import KEY, CatchUp, Overlap, Schedule
 from engine.service.base import FIRST_MOMENT, LAST_MOMENT
 
@@ -58,6 +58,11 @@ class Body(BaseModel):
     )
 
 
+def _example(**fields: Any) -> ConfigDict:
+    """Return the configuration of a request with an example, for the document."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
 class Reasoned(Body):
     """A request with a reason, for the audit log."""
 
@@ -66,15 +71,33 @@ class Reasoned(Body):
 
 # --- operators' requests ---
 
+_INPUT: Final[Any] = Field(
+    None, description="The argument of this run; without the field it is the schedule's."
+)
+
+
+def _own_input(body: TriggerRequest | RerunRequest) -> tuple[Any, ...]:
+    """Return the argument in a tuple as the ledger stores it; an empty one without the field.
+
+    Raises:
+        ScheduleError: JSON, or the ledger, cannot carry it.
+    """
+    given = "input" in body.model_fields_set
+    return (Start.checked_input(body.input),) if given else ()
+
 
 class PauseRequest(Reasoned):
     """Pause of a schedule; without ``until`` it lasts until it is resumed."""
+
+    model_config = _example(reason="the warehouse moves", until="2026-12-24T18:00:00Z")
 
     until: Moment | None = None
 
 
 class ResumeRequest(Reasoned):
     """Resume of a schedule."""
+
+    model_config = _example(catchUp={"policy": "latest"})
 
     catch_up: CatchUp | None = Field(
         None,
@@ -87,36 +110,42 @@ class ResumeRequest(Reasoned):
 class TriggerRequest(Reasoned):
     """Start of a run now, outside of the schedule's windows."""
 
+    model_config = _example(requestId="ticket-4711", reason="asked for")
+
     request_id: str | None = Field(
         None, description="Requests with the same id start one run.", examples=["ticket-4711"]
     )
     overlap: Overlap | None = None
-    input: Any = Field(
-        None, description="The argument of this run; without the field it is the schedule's."
-    )
+    input: Any = _INPUT
 
     @property
     def own_input(self) -> tuple[Any, ...]:
         """The argument, or nothing."""
-        return (self.input,) if "input" in self.model_fields_set else ()
+        return _own_input(self)
 
 
 class RerunRequest(Reasoned):
     """Another run of a window that was decided."""
 
+    model_config = _example(bucket=1795312800000, reason="the data were late")
+
     bucket: Bucket
     series: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     overlap: Overlap | None = None
-    input: Any = None
+    input: Any = _INPUT
 
     @property
     def own_input(self) -> tuple[Any, ...]:
         """The argument, or nothing."""
-        return (self.input,) if "input" in self.model_fields_set else ()
+        return _own_input(self)
 
 
 class BackfillRequest(Reasoned):
     """Runs for the windows of a range that had none."""
+
+    model_config = _example(
+        **{"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}, dryRun=True
+    )
 
     begin: Moment = Field(alias="from")
     end: Moment = Field(alias="to")
@@ -128,11 +157,15 @@ class BackfillRequest(Reasoned):
 class WindowRequest(Reasoned):
     """One window, by its fire time."""
 
+    model_config = _example(at="2026-12-25T02:00:00Z", reason="holiday")
+
     at: Moment
 
 
 class CancelRequest(Reasoned):
     """Cancel of one run, or of all that is open of a schedule."""
+
+    model_config = _example(reason="stuck", terminate=True)
 
     workflow_id: Annotated[str, Field(max_length=500, pattern=_LINE)] | None = Field(
         None, description="The run; without it all open runs, and an application's schedule too."

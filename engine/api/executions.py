@@ -51,11 +51,11 @@ _STREAM: Final = {
 
 @router.get(
     "/schedules/{key}/executions", response_model=ExecutionList,
-    responses={**documented(404, 429), **_STREAM},
+    responses={**documented(400, 404, 429), **_STREAM},
 )  # fmt: skip
 @router.get(
     "/schedules/{key}/fires", response_model=ExecutionList,
-    responses={**documented(404, 429), **_STREAM},
+    responses={**documented(400, 404, 429), **_STREAM},
 )  # fmt: skip
 async def list_executions(
     key: KeyPath,
@@ -208,7 +208,7 @@ _MOST_NEXT: Final = 200
 _MOST_LETTERS: Final = 1000
 
 
-@router.get("/schedules/{key}/next", responses=documented(404))
+@router.get("/schedules/{key}/next", responses=documented(400, 404))
 async def next_fires(
     key: KeyPath,
     service: Service,
@@ -226,7 +226,7 @@ async def next_fires(
     return NextFires(key=key, timezone=zone, state=row.state, fire_times=times)
 
 
-@router.get("/dead", responses=documented(404))
+@router.get("/dead", responses=documented(400, 404))
 async def list_dead(
     service: Service,
     caller: Who,

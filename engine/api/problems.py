@@ -191,7 +191,7 @@ _MEANING: Final = {
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of errors of a route."""
-    every = {400, 401, 403, 503, *statuses}
+    every = {401, 403, 503, *statuses}
     return {
         status: {
             "description": _MEANING[status],

@@ -160,7 +160,7 @@ _DECLARATION: Final = {
 
 @router.post(
     "", status_code=201, response_model=ScheduleView, openapi_extra=_DECLARATION,
-    responses=documented(409, 413, 415, 422, 429),
+    responses=documented(400, 409, 413, 415, 422, 429),
 )  # fmt: skip
 async def create_schedule(request: Request, service: Service, caller: Who) -> Response:
     """Declare a schedule of an application: once with `at`, else by `everyMs` or `cron`."""
@@ -264,7 +264,7 @@ class ScheduleFilters(Body):
         return found
 
 
-@router.get("", responses=documented())
+@router.get("", responses=documented(400))
 async def list_schedules(
     service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
 ) -> ScheduleList:
@@ -278,7 +278,7 @@ async def list_schedules(
     )
 
 
-@router.get("/{key}", response_model=ScheduleView, responses=documented(404))
+@router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))
 async def show_schedule(key: KeyPath, service: Service) -> Response:
     """Show a schedule. Its ETag is what an edit has to name."""
     return shown(await service.schedule(key))
@@ -300,7 +300,7 @@ _EDIT: Final = {
 
 @router.patch(
     "/{key}", response_model=ScheduleView, openapi_extra=_EDIT,
-    responses=documented(404, 409, 412, 413, 415, 422, 428),
+    responses=documented(400, 404, 409, 412, 413, 415, 422, 428),
 )  # fmt: skip
 async def edit_schedule(
     key: KeyPath, request: Request, service: Service, if_match: IfMatch = None
@@ -318,7 +318,7 @@ async def edit_schedule(
     return shown(row)
 
 
-@router.delete("/{key}", response_model=ScheduleView, responses=documented(404, 409, 412))
+@router.delete("/{key}", response_model=ScheduleView, responses=documented(400, 404, 409, 412))
 async def retire_schedule(
     key: KeyPath,
     service: Service,
@@ -345,7 +345,7 @@ _WHEN_BODY: Final = {
 
 @router.post(
     "/{key}/reschedule", response_model=ScheduleView, openapi_extra=_WHEN_BODY,
-    responses=documented(404, 409, 413, 415, 422),
+    responses=documented(400, 404, 409, 413, 415, 422),
 )  # fmt: skip
 async def reschedule(key: KeyPath, request: Request, service: Service) -> Response:
     """Change when an application's schedule fires: these fields replace all former ones of time."""
@@ -359,8 +359,8 @@ async def reschedule(key: KeyPath, request: Request, service: Service) -> Respon
 # --- what operators do ---
 # Also with schedules of files.
 
-_OF_RUNS: Final = documented(404, 409, 413, 415, 422, 429)
-_OF_WINDOWS: Final = documented(404, 409, 413, 415, 422)
+_OF_RUNS: Final = documented(400, 404, 409, 413, 415, 422, 429)
+_OF_WINDOWS: Final = documented(400, 404, 409, 413, 415, 422)
 
 
 @router.post("/{key}/pause", responses=_OF_WINDOWS)
