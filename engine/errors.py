@@ -82,6 +82,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+# --- codes ---
+
 
 class Code(StrEnum):
     """Error codes, stable across versions; docs/codes.md lists them all.
@@ -221,6 +223,9 @@ class Code(StrEnum):
     DEAD_LETTERS = "SCHEDULE_DEAD_LETTERS"
     REPLICA_VANISHED = "SCHEDULE_REPLICA_VANISHED"
     COMMITS_LOST = "SCHEDULE_COMMITS_LOST"
+
+
+# --- exceptions ---
 
 
 class EngineError(Exception):

@@ -14,13 +14,20 @@ from typing import Final, Literal
 from fastapi import Request
 
 from engine.errors import AccessDenied, OriginForeign, TokenRequired
-from engine.ledger import SCOPES, Scope
-from engine.service import ScheduleService
-from engine.service.tokens import EVERY_KEY, is_same_secret, keys_match, secret_digest
+from engine.service import (
+    EVERY_KEY,
+    SCOPES,
+    ScheduleService,
+    Scope,
+    is_same_secret,
+    keys_match,
+    secret_digest,
+)
 
 # --- routes ---
 
 PREFIX: Final = "/api/v1"
+KEYED: Final = f"{PREFIX}/schedules/{{key}}"
 
 Kept = Literal["answer", "schedule", "nothing"]
 """What is kept of an answer to a request with an Idempotency-Key: all of it; the key of a schedule
@@ -31,7 +38,7 @@ Limited = Literal["create", "trigger", "backfill"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RouteRule:
     """The rule of one route.
 
     Attributes:
@@ -51,28 +58,28 @@ class Rule:
     once: bool = False
 
 
-ROUTES: Final[Mapping[str, Rule]] = {
-    f"GET {PREFIX}/schedules": Rule("read"),
-    f"POST {PREFIX}/schedules": Rule("admin", limited="create", kept="schedule"),
-    f"GET {PREFIX}/schedules/{{key}}": Rule("read"),
-    f"PATCH {PREFIX}/schedules/{{key}}": Rule("admin"),
-    f"DELETE {PREFIX}/schedules/{{key}}": Rule("admin"),
-    f"POST {PREFIX}/schedules/{{key}}/reschedule": Rule("admin", kept="schedule"),
-    f"POST {PREFIX}/schedules/{{key}}/pause": Rule("operate"),
-    f"POST {PREFIX}/schedules/{{key}}/resume": Rule("operate"),
-    f"POST {PREFIX}/schedules/{{key}}/trigger": Rule("operate", limited="trigger"),
-    f"POST {PREFIX}/schedules/{{key}}/backfill": Rule("operate", limited="backfill", once=True),
-    f"POST {PREFIX}/schedules/{{key}}/skip": Rule("operate"),
-    f"POST {PREFIX}/schedules/{{key}}/unskip": Rule("operate"),
-    f"POST {PREFIX}/schedules/{{key}}/cancel": Rule("operate"),
-    f"POST {PREFIX}/schedules/{{key}}/rerun": Rule("operate", limited="trigger", once=True),
-    f"GET {PREFIX}/schedules/{{key}}/executions": Rule("read"),
-    f"GET {PREFIX}/schedules/{{key}}/fires": Rule("read"),
-    f"GET {PREFIX}/schedules/{{key}}/next": Rule("read"),
-    f"GET {PREFIX}/dead": Rule("read"),
-    f"GET {PREFIX}/workers": Rule("read", everything=True),
-    f"POST {PREFIX}/plan": Rule("read", everything=True, kept="nothing"),
-    f"POST {PREFIX}/simulate": Rule("read", kept="nothing"),
+ROUTES: Final[Mapping[str, RouteRule]] = {
+    f"GET {PREFIX}/schedules": RouteRule("read"),
+    f"POST {PREFIX}/schedules": RouteRule("admin", limited="create", kept="schedule"),
+    f"GET {KEYED}": RouteRule("read"),
+    f"PATCH {KEYED}": RouteRule("admin"),
+    f"DELETE {KEYED}": RouteRule("admin"),
+    f"POST {KEYED}/reschedule": RouteRule("admin", kept="schedule"),
+    f"POST {KEYED}/pause": RouteRule("operate"),
+    f"POST {KEYED}/resume": RouteRule("operate"),
+    f"POST {KEYED}/trigger": RouteRule("operate", limited="trigger"),
+    f"POST {KEYED}/backfill": RouteRule("operate", limited="backfill", once=True),
+    f"POST {KEYED}/skip": RouteRule("operate"),
+    f"POST {KEYED}/unskip": RouteRule("operate"),
+    f"POST {KEYED}/cancel": RouteRule("operate"),
+    f"POST {KEYED}/rerun": RouteRule("operate", limited="trigger", once=True),
+    f"GET {KEYED}/executions": RouteRule("read"),
+    f"GET {KEYED}/fires": RouteRule("read"),
+    f"GET {KEYED}/next": RouteRule("read"),
+    f"GET {PREFIX}/dead": RouteRule("read"),
+    f"GET {PREFIX}/workers": RouteRule("read", everything=True),
+    f"POST {PREFIX}/plan": RouteRule("read", everything=True, kept="nothing"),
+    f"POST {PREFIX}/simulate": RouteRule("read", kept="nothing"),
 }
 """Every route that needs access, by method and path."""
 
@@ -85,7 +92,7 @@ OPEN_ROUTES: Final = frozenset({"GET /healthz", "GET /readyz", f"GET {PREFIX}/op
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request.
+    """Caller of a request.
 
     Attributes:
         id: the id of the token, or a word for a caller without one.
@@ -118,7 +125,7 @@ class Caller:
         """Return whether a schedule is one of the caller's."""
         return self.has_every_key or keys_match(self.keys, key)
 
-    def require(self, rule: Rule, key: str | None) -> None:
+    def require(self, rule: RouteRule, key: str | None) -> None:
         """Check that the caller may use a route, for this schedule.
 
         Raises:

@@ -23,10 +23,9 @@ from engine.api.bodies import declaration_schema
 from engine.api.problems import ProblemDocument, add_handlers
 from engine.api.requests import Desk, GuardedRoute, RateLimits, Repetitions
 from engine.errors import LedgerError, SettingsInvalid
-from engine.ledger import Ledger
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
-from engine.service import ScheduleService
+from engine.service import Ledger, ScheduleService
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
@@ -198,7 +197,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 # --- server ---
 
 
-class _Server(uvicorn.Server):
+class _QuietServer(uvicorn.Server):
     """Server that leaves signals to the command that runs it."""
 
     @contextlib.contextmanager
@@ -224,7 +223,7 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=_LEAVES_WITHIN, timeout_keep_alive=15,
         h11_max_incomplete_event_size=1 << 16, ws="none",
     )  # fmt: skip
-    server = _Server(config)
+    server = _QuietServer(config)
     running = asyncio.create_task(server.serve(sockets=[place]))
     try:
         yield

@@ -16,9 +16,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.ledger import BackfillOverlap, Included, Start, Status
 from engine.schedules import KEY, CatchUp, Overlap, Schedule
-from engine.service.base import FIRST_MOMENT, LAST_MOMENT
+from engine.service import FIRST_MOMENT, LAST_MOMENT, BackfillOverlap, Included, Start, Status
 
 # --- checked texts and moments ---
 

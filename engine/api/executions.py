@@ -31,10 +31,8 @@ from engine.api.views import (
     place_of_cursor,
 )
 from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
-from engine.ledger import OPEN
 from engine.schedules import ReasonCode, exact_text
-from engine.service import Fire, ScheduleService
-from engine.service.base import FIRST_MOMENT, LAST_MOMENT
+from engine.service import FIRST_MOMENT, LAST_MOMENT, OPEN, Fire, ScheduleService
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 

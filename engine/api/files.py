@@ -15,7 +15,7 @@ from engine.api.bodies import Moment
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, desk_of
 from engine.api.schedules import Service
-from engine.api.views import View
+from engine.api.views import ApiView
 from engine.errors import RequestMalformed
 from engine.schedules import ScheduleFile, load_schedules
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate
@@ -64,21 +64,21 @@ async def _read(request: Request) -> ScheduleFile:
 # --- plan ---
 
 
-class Starts(View):
-    """Starts of the coming days: their number, and the first of them."""
+class StartsView(ApiView):
+    """StartsView of the coming days: their number, and the first of them."""
 
     count: int
     fire_times: list[datetime]
 
 
-class ChangeView(View):
-    """What an apply would change of one schedule."""
+class ChangeView(ApiView):
+    """Effect of an apply on one schedule."""
 
     key: str
     change: str
     edits: list[str]
-    appear: Starts
-    vanish: Starts
+    appear: StartsView
+    vanish: StartsView
     fires_on_apply: list[datetime]
 
     @classmethod
@@ -86,7 +86,7 @@ class ChangeView(View):
         """Return the view of a change."""
         moved = change.moved
         appear, vanish = (
-            Starts(count=each.count, fire_times=[*each.first])
+            StartsView(count=each.count, fire_times=[*each.first])
             for each in (moved.appear, moved.vanish)
         )
         return cls(
@@ -95,15 +95,15 @@ class ChangeView(View):
         )  # fmt: skip
 
 
-class Refusal(View):
+class Refusal(ApiView):
     """Why a file would not be applied."""
 
     code: str
     message: str
 
 
-class PlanView(View):
-    """What an apply of the file would change; nothing has changed."""
+class PlanView(ApiView):
+    """Effect of an apply of the file, which did not happen."""
 
     project: str
     begin: datetime = Field(alias="from")
@@ -154,7 +154,7 @@ _LONGEST: Final = timedelta(days=31)
 _MOST_WINDOWS: Final = 500_000
 
 
-class TotalsView(View):
+class TotalsView(ApiView):
     """Windows of one schedule by outcome."""
 
     key: str
@@ -162,7 +162,7 @@ class TotalsView(View):
     outcomes: dict[str, int]
 
 
-class SimulationView(View):
+class SimulationView(ApiView):
     """Windows of a file between two moments."""
 
     begin: datetime = Field(alias="from")

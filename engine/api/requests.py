@@ -28,7 +28,15 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic_core import from_json
 
-from engine.api.access import OPEN_ROUTES, ROUTES, Access, Caller, Limited, Rule, require_own_name
+from engine.api.access import (
+    OPEN_ROUTES,
+    ROUTES,
+    Access,
+    Caller,
+    Limited,
+    RouteRule,
+    require_own_name,
+)
 from engine.api.problems import status_of
 from engine.errors import (
     BodyTooLarge,
@@ -40,9 +48,8 @@ from engine.errors import (
     RequestUnfinished,
     ScheduleNotFound,
 )
-from engine.ledger import Ledger, RepeatedRequest, RequestKey
 from engine.schedules import Rate
-from engine.service import ScheduleService
+from engine.service import Ledger, RepeatedRequest, RequestKey, ScheduleService
 
 # --- bodies ---
 
@@ -208,7 +215,7 @@ class Repetitions:
 def request_digest(request: Request, body: bytes, caller: Caller) -> str:
     """Return the digest of what a request asks for, keyed by the caller's secret.
 
-    Whoever reads the ledger cannot try guesses of a body.
+    A reader of the ledger cannot try guesses of a body.
     """
     asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body
     return hmac.new(caller.secret, asked, hashlib.sha256).hexdigest()
@@ -219,7 +226,7 @@ def request_digest(request: Request, body: bytes, caller: Caller) -> str:
 
 @dataclass
 class Desk:
-    """What the routes of one application share.
+    """Things that the routes of one application share.
 
     Attributes:
         service: the service, to act on behalf of callers.
@@ -241,13 +248,13 @@ class Desk:
 
 
 def desk_of(request: Request) -> Desk:
-    """Return what the routes share."""
+    """Return the desk of the application."""
     desk: Desk = request.app.state.desk
     return desk
 
 
 class GuardedRoute(APIRoute):
-    """A route that nobody comes to without access; its rule is in ``ROUTES``."""
+    """A route that checks access before anything else; its rule is in ``ROUTES``."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route, with all that stands before it."""
@@ -305,7 +312,7 @@ async def _repeatable(
     desk: Desk,
     request: Request,
     handler: Callable[[Request], Coroutine[Any, Any, Response]],
-    rule: Rule,
+    rule: RouteRule,
     of: RequestKey,
     digest: str,
 ) -> Response:
@@ -340,7 +347,7 @@ async def _repeatable(
 _KEPT_HEADERS: Final = ("location", "etag")
 
 
-def _kept(answer: Response, rule: Rule) -> dict[str, Any]:
+def _kept(answer: Response, rule: RouteRule) -> dict[str, Any]:
     if rule.kept == "nothing":
         return {}
     if rule.kept == "schedule":

@@ -35,8 +35,8 @@ from engine.api.views import (
     CancelResult,
     PauseResult,
     PauseView,
+    RequestedRun,
     ResumeResult,
-    RunResult,
     ScheduleList,
     ScheduleView,
     SkipResult,
@@ -50,13 +50,20 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.ledger import JobStatus, Kind, RepeatedRequest, State, Status
-from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
-from engine.schedules.planner import Origin
-from engine.service import ScheduleRow, ScheduleService
-from engine.service.pages import Filters
+from engine.service import (
+    DEFAULT_PROJECT,
+    Filters,
+    JobStatus,
+    Kind,
+    Origin,
+    RepeatedRequest,
+    ScheduleRow,
+    ScheduleService,
+    State,
+    Status,
+)
 
 router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=["schedules"])
 
@@ -381,7 +388,7 @@ async def resume(key: KeyPath, body: ResumeRequest, service: Service) -> ResumeR
 @router.post("/{key}/trigger", status_code=202, responses=_OF_RUNS)
 async def trigger(
     key: KeyPath, body: TriggerRequest, request: Request, service: Service
-) -> RunResult:
+) -> RequestedRun:
     """Start a run now, besides the schedule's windows; of a paused schedule too."""
     repeated: RepeatedRequest | None = request.state.repeated
     derived = f"idem-{repeated.digest[:48]}" if repeated else None
@@ -389,17 +396,17 @@ async def trigger(
         key, reason=body.reason, request_id=body.request_id or derived, overlap=body.overlap,
         own_input=body.own_input,
     )  # fmt: skip
-    return RunResult.of(done)
+    return RequestedRun.of(done)
 
 
 @router.post("/{key}/rerun", status_code=202, responses=_OF_RUNS)
-async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RunResult:
+async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
         key, body.bucket, reason=body.reason, series=body.series, overlap=body.overlap,
         own_input=body.own_input,
     )  # fmt: skip
-    return RunResult.of(done)
+    return RequestedRun.of(done)
 
 
 @router.post("/{key}/backfill", status_code=202, responses=_OF_RUNS)

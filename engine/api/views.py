@@ -11,26 +11,31 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from engine.errors import CursorInvalid
-from engine.ledger import FailingStep, JobStatus, ShownTiming, State, Status
 from engine.schedules import ReasonCode, readable_definition
-from engine.schedules.planner import Origin, Pause
 from engine.service import (
     Backfill,
     BackfillRequested,
     Cancelled,
     DeadLetter,
+    FailingStep,
     Fire,
+    JobStatus,
+    Origin,
+    Pause,
     Requested,
     Resumed,
     ScheduleRow,
+    ShownTiming,
     Skipped,
+    State,
+    Status,
     WorkerRow,
 )
 
 T = TypeVar("T")
 
 
-class View(BaseModel):
+class ApiView(BaseModel):
     """An answer; its names are written in camelCase, as in files."""
 
     model_config = ConfigDict(
@@ -42,7 +47,7 @@ class View(BaseModel):
 # --- schedules ---
 
 
-class PauseView(View):
+class PauseView(ApiView):
     """A pause."""
 
     at: datetime
@@ -56,7 +61,7 @@ class PauseView(View):
         return cls.model_validate(pause) if pause else None
 
 
-class ScheduleView(View):
+class ScheduleView(ApiView):
     """A schedule. Its version is in the ETag."""
 
     key: str = Field(examples=["nightly-report"])
@@ -96,14 +101,14 @@ class ScheduleView(View):
         )  # fmt: skip
 
 
-class ScheduleList(View):
+class ScheduleList(ApiView):
     """A page of schedules, by key."""
 
     schedules: list[ScheduleView]
     next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
 
 
-class NextFires(View):
+class NextFires(ApiView):
     """The next windows of a schedule that start a run."""
 
     key: str
@@ -115,8 +120,8 @@ class NextFires(View):
 # --- executions ---
 
 
-class ExecutionView(View):
-    """What became of a window, or of windows in a row, or of a run that was asked for."""
+class ExecutionView(ApiView):
+    """A window, or windows in a row, or a run that was asked for, and what became of it."""
 
     key: str
     project: str
@@ -152,14 +157,14 @@ class ExecutionView(View):
         return cls(**values, failing=[*fire.failing], stuck=fire.is_stuck)
 
 
-class ExecutionList(View):
+class ExecutionList(ApiView):
     """A page of executions, newest fire time first."""
 
     executions: list[ExecutionView]
     next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
 
 
-class LetterView(View):
+class LetterView(ApiView):
     """A fire that failed and was not dealt with."""
 
     key: str
@@ -187,13 +192,13 @@ class LetterView(View):
         return cls(**{name: getattr(letter, name) for name in cls.model_fields})
 
 
-class LetterList(View):
+class LetterList(ApiView):
     """Dead letters, newest fire time first."""
 
     letters: list[LetterView]
 
 
-class WorkerView(View):
+class WorkerView(ApiView):
     """A worker that has announced itself, and has not said that it stops."""
 
     replica: str
@@ -214,7 +219,7 @@ class WorkerView(View):
         return cls.model_validate(row)
 
 
-class WorkerList(View):
+class WorkerList(ApiView):
     """Workers by project, task queue and start."""
 
     workers: list[WorkerView]
@@ -223,7 +228,7 @@ class WorkerList(View):
 # --- results of operations ---
 
 
-class PauseResult(View):
+class PauseResult(ApiView):
     """A pause, and the one that it replaced."""
 
     key: str
@@ -231,7 +236,7 @@ class PauseResult(View):
     before: PauseView | None
 
 
-class ResumeResult(View):
+class ResumeResult(ApiView):
     """A resume; without ``before`` the schedule was not paused."""
 
     key: str
@@ -248,7 +253,7 @@ class ResumeResult(View):
         )  # fmt: skip
 
 
-class SkipResult(View):
+class SkipResult(ApiView):
     """A skip, or its end; ``changed`` is false if there was nothing to change."""
 
     key: str
@@ -262,7 +267,7 @@ class SkipResult(View):
         return cls.model_validate(done)
 
 
-class RunResult(View):
+class RequestedRun(ApiView):
     """A run that was asked for; ``new`` is false if the same request was made before."""
 
     execution: ExecutionView
@@ -275,8 +280,8 @@ class RunResult(View):
         return cls(execution=ExecutionView.of(done.fire), new=done.new, asks=done.asks)
 
 
-class CancelResult(View):
-    """What a cancel did."""
+class CancelResult(ApiView):
+    """Effect of a cancel."""
 
     key: str
     asked: list[str]
@@ -292,7 +297,7 @@ class CancelResult(View):
         return cls.model_validate(done)
 
 
-class BackfillView(View):
+class BackfillView(ApiView):
     """A backfill that was requested, or would be."""
 
     id: int

@@ -27,10 +27,9 @@ from engine.cli.target import (
     target,
 )
 from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
-from engine.ledger import SCOPES, TokenRow
 from engine.runtime.settings import Settings, database_schema
 from engine.schedules import parse_duration
-from engine.service.tokens import EVERY_KEY, new_secret
+from engine.service import EVERY_KEY, SCOPES, TokenRow, new_secret
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -60,7 +60,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """What names a request that a client may repeat.
+    """Name of a request that a client may repeat.
 
     Attributes:
         caller: the id of the token, or the word for callers without one.

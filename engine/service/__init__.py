@@ -9,6 +9,8 @@ from engine.audit.explain import Explanation
 from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
     INCLUDED,
+    OPEN,
+    SCOPES,
     ActionRow,
     AlertRow,
     Backfill,
@@ -21,31 +23,56 @@ from engine.ledger import (
     FailureLink,
     Fire,
     Included,
+    JobStatus,
+    Kind,
+    Ledger,
     NextFire,
+    RepeatedRequest,
+    RequestKey,
     RunDetails,
     RunSummary,
     ScheduleRow,
+    Scope,
     Served,
+    ShownTiming,
+    Start,
     State,
     Status,
+    TokenRow,
     Try,
 )
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.past_windows import Considered
 from engine.schedules import ReasonCode
+from engine.schedules.planner import Origin, Pause
 from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
-from engine.service.base import not_found
+from engine.service.base import FIRST_MOMENT, LAST_MOMENT, Filters, not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipped, Started
 from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
+from engine.service.tokens import (
+    EVERY_KEY,
+    NewToken,
+    is_same_secret,
+    keys_match,
+    new_secret,
+    secret_digest,
+)
 
 __all__ = [
+    "DEFAULT_PROJECT",
+    "EVERY_KEY",
+    "FIRST_MOMENT",
     "INCLUDED",
+    "LAST_MOMENT",
+    "OPEN",
     "PRUNE_AFTER",
+    "SCOPES",
     "ActionRow",
     "AlertRow",
     "ApplicationSchedule",
@@ -66,11 +93,20 @@ __all__ = [
     "Explanation",
     "FailingStep",
     "FailureLink",
+    "Filters",
     "Fire",
     "Included",
+    "JobStatus",
     "KeyAudit",
+    "Kind",
+    "Ledger",
+    "NewToken",
     "NextFire",
+    "Origin",
+    "Pause",
     "ReasonCode",
+    "RepeatedRequest",
+    "RequestKey",
     "Requested",
     "Resumed",
     "Retired",
@@ -79,15 +115,23 @@ __all__ = [
     "SchedulePage",
     "ScheduleRow",
     "ScheduleService",
+    "Scope",
     "Served",
     "ServerState",
+    "ShownTiming",
     "Skipped",
+    "Start",
     "Started",
     "State",
     "Status",
     "StatusReport",
+    "TokenRow",
     "Try",
     "WorkerRow",
     "as_text",
+    "is_same_secret",
+    "keys_match",
+    "new_secret",
     "not_found",
+    "secret_digest",
 ]

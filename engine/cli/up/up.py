@@ -473,9 +473,7 @@ class _Application:
                 settings=self.settings,
                 on_event=self._relay,
             )
-            await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
-            api = self.api.running(target, self.setup.converter, lines.log)
-            await stack.enter_async_context(api)
+            await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))
             living = await self._living(lazy, plugin.project)
@@ -496,6 +494,14 @@ class _Application:
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    async def _listen(
+        self, stack: AsyncExitStack, target: Target, plugin: SchedulePlugin, lines: LinePrinter
+    ) -> None:
+        """Serve metrics, health and the API until the stack is closed."""
+        await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
+        api = self.api.running(target, self.setup.converter, lines.log)
+        await stack.enter_async_context(api)
 
     def _lazy_service(self, target: Target) -> LazyService:
         return LazyService(target.database_url, _NAMESPACE, self.setup.converter)

@@ -1,4 +1,7 @@
-"""Tokens of the API and repeated requests of a ledger in PostgreSQL."""
+"""Tokens of the API and repeated requests of a ledger in PostgreSQL.
+
+Separate, like the alerts: no statement of a tick is here.
+"""
 
 from __future__ import annotations
 
