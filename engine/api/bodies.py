@@ -116,6 +116,9 @@ class TriggerRequest(Reasoned):
     )
     overlap: Overlap | None = None
     input: Any = _INPUT
+    wait: Annotated[float, Field(gt=0, le=30)] | None = Field(
+        None, description="Seconds to wait until the run has begun; else 503, and it begins later."
+    )
 
     @property
     def own_input(self) -> tuple[Any, ...]:
@@ -223,11 +226,6 @@ def declared(body: Any, *, edits: bool = False) -> dict[str, Any]:
     for other, ours in OTHER_NAMES.items():
         if other in given:
             _put(given, ours, given.pop(other), other)
-    if "maxRetries" in given:
-        retries = _number(given, "maxRetries")
-        _put(given, "retry", {"attempts": retries + 1}, "maxRetries")
-    if "timeoutSeconds" in given:
-        _put(given, "timeout", {"run": f"{_number(given, 'timeoutSeconds')}s"}, "timeoutSeconds")
     if "name" in given:
         _name(given, edits=edits)
     return given
@@ -237,13 +235,6 @@ def _put(given: dict[str, Any], ours: str, value: Any, other: str) -> None:
     if ours in given:
         raise ScheduleError(f"{other} and {ours} are given together", cure=f"keep {ours}")
     given[ours] = value
-
-
-def _number(given: dict[str, Any], name: str) -> int:
-    value = given.pop(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise ScheduleError(f"{name} is not a whole number from 0", cure="write one, as 3")
-    return value
 
 
 def _name(given: dict[str, Any], *, edits: bool) -> None:

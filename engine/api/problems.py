@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from engine.errors import (
     Code,
     EngineError,
+    EnqueueFailure,
     LedgerError,
     LedgerUnavailable,
     RateExceeded,
@@ -83,6 +84,9 @@ class ProblemDocument(BaseModel):
     code: str = Field(examples=["SCHEDULE_JOB_NOT_FOUND"])
     cure: str | None = Field(None, examples=["did you mean nightly-report?"])
     instance: str = Field(examples=["/api/v1/schedules/nightly-repot"])
+    workflow_id: str | None = Field(
+        None, alias="workflowId", description="The run that was asked for and has not begun."
+    )
     problems: list[FileProblem] | None = None
 
 
@@ -90,6 +94,8 @@ def status_of(error: EngineError) -> int:
     """Return the status of the answer to this error."""
     if (known := _STATUS.get(error.code)) is not None:
         return known
+    if isinstance(error, EnqueueFailure):
+        return 409 if error.refused else 503
     if isinstance(error, ScheduleError):
         return 422
     if isinstance(error, LedgerUnavailable | TemporalUnavailable):
@@ -101,7 +107,8 @@ def problem(error: EngineError, request: Request, status: int | None = None) -> 
     """Return the answer to this error, by default with its own status."""
     status = status or status_of(error)
     title = (type(error).__doc__ or "").partition("\n")[0].rstrip(".")
-    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    is_late = isinstance(error, EnqueueFailure)
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_late
     if is_ours:
         logger.error("%s: %s", error.code, error)
     document: dict[str, Any] = {
@@ -113,6 +120,8 @@ def problem(error: EngineError, request: Request, status: int | None = None) -> 
         "cure": None if is_ours else error.cure,
         "instance": request.url.path,
     }
+    if isinstance(error, EnqueueFailure):
+        document["workflowId"] = error.workflow_id
     if isinstance(error, ScheduleFileError):
         found = error.problems
         document["detail"] = f"the file has {len(found)} problem{'' if len(found) == 1 else 's'}"

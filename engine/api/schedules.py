@@ -52,6 +52,7 @@ from engine.errors import (
 )
 from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
+from engine.schedules.loader.relations import parents_of
 from engine.service import (
     DEFAULT_PROJECT,
     Filters,
@@ -70,7 +71,8 @@ router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=
 MOST_ROWS: Final = 500
 """The most rows of a page."""
 _FIELDS: Final = frozenset(
-    each.alias or name for name, each in Schedule.model_fields.items() if name != "key"
+    {"maxRetries", "timeoutSeconds"}
+    | {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
 )
 _TAG: Final = re.compile(r'"([0-9]{1,9})"')
 
@@ -182,6 +184,8 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     elif not caller.has_every_key:
         raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
     _require_fields(given, key, _FIELDS)
+    for parent in parents_of(given):
+        caller.require_key(parent)
     workflow = given.pop("workflow", None)
     options: dict[str, Any] = {
         "key": key, "request_id": request_id, "project": project, "reason": reason, **given,
@@ -394,7 +398,7 @@ async def trigger(
     derived = f"idem-{repeated.digest[:48]}" if repeated else None
     done = await service.trigger(
         key, reason=body.reason, request_id=body.request_id or derived, overlap=body.overlap,
-        own_input=body.own_input,
+        own_input=body.own_input, wait=body.wait,
     )  # fmt: skip
     return RequestedRun.of(done)
 

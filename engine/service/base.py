@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from engine.errors import RequestInvalid, ScheduleNotFound
+from engine.errors import RequestInvalid, ScheduleNotFound, VersionOutdated
 from engine.ledger import (
     ActionRow,
     Backfill,
@@ -286,6 +286,20 @@ class ReadOperations:
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None
+
+
+def require_version(held: Locked, version: int | None) -> None:
+    """Check that the schedule still has the version that the caller has read.
+
+    Raises:
+        VersionOutdated: it was edited meanwhile.
+    """
+    now = held.state.definition_version
+    if version is not None and version != now:
+        raise VersionOutdated(
+            f"{held.state.key} has version {now}, not {version}",
+            cure="read it again, and repeat the edit on what it is now",
+        )
 
 
 def not_found(

@@ -1,17 +1,25 @@
-"""Edits of schedules that applications have declared: any field, and their end."""
+"""Edits of schedules that applications have declared: any field of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.errors import NotCancellable, OwnedByFile, ScheduleError, VersionOutdated
+from engine.errors import NotCancellable, OwnedByFile, ScheduleError
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.apply.edits import next_definition
 from engine.runtime.planning import Locked, decide_ahead, type_of
 from engine.schedules import SEALED_INPUT, Schedule, readable_definition, utc_text
 from engine.schedules.diff import WHEN
-from engine.service.one_shots import ApplicationSchedules, require_future, require_memory
+from engine.service.base import require_version
+from engine.service.one_shots import (
+    ApplicationSchedules,
+    in_our_words,
+    require_fitting_children,
+    require_fitting_parents,
+    require_future,
+    require_memory,
+)
 
 _KINDS: Final = ("at", "everyMs", "cron")
 """Fields of which a schedule has exactly one: a new one replaces the one before."""
@@ -20,7 +28,7 @@ _NO_EDIT: Final = ("key", "paused", "expect", "after", "needs")
 
 
 class ScheduleEdits(ApplicationSchedules):
-    """Operations that edit and retire schedules of applications."""
+    """Operations that edit schedules of applications."""
 
     async def edit(
         self,
@@ -37,8 +45,9 @@ class ScheduleEdits(ApplicationSchedules):
 
         Args:
             key: the schedule's key.
-            changes: new values, by the names of fields in a file; None is the default. One of
-                ``at``, ``everyMs`` and ``cron`` replaces the one before.
+            changes: new values, by the names of fields in a file, or ``maxRetries`` and
+                ``timeoutSeconds``; None is the default. One of ``at``, ``everyMs`` and ``cron``
+                replaces the one before.
             version: the definition's version that the caller has read; None edits any.
             reason: the reason, for the audit log.
 
@@ -52,8 +61,9 @@ class ScheduleEdits(ApplicationSchedules):
         """
         require_memory(self._ledger)
         _require_editable(changes)
-        changes, given = await self._apart(key, changes)
+        changes, given = await self._apart(key, in_our_words(changes))
         await decide_ahead(self._ledger, key)
+        children = await self.children(key)
         async with self._locked(key, retired=True) as held:
             before = held.state
             require_owned_by_application(held)
@@ -61,6 +71,9 @@ class ScheduleEdits(ApplicationSchedules):
             changed = _edited(before.schedule, changes, given)
             if not changes.keys().isdisjoint(WHEN):
                 require_future(changed, held.now)
+                project, transaction = before.project, held.transaction
+                await require_fitting_parents(transaction, changed, project)
+                await require_fitting_children(transaction, changed, project, children)
             if changed.digest != before.schedule.digest:
                 await self._redefine(held, changed)
                 await held.act(
@@ -81,34 +94,6 @@ class ScheduleEdits(ApplicationSchedules):
         if new.workflow_type is None:
             # A worker that announces the workflow concurrently cannot see this row yet.
             await held.transaction.raise_epoch()
-
-    async def retire(
-        self, key: str, *, version: int | None = None, reason: str | None = None
-    ) -> bool:
-        """Retire an application's schedule, which then never fires again; open runs continue.
-
-        Starts that are not yet being sent are skipped. Returns False if it was retired before.
-
-        Args:
-            key: the schedule's key.
-            version: the definition's version that the caller has read; None retires any.
-            reason: the reason, for the audit log.
-
-        Raises:
-            ScheduleNotFound: there is no schedule with this key.
-            OwnedByFile: a file declares it; a schedule that its file lacks is retired by an apply.
-            VersionOutdated: it was edited after ``version``.
-        """
-        async with self._locked(key, all_open=True, retired=True) as held:
-            if held.state.origin == "file":
-                require_owned_by_application(held)
-            require_version(held, version)
-            if held.state.retired_at is not None:
-                return False
-            await held.decide(then="retired")
-            await held.transaction.retire([key], held.now)
-            await held.act("retire", reason=reason)
-        return True
 
     async def _apart(
         self, key: str, changes: Mapping[str, Any]
@@ -135,20 +120,6 @@ def require_owned_by_application(held: Locked) -> None:
         raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
     if state.retired_at is not None:
         raise NotCancellable(f"{state.key} was retired at {utc_text(state.retired_at)}")
-
-
-def require_version(held: Locked, version: int | None) -> None:
-    """Check that the schedule still has the version that the caller has read.
-
-    Raises:
-        VersionOutdated: it was edited meanwhile.
-    """
-    now = held.state.definition_version
-    if version is not None and version != now:
-        raise VersionOutdated(
-            f"{held.state.key} has version {now}, not {version}",
-            cure="read it again, and repeat the edit on what it is now",
-        )
 
 
 def _require_editable(changes: Mapping[str, Any]) -> None:

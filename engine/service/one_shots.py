@@ -118,7 +118,7 @@ def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, 
     return {**fields, "metadata": metadata} if metadata else fields
 
 
-def _in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+def in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with ``maxRetries`` and ``timeoutSeconds`` as ``retry`` and ``timeout``.
 
     Raises:
@@ -184,7 +184,7 @@ async def _parents(
     }
 
 
-async def _require_fitting_parents(
+async def require_fitting_parents(
     transaction: Transaction, schedule: Schedule, project: str
 ) -> None:
     """Check ``after`` and ``needs`` as a file does.
@@ -197,7 +197,7 @@ async def _require_fitting_parents(
         require_fitting([*parents.values(), schedule], schedule.key)
 
 
-async def _require_fitting_children(
+async def require_fitting_children(
     transaction: Transaction, schedule: Schedule, project: str, children: Sequence[str]
 ) -> None:
     """Refuse times that windows of its children would wait for in vain.
@@ -357,7 +357,7 @@ class ApplicationSchedules(ReadOperations):
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         require_memory(self._ledger)
-        fields = await self._with_times(_in_our_words(_with_caller(asked.fields)), asked.project)
+        fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
@@ -365,7 +365,7 @@ class ApplicationSchedules(ReadOperations):
             if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
             await _require_unused(transaction, draft.key, asked.request_id)
-            await _require_fitting_parents(transaction, draft, asked.project)
+            await require_fitting_parents(transaction, draft, asked.project)
             require_future(draft, now)
             new = first_definition(
                 draft, now, project=asked.project, origin="api", request_id=asked.request_id,
@@ -416,8 +416,8 @@ class ApplicationSchedules(ReadOperations):
             _require_movable(before, held.now)
             changed = _with(before.schedule, when)
             require_future(changed, held.now)
-            await _require_fitting_parents(held.transaction, changed, before.project)
-            await _require_fitting_children(held.transaction, changed, before.project, children)
+            await require_fitting_parents(held.transaction, changed, before.project)
+            await require_fitting_children(held.transaction, changed, before.project, children)
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",

@@ -149,8 +149,8 @@ async def test_an_edit_changes_what_it_names_and_fails_on_another_version(ledger
         await service.edit("mine", {"key": "other"})
     with pytest.raises(VersionOutdated):
         await service.retire("mine", version=1)
-    assert await service.retire("mine", version=4, reason="over") is True
-    assert await service.retire("mine") is False
+    assert (await service.retire("mine", version=4, reason="over")).changed
+    assert not (await service.retire("mine")).changed
     with pytest.raises(NotCancellable, match="mine was retired at"):
         await service.edit("mine", {"overlap": "skip"})
 
