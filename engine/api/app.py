@@ -98,7 +98,7 @@ def create_app(
         repetitions=repetitions,
         shown=schedules.shown_again,
     )
-    app.state.followers = set()
+    app.state.followers, app.state.leaving = set(), False
     for router in (schedules.router, executions.router, files.router, _open_routes(app, ledger)):
         app.include_router(router)
     add_handlers(app)
@@ -228,7 +228,7 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        server.should_exit = True
+        app.state.leaving = server.should_exit = True
         await running
         place.close()
 

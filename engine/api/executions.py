@@ -155,6 +155,8 @@ async def _events(
                 # Windows before those that the stream began with are not its business.
                 first, number = min(fire.fire_time for fire in found), _NEWEST
             _forget(seen)
+            if request.app.state.leaving:
+                return
             if time.monotonic() - checked > _ASKED_AGAIN:
                 checked = time.monotonic()
                 if not await _still_may(request, key):
@@ -204,6 +206,7 @@ async def _still_may(request: Request, key: str) -> bool:
 
 _MOST_NEXT: Final = 200
 _MOST_LETTERS: Final = 1000
+_MOST_DETAILS: Final = 50
 
 
 @router.get("/schedules/{key}/next", responses=documented(400, 404))
@@ -228,8 +231,12 @@ async def next_fires(
 async def list_dead(
     service: Service,
     caller: Who,
+    *,
     key: Annotated[KeyText | None, Query()] = None,
     limit: PageSize = 50,
+    details: Annotated[
+        bool, Query(description="Add errors with their traces, and tries; of 50 at most.")
+    ] = False,
 ) -> LetterList:
     """List fires that failed and were not dealt with, newest fire time first, of 1000 at most."""
     if key is not None:
@@ -238,8 +245,12 @@ async def list_dead(
     found = await service.dead_letters(key=key, limit=most)
     if key is not None and not found:
         await service.schedule(key)
-    mine = [LetterView.of(each) for each in found if caller.may_see(each.key)]
-    return LetterList(letters=mine[:limit])
+    mine = [each for each in found if caller.may_see(each.key)][:limit]
+    if not details:
+        return LetterList(letters=[LetterView.of(each) for each in mine])
+    read = [await service.run_details(each.workflow_id) for each in mine[:_MOST_DETAILS]]
+    pairs = zip(mine, read, strict=False)
+    return LetterList(letters=[LetterView.of(each, more) for each, more in pairs])
 
 
 @router.get("/workers", responses=documented())

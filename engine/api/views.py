@@ -17,13 +17,13 @@ from engine.service import (
     BackfillRequested,
     Cancelled,
     DeadLetter,
-    FailingStep,
     Fire,
     JobStatus,
     Origin,
     Pause,
     Requested,
     Resumed,
+    RunDetails,
     ScheduleRow,
     ShownTiming,
     Skipped,
@@ -120,6 +120,21 @@ class NextFires(ApiView):
 # --- executions ---
 
 
+class FailingStepView(ApiView):
+    """A step of an open run that goes on failing."""
+
+    step: str
+    place: str
+    run_id: str
+    attempts: int
+    max_attempts: int | None
+    error_type: str
+    error: str
+    since: datetime
+    next_attempt_at: datetime | None
+    child: str | None
+
+
 class ExecutionView(ApiView):
     """A window, or windows in a row, or a run that was asked for, and what became of it."""
 
@@ -146,7 +161,7 @@ class ExecutionView(ApiView):
     error: str | None
     replica: str | None
     definition_version: int
-    failing: list[FailingStep]
+    failing: list[FailingStepView]
     stuck: bool
 
     @classmethod
@@ -154,7 +169,8 @@ class ExecutionView(ApiView):
         """Return the view of a fire."""
         names = cls.model_fields.keys() - {"stuck", "failing"}
         values = {name: getattr(fire, name) for name in names}
-        return cls(**values, failing=[*fire.failing], stuck=fire.is_stuck)
+        failing = [FailingStepView.model_validate(step) for step in fire.failing]
+        return cls(**values, failing=failing, stuck=fire.is_stuck)
 
 
 class ExecutionList(ApiView):
@@ -162,6 +178,27 @@ class ExecutionList(ApiView):
 
     executions: list[ExecutionView]
     next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class FailureView(ApiView):
+    """An error in the chain of a failed run."""
+
+    type: str
+    message: str
+    step: str | None
+    child: str | None
+    attempt: int | None
+    stack: str
+
+
+class TryView(ApiView):
+    """A try of a run."""
+
+    number: int
+    run_id: str
+    started_at: datetime
+    closed_at: datetime | None
+    error: str | None
 
 
 class LetterView(ApiView):
@@ -185,11 +222,21 @@ class LetterView(ApiView):
     duration_ms: int | None
     tries: int | None
     step_retries: int | None
+    failure: list[FailureView] | None = Field(
+        None, description="With `details`: its errors with their traces, the outermost first."
+    )
+    tried: list[TryView] | None = Field(None, description="With `details`: each try of the run.")
 
     @classmethod
-    def of(cls, letter: DeadLetter) -> Self:
+    def of(cls, letter: DeadLetter, details: RunDetails | None = None) -> Self:
         """Return the view of a letter, without its input."""
-        return cls(**{name: getattr(letter, name) for name in cls.model_fields})
+        names = cls.model_fields.keys() - {"failure", "tried"}
+        values = {name: getattr(letter, name) for name in names}
+        if details is None:
+            return cls(**values)
+        failure = [FailureView.model_validate(each) for each in details.failure]
+        tried = [TryView.model_validate(each) for each in details.tried]
+        return cls(**values, failure=failure, tried=tried)
 
 
 class LetterList(ApiView):
