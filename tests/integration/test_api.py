@@ -12,9 +12,10 @@ from engine.api import executions
 from engine.api.access import Caller
 from engine.api.requests import request_digest
 from engine.errors import LedgerUnavailable
-from engine.ledger import RequestKey
+from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
 from engine.schedules import load_schedules
-from tests.rest import BILLING, PATH, rest_api
+from engine.schedules.planner import plan
+from tests.rest import BILLING, PATH, SERVING, rest_api
 from tests.waiting import eventually
 
 
@@ -436,22 +437,46 @@ async def streamed(app, path: str, last: str | None = None):
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_dead_letters_are_listed_without_their_input(api, client):
-    await api.service.schedule_at(
-        "missing",
-        datetime.now(UTC) + timedelta(milliseconds=50),
-        key="lost",
-        input={"card": "4711"},
-    )
-    await eventually(lambda: client_has_passed(api, "lost"))
-    await api.service.cancel("lost")
-    (letter,) = (await client.get("/api/v1/dead", params={"key": "lost"})).json()["letters"]
-    assert (letter["key"], letter["status"]) == ("lost", "rejected")
-    assert "4711" not in json.dumps(letter)
-    assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404
-
-
-async def client_has_passed(api, key: str) -> bool:
-    row = await api.service.schedule(key)
+async def failed(api, key: str = "filed") -> str:
+    """Let the first window of a schedule run, and fail; return the id of its run."""
     async with api.ledger.transaction() as transaction:
-        return row.next_fire_at is None or row.next_fire_at <= await transaction.now()
+        keys = await transaction.lock_due(SERVING, 100)
+        now = await transaction.now()
+        plans = [plan(state, now) for state in await transaction.read(keys)]
+        claims = await transaction.record(plans, owner="replica-a", lease=timedelta(minutes=1))
+    claim = next(each for each in claims if each.key == key)
+    started = Outcome(claim.fire_id, claim.token, "started", "on_time", "run", now,
+                      first_run_id="run", reported=True)  # fmt: skip
+    assert await api.ledger.settle([started]) == 1
+    link = FailureLink(type="CardDeclined", message="no luck", step="charge", attempt=3,
+                       stack='  File "steps.py", line 7, in charge\n')  # fmt: skip
+    counts = RunCounts(
+        workflow_id=claim.workflow_id, run_id="run", tries=2, step_retries=2,
+        tried=(Try(number=1, run_id="run", started_at=now, error="no luck"),),
+    )  # fmt: skip
+    failure = Failure((link,), "no luck")
+    seen = Evidence(claim.workflow_id, "run", now, "failed", now + timedelta(seconds=1),
+                    error="no luck", failure=failure, counts=counts)  # fmt: skip
+    await api.ledger.record_evidence([seen])
+    return claim.workflow_id
+
+
+async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client):
+    """Seed 003: an exception is kept with its stack trace."""
+    made = await client.post(PATH, json={"key": "mine", "workflow": "noop", "everyMs": 60000,
+                                         "firstFire": "immediate",
+                                         "input": {"card": "4711"}})  # fmt: skip
+    assert made.status_code == 201, made.text
+    run = await failed(api)
+    (letter,) = (await client.get("/api/v1/dead", params={"key": "filed"})).json()["letters"]
+    assert (letter["workflowId"], letter["status"], letter["error"]) == (run, "failed", "no luck")
+    assert letter["failure"] is None
+    with_more = {"key": "filed", "details": "true"}
+    (letter,) = (await client.get("/api/v1/dead", params=with_more)).json()["letters"]
+    (error,) = letter["failure"]
+    assert (error["type"], error["step"], error["attempt"]) == ("CardDeclined", "charge", 3)
+    assert "steps.py" in error["stack"]
+    assert [each["error"] for each in letter["tried"]] == ["no luck"]
+    listed = await client.get(f"{PATH}/filed/executions", params={"status": "failed"})
+    assert [each["tries"] for each in listed.json()["executions"]] == [2]
+    assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404
