@@ -464,19 +464,20 @@ async def failed(api, key: str = "filed") -> str:
 async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client):
     """Seed 003: an exception is kept with its stack trace."""
     made = await client.post(PATH, json={"key": "mine", "workflow": "noop", "everyMs": 60000,
-                                         "firstFire": "immediate",
+                                         "firstFire": "now",
                                          "input": {"card": "4711"}})  # fmt: skip
     assert made.status_code == 201, made.text
-    run = await failed(api)
-    (letter,) = (await client.get("/api/v1/dead", params={"key": "filed"})).json()["letters"]
+    run = await failed(api, "mine")
+    (letter,) = (await client.get("/api/v1/dead", params={"key": "mine"})).json()["letters"]
     assert (letter["workflowId"], letter["status"], letter["error"]) == (run, "failed", "no luck")
     assert letter["failure"] is None
-    with_more = {"key": "filed", "details": "true"}
+    assert "4711" not in json.dumps(letter)
+    with_more = {"key": "mine", "details": "true"}
     (letter,) = (await client.get("/api/v1/dead", params=with_more)).json()["letters"]
     (error,) = letter["failure"]
     assert (error["type"], error["step"], error["attempt"]) == ("CardDeclined", "charge", 3)
     assert "steps.py" in error["stack"]
     assert [each["error"] for each in letter["tried"]] == ["no luck"]
-    listed = await client.get(f"{PATH}/filed/executions", params={"status": "failed"})
+    listed = await client.get(f"{PATH}/mine/executions", params={"status": "failed"})
     assert [each["tries"] for each in listed.json()["executions"]] == [2]
     assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404
