@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from engine.api.app import ApiOptions, create_app
+from engine.api.app import create_app
+from engine.api.requests import ApiOptions
 from engine.ledger import Ledger, PostgresLedger, Scope
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply

@@ -9,20 +9,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from fastapi import Request
 
 from engine.errors import AccessDenied, OriginForeign, TokenRequired
-from engine.service import (
-    EVERY_KEY,
-    SCOPES,
-    ScheduleService,
-    Scope,
-    is_same_secret,
-    keys_match,
-    secret_digest,
-)
+from engine.service import SCOPES, ScheduleService, Scope
+from engine.service.tokens import EVERY_KEY, is_same_secret, keys_match, secret_digest
 
 # --- routes ---
 
@@ -35,6 +28,8 @@ that is read again, because inputs may be sealed; or nothing, because the route 
 
 Limited = Literal["create", "trigger", "backfill"]
 """Kinds of requests that a caller may only make so many of."""
+
+LIMITED: Final[tuple[Limited, ...]] = get_args(Limited)
 
 
 @dataclass(frozen=True, slots=True)

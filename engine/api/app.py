@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -18,13 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import __version__
 from engine.api import executions, files, schedules
-from engine.api.access import OPEN_ROUTES, PREFIX, Access, Limited, is_loopback
-from engine.api.bodies import declaration_schema
+from engine.api.access import LIMITED, PREFIX, Access, is_loopback
 from engine.api.problems import ProblemDocument, add_handlers
-from engine.api.requests import Desk, GuardedRoute, RateLimits, Repetitions
+from engine.api.requests import ApiOptions, Desk, GuardedRoute, RateLimits, Repetitions
 from engine.errors import LedgerError, SettingsInvalid
 from engine.runtime.settings import Settings
-from engine.schedules import Rate
 from engine.service import Ledger, ScheduleService
 
 if TYPE_CHECKING:
@@ -36,36 +33,25 @@ _PATIENCE: Final = 2.0
 _LEAVES_WITHIN: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiOptions:
-    """Options of one API.
+def options_of(settings: Settings, tokens: Mapping[str, str], *, host: str) -> ApiOptions:
+    """Return the options of an API that listens on ``host``.
 
-    Attributes:
-        tokens: tokens with full rights that only this process knows, by name.
-        hosts: names by which it is reached, besides loopback.
-        rates: the most requests of a caller by kind; None does not limit it.
-        open_door: whether a caller without a token may do everything, as long as the ledger has
-            no token.
+    Args:
+        settings: names and limits.
+        tokens: see ``ApiOptions``.
+        host: the address.
     """
-
-    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
-    hosts: Iterable[str] = ()
-    rates: Mapping[Limited, Rate | None] = field(default_factory=dict)
-    open_door: bool = False
-
-    @classmethod
-    def of(cls, settings: Settings, tokens: Mapping[str, str], *, host: str) -> ApiOptions:
-        """Return the options of an API that listens on ``host``."""
-        return cls(
-            tokens=tokens,
-            hosts=[*settings.api_hosts, host],
-            rates={
-                "create": settings.api_create_rate,
-                "trigger": settings.api_trigger_rate,
-                "backfill": settings.api_backfill_rate,
-            },
-            open_door=not tokens and is_loopback(host),
-        )
+    rates = {
+        "create": settings.api_create_rate,
+        "trigger": settings.api_trigger_rate,
+        "backfill": settings.api_backfill_rate,
+    }
+    return ApiOptions(
+        tokens=tokens,
+        hosts=[*settings.api_hosts, host],
+        rates={kind: rate for kind in LIMITED if (rate := rates[kind]) is not None},
+        open_door=not tokens and is_loopback(host),
+    )
 
 
 def create_app(
@@ -94,7 +80,7 @@ def create_app(
         service=service,
         access=Access(service, options.tokens, options.open_door),
         hosts=frozenset(host.lower() for host in options.hosts),
-        limits=RateLimits({kind: rate for kind, rate in options.rates.items() if rate}),
+        limits=RateLimits(options.rates),
         repetitions=repetitions,
         shown=schedules.shown_again,
     )
@@ -174,7 +160,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components["schemas"]["ProblemDocument"] = ProblemDocument.model_json_schema(
         ref_template="#/components/schemas/{model}"
     )
-    declaration = declaration_schema()
+    declaration = schedules.DECLARATION.copy()
     parts = [components["schemas"]["ProblemDocument"].pop("$defs", {}), declaration.pop("$defs")]
     for part in parts:
         components["schemas"] |= {k: v for k, v in part.items() if k not in components["schemas"]}
@@ -245,6 +231,3 @@ async def require_tokens(service: ScheduleService, options: ApiOptions, *, host:
         cure = "make one with `sched token create`, or set SCHED_API_TOKEN"
         raise SettingsInvalid([f"{problem}; {cure}"])
     return not options.open_door or bool(await service.tokens())
-
-
-__all__ = ["OPEN_ROUTES", "ApiOptions", "create_app", "listening", "require_tokens", "serving"]

@@ -31,8 +31,7 @@ from engine.api.views import (
     place_of_cursor,
 )
 from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
-from engine.schedules import ReasonCode, exact_text
-from engine.service import FIRST_MOMENT, LAST_MOMENT, OPEN, Fire, ScheduleService
+from engine.service import FIRST_MOMENT, LAST_MOMENT, OPEN, Fire, ReasonCode, ScheduleService
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 
@@ -89,7 +88,7 @@ async def list_executions(
 
 
 def _cursor(fire: Fire) -> str:
-    return as_cursor(exact_text(fire.fire_time), fire.workflow_id)
+    return as_cursor(fire.fire_time.isoformat(), fire.workflow_id)
 
 
 def _place(cursor: str) -> tuple[datetime, str]:

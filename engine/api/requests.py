@@ -13,7 +13,7 @@ import hmac
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -50,6 +50,27 @@ from engine.errors import (
 )
 from engine.schedules import Rate
 from engine.service import Ledger, RepeatedRequest, RequestKey, ScheduleService
+
+# --- options ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """Options of one API.
+
+    Attributes:
+        tokens: tokens with full rights that only this process knows, by name.
+        hosts: names by which it is reached, besides loopback.
+        rates: the most requests of a caller by kind; one that is missing is not limited.
+        open_door: whether a caller without a token may do everything, as long as the ledger has
+            no token.
+    """
+
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hosts: Iterable[str] = ()
+    rates: Mapping[Limited, Rate] = field(default_factory=dict)
+    open_door: bool = False
+
 
 # --- bodies ---
 
@@ -116,10 +137,10 @@ class RateLimits:
     """Numbers of requests by caller and kind, in this process.
 
     Args:
-        rates: the most requests of each kind; a kind that is missing is not limited.
+        rates: see ``ApiOptions``.
     """
 
-    def __init__(self, rates: dict[Limited, Rate]) -> None:
+    def __init__(self, rates: Mapping[Limited, Rate]) -> None:
         self._items: dict[Limited, tuple[Rate, RateLimitItem]] = {
             kind: (rate, RateLimitItemPerSecond(rate.count, ceil(rate.per.total_seconds())))
             for kind, rate in rates.items()

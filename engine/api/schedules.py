@@ -25,6 +25,7 @@ from engine.api.bodies import (
     TriggerRequest,
     WindowRequest,
     Word,
+    declaration_schema,
     declared,
     line,
 )
@@ -140,6 +141,9 @@ async def shown_again(service: ScheduleService, key: str, status: int) -> JSONRe
 
 
 # --- declarations ---
+
+DECLARATION: Final = declaration_schema()
+"""JSON Schema of a declaration."""
 
 _DECLARATION: Final = {
     "requestBody": {

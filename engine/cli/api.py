@@ -29,7 +29,8 @@ from engine.cli.target import (
 from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
 from engine.runtime.settings import Settings, database_schema
 from engine.schedules import parse_duration
-from engine.service import EVERY_KEY, SCOPES, TokenRow, new_secret
+from engine.service import SCOPES, TokenRow
+from engine.service.tokens import EVERY_KEY, new_secret
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,7 +89,7 @@ def api(
     async def run() -> None:
         ledger = await _ledger(where)
         try:
-            options = served.ApiOptions.of(settings, tokens, host=host)
+            options = served.options_of(settings, tokens, host=host)
             app = served.create_app(ledger, options, data_converter=data_converter)
             needs = await served.require_tokens(app.state.desk.service, options, host=host)
             try:
@@ -196,7 +197,7 @@ class LocalApi:
             yield
             return
         _, secret = new_secret()
-        options = served.ApiOptions.of(settings, {**tokens, "sched up": secret}, host="127.0.0.1")
+        options = served.options_of(settings, {**tokens, "sched up": secret}, host="127.0.0.1")
         log(
             f"API          {_address('127.0.0.1', place.getsockname()[1])}"
             f" (token of this run: {secret})"

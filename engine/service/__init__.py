@@ -55,18 +55,10 @@ from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipp
 from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
-from engine.service.tokens import (
-    EVERY_KEY,
-    NewToken,
-    is_same_secret,
-    keys_match,
-    new_secret,
-    secret_digest,
-)
+from engine.service.tokens import NewToken
 
 __all__ = [
     "DEFAULT_PROJECT",
-    "EVERY_KEY",
     "FIRST_MOMENT",
     "INCLUDED",
     "LAST_MOMENT",
@@ -129,9 +121,5 @@ __all__ = [
     "Try",
     "WorkerRow",
     "as_text",
-    "is_same_secret",
-    "keys_match",
-    "new_secret",
     "not_found",
-    "secret_digest",
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.api.app import ApiOptions
+from engine.api.app import options_of
 from engine.cli.app import run
 from engine.runtime import Settings
 from tests.acceptance.fleet import ROOT, SCHED
@@ -126,7 +126,7 @@ async def test_it_refuses_to_be_reached_from_elsewhere_without_a_token(sched, mo
 
 async def test_the_token_of_the_environment_has_full_rights(url):
     tokens = {"SCHED_API_TOKEN": "t" * 40}
-    options = ApiOptions.of(Settings(), tokens, host="127.0.0.1")
+    options = options_of(Settings(), tokens, host="127.0.0.1")
     assert "t" * 40 not in repr(options)
     async with rest_api(url, tokens=tokens, open_door=options.open_door) as api:
         async with api.client() as client:

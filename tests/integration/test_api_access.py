@@ -11,8 +11,8 @@ import pytest
 from fastapi import APIRouter
 
 from engine.api.access import OPEN_ROUTES, ROUTES
-from engine.api.app import ApiOptions, require_tokens
-from engine.api.requests import GuardedRoute
+from engine.api.app import require_tokens
+from engine.api.requests import ApiOptions, GuardedRoute
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
 from tests.rest import BILLING, PATH, rest_api
