@@ -51,7 +51,7 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
 from engine.service import (
@@ -182,7 +182,8 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     reason = line(given.pop("reason", None), "reason")
     request_id = _text(given.pop("clientRequestId", None), "clientRequestId")
     project = _project(given.pop("project", DEFAULT_PROJECT))
-    key = _text(given.pop("key", None), "key") or _derived_key(repeated, given)
+    named = _text(given.pop("key", None), "key")
+    key = _derived_key(repeated, given) if named is None else named
     if key is not None:
         caller.require_key(key)
     elif not caller.has_every_key:
@@ -220,7 +221,8 @@ def _require_fields(given: dict[str, Any], key: str | None, known: Iterable[str]
     """Check that a declaration has only fields of a schedule, each with its code if not."""
     unknown = given.keys() - known
     if unknown:
-        Schedule.from_json({**given, "key": key or "draft"})
+        plain = {name: value for name, value in given.items() if name != SEALED_INPUT}
+        Schedule.from_json({**plain, "key": key or "draft"})
         raise ScheduleError(f"{min(unknown)[:80]!r} is no field here", cure="leave it out")
 
 

@@ -92,7 +92,7 @@ class _Request:
 
 
 def _draft(fields: Mapping[str, Any], key: str | None) -> Schedule:
-    return Schedule.from_json({**fields, "key": key or _DRAFT})
+    return Schedule.from_json({**fields, "key": _DRAFT if key is None else key})
 
 
 def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:

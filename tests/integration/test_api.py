@@ -286,7 +286,7 @@ async def test_every_change_is_in_the_audit_log_with_the_token_and_the_address(a
         body = {"reason": "the warehouse moves"}
         answer = await client.post(f"{PATH}/billing.filed/pause", json=body)
         assert answer.json()["paused"]["by"] == "token deploys at 127.0.0.1"
-        await client.post(f"{PATH}/billing.filed/resume", json={"catchUp": {"policy": "skip"}})
+        await client.post(f"{PATH}/billing.filed/resume", json={"catchUp": {"policy": "latest"}})
     (resumed, paused, *_) = await api.service.actions(key="billing.filed")
     assert (paused.verb, paused.by, paused.reason) == (
         "pause", "token deploys at 127.0.0.1", "the warehouse moves",
@@ -333,7 +333,9 @@ async def test_a_plan_and_a_simulation_change_nothing(api, client):
     assert (simulated.json()["windows"], simulated.json()["totals"]) == (7, {"on_time": 7})
     long = {"from": "2026-12-01T00:00:00Z", "to": "2027-12-08T00:00:00Z"}
     assert (await client.post("/api/v1/simulate", json=as_json, params=long)).status_code == 400
-    wrong = await client.post("/api/v1/plan", content="schedules: [{key: A}]", headers=yaml)
+    wrong = await client.post(
+        "/api/v1/plan", content="schedules: [{key: A, workflow: w, everyMs: 60000}]", headers=yaml
+    )
     assert wrong.status_code == 422
     assert wrong.json()["problems"][0]["code"] == "SCHEDULE_KEY_INVALID"
     theirs = "calendars: {days: {ics: /etc/passwd}}\n" + text
