@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import httpx
 from fastapi import FastAPI
@@ -62,9 +63,16 @@ class RestApi:
 
 
 @asynccontextmanager
-async def rest_api(database_url: str, **options: Any) -> AsyncIterator[RestApi]:
-    """Yield an API on a ledger with two schedules of a file, whose workflow a worker serves."""
-    ledger = await PostgresLedger.connect(database_url, connections=5)
+async def rest_api(
+    database_url: str, *, namespace: str | None = None, **options: Any
+) -> AsyncIterator[RestApi]:
+    """Yield an API on a ledger with two schedules of a file, whose workflow a worker serves.
+
+    Without a namespace it has one of its own.
+    """
+    ledger = await PostgresLedger.connect(
+        database_url, namespace=namespace or f"test-{uuid4().hex}", connections=5
+    )
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(ledger, load_schedules(FILE), by="test")
     yield RestApi(ledger, create_app(ledger, ApiOptions(**{"open_door": True, **options})))

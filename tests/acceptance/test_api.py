@@ -72,7 +72,7 @@ def sched(url, monkeypatch, capsys):
 @pytest.fixture
 async def url(database_url) -> AsyncIterator[str]:
     """A ledger whose workers serve the workflows of the guide."""
-    async with rest_api(database_url):
+    async with rest_api(database_url, namespace="default"):
         yield database_url
 
 

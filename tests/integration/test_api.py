@@ -20,8 +20,8 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-async def api(database_url):
-    async with rest_api(database_url) as found:
+async def api(shared_database_url):
+    async with rest_api(shared_database_url) as found:
         yield found
 
 
@@ -137,7 +137,7 @@ async def test_a_schedule_of_a_file_is_read_only_but_for_operators(client):
         answer = await client.request(method, f"{PATH}/{path}", json=body,
                                       headers={"If-Match": "*"})  # fmt: skip
         assert (answer.status_code, answer.json()["code"]) == (409, "SCHEDULE_OWNED_BY_FILE")
-        assert answer.json()["cure"] == "change the file and apply it"
+        assert answer.json()["detail"] == "filed is declared by a file"
     assert (await client.post(f"{PATH}/filed/pause", json={"reason": "x"})).status_code == 200
 
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import schemathesis
@@ -26,7 +25,6 @@ from engine.api.app import listening, serving
 from engine.ledger import RequestKey
 from engine.schedules import Rate
 from tests.rest import BILLING, PATH, RestApi, rest_api
-from tests.servers import run_apart
 
 EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "8"))
 CHECKS = [
@@ -67,12 +65,10 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(postgres, migrated) -> Iterator[Served]:
-    name = f"test_{uuid4().hex}"
-    api = Served(run_apart(postgres.create_database(name, migrated)))
+def served(shared_database_url) -> Iterator[Served]:
+    api = Served(shared_database_url)
     yield api
     api.close()
-    run_apart(postgres.drop_database(name))
 
 
 @pytest.mark.timeout(300)
@@ -110,9 +106,9 @@ def test_no_request_that_the_document_allows_makes_the_server_fail(served, calle
 
 
 @pytest.fixture
-async def api(database_url):
+async def api(shared_database_url):
     rates = {kind: Rate(MOST, timedelta(minutes=1)) for kind in ("create", "trigger", "backfill")}
-    async with rest_api(database_url, rates=rates) as found:
+    async with rest_api(shared_database_url, rates=rates) as found:
         await found.service.schedule_repeat("noop", key="mine", everyMs=60000)
         await found.service.schedule_repeat("noop", key="gone", everyMs=60000)
         await found.service.retire("gone")
