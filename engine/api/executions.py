@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import JSONResponse
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 
@@ -27,6 +26,7 @@ from engine.api.views import (
     NextFires,
     WorkerList,
     WorkerView,
+    as_answer,
     as_cursor,
     place_of_cursor,
 )
@@ -84,7 +84,7 @@ async def list_executions(
     page = found[:limit]
     more = _cursor(page[-1]) if len(found) > limit else None
     listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
-    return JSONResponse(listed.model_dump(mode="json"))
+    return as_answer(listed)
 
 
 def _cursor(fire: Fire) -> str:

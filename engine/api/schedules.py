@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from engine.api.access import PREFIX, Caller
@@ -41,6 +40,7 @@ from engine.api.views import (
     ScheduleList,
     ScheduleView,
     SkipResult,
+    as_answer,
 )
 from engine.errors import (
     AccessDenied,
@@ -126,16 +126,16 @@ def version_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-def shown(row: ScheduleRow, status: int = 200) -> JSONResponse:
+def shown(row: ScheduleRow, status: int = 200) -> Response:
     """Return the answer that shows a schedule."""
     place = f"{PREFIX}/schedules/{row.key}"
     headers = {"ETag": etag(row), "Content-Location": place}
     if status == 201:  # noqa: PLR2004 - Created
         headers["Location"] = place
-    return JSONResponse(ScheduleView.of(row).model_dump(mode="json"), status, headers)
+    return as_answer(ScheduleView.of(row), status, headers)
 
 
-async def shown_again(service: ScheduleService, key: str, status: int) -> JSONResponse:
+async def shown_again(service: ScheduleService, key: str, status: int) -> Response:
     """Return the answer that shows the schedule of a key as it is now."""
     return shown(await service.schedule(key), status)
 
@@ -281,18 +281,17 @@ class ScheduleFilters(Body):
         return found
 
 
-@router.get("", responses=documented(400))
+@router.get("", response_model=ScheduleList, responses=documented(400))
 async def list_schedules(
     service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
-) -> ScheduleList:
+) -> Response:
     """List the schedules that the caller may see, by key."""
     keys = () if caller.has_every_key else caller.keys
     page = await service.list(
         limit=asked.limit, cursor=asked.cursor, **{**asked.given(), "keys": keys}
     )
-    return ScheduleList(
-        schedules=[ScheduleView.of(row) for row in page.schedules], next_cursor=page.cursor
-    )
+    views = [ScheduleView.of(row) for row in page.schedules]
+    return as_answer(ScheduleList(schedules=views, next_cursor=page.cursor))
 
 
 @router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))

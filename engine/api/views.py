@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar
 
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -42,6 +44,13 @@ class ApiView(BaseModel):
         alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True,
         from_attributes=True, frozen=True,
     )  # fmt: skip
+
+
+def as_answer(
+    view: ApiView, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the answer with this view; FastAPI would validate it a second time."""
+    return Response(view.model_dump_json(), status, headers, "application/json")
 
 
 # --- schedules ---
