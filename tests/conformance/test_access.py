@@ -38,27 +38,26 @@ async def test_a_token_is_known_by_its_secret_until_it_is_revoked(service):
     assert listed == [(again.row.id, True), (made.row.id, False)]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "key", "matches"),
-    [
-        ("billing.*", "billing.nightly", True),
-        ("billing.*", "billing", False),
-        ("billing.*", "xbilling.nightly", False),
-        ("billing.*", "billingx", False),
-        ("a?c", "abc", True),
-        ("a?c", "ac", False),
-        ("a_c", "abc", False),
-        ("*", "anything", True),
-        ("*.daily", "a.b.daily", True),
-    ],
-)
-async def test_a_pattern_stands_for_whole_keys_here_and_in_the_ledger(
-    service, pattern, key, matches
-):
-    assert keys_match([pattern], key) is matches
-    await service.schedule_repeat("noop", key=key, everyMs=60000)
-    page = await service.list(keys=("no.such.key", pattern))
-    assert bool(page.schedules) is matches
+PATTERNS = [
+    ("billing.*", "billing.nightly", True),
+    ("billing.*", "billing", False),
+    ("billing.*", "xbilling.nightly", False),
+    ("billing.*", "billingx", False),
+    ("a?c", "abc", True),
+    ("a?c", "ac", False),
+    ("a_c", "abc", False),
+    ("*", "anything", True),
+    ("*.daily", "a.b.daily", True),
+]
+
+
+async def test_a_pattern_stands_for_whole_keys_here_and_in_the_ledger(service):
+    for key in {key for _, key, _ in PATTERNS}:
+        await service.schedule_repeat("noop", key=key, everyMs=60000)
+    for pattern, key, matches in PATTERNS:
+        assert keys_match([pattern], key) is matches
+        page = await service.list(keys=("no.such.key", pattern))
+        assert (key in {row.key for row in page.schedules}) is matches, (pattern, key)
 
 
 # --- requests that may be repeated ---
