@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from sse_starlette.event import ServerSentEvent
@@ -38,7 +38,7 @@ router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 # --- pages ---
 
 
-_STREAM: Final = {
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "A page; or with `Accept: text/event-stream` each execution as it changes.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},

@@ -58,9 +58,9 @@ from engine.service import (
     DEFAULT_PROJECT,
     Filters,
     JobStatus,
-    Kind,
     Origin,
     RepeatedRequest,
+    ScheduleKind,
     ScheduleRow,
     ScheduleService,
     State,
@@ -257,7 +257,7 @@ class ScheduleFilters(Body):
     cursor: Cursor = None
     project: Word | None = None
     origin: Origin | None = None
-    kind: Kind | None = None
+    kind: ScheduleKind | None = None
     state: State | None = None
     status: JobStatus | None = Field(None, description="The state, in the words of job queues.")
     last_status: Status | None = None
@@ -286,10 +286,10 @@ async def list_schedules(
     service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
 ) -> Response:
     """List the schedules that the caller may see, by key."""
-    keys = () if caller.has_every_key else caller.keys
-    page = await service.list(
-        limit=asked.limit, cursor=asked.cursor, **{**asked.given(), "keys": keys}
-    )
+    filters = asked.given()
+    if not caller.has_every_key:
+        filters["keys"] = caller.keys
+    page = await service.list(limit=asked.limit, cursor=asked.cursor, **filters)
     views = [ScheduleView.of(row) for row in page.schedules]
     return as_answer(ScheduleList(schedules=views, next_cursor=page.cursor))
 

@@ -220,18 +220,21 @@ async def _serve(
     converter: DataConverter | None,
 ) -> None:
     """Serve until cancelled, as soon as the ledger answers."""
-    while True:
-        try:
-            ledger = await _ledger(where)
-            break
-        except LedgerUnavailable:
-            await asyncio.sleep(_PATIENCE)
+    while (ledger := await _if_there(where)) is None:
+        await asyncio.sleep(_PATIENCE)
     try:
         app = served.create_app(ledger, options, data_converter=converter)
         async with served.serving(app, place):
             await asyncio.Event().wait()
     finally:
         await ledger.close()
+
+
+async def _if_there(where: Target) -> PostgresLedger | None:
+    try:
+        return await _ledger(where)
+    except LedgerUnavailable:
+        return None
 
 
 # --- sched token ---

@@ -44,10 +44,10 @@ class Process:
     async def address(self) -> str:
         """Return the address that it has printed."""
 
-        def found() -> str | None:
+        def found() -> str:
             assert self._process.poll() is None, self.output
             line = re.search(r"API at (http://\S+)", self.output)
-            return line and line[1]
+            return line[1] if line else ""
 
         return await eventually(found, timeout=30)
 

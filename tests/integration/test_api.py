@@ -439,7 +439,7 @@ async def streamed(app, path: str, last: str | None = None):
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def failed(api, key: str = "filed") -> str:
+async def failed(api, key: str):
     """Let the first window of a schedule run, and fail; return the id of its run."""
     async with api.ledger.transaction() as transaction:
         keys = await transaction.lock_due(SERVING, 100)

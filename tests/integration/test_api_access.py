@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import asyncpg
 import httpx
@@ -187,8 +187,11 @@ async def test_a_token_has_a_free_name_a_scope_and_patterns_of_keys(api):
     with pytest.raises(TokenNameInUse):
         await api.token("bot")
     past = datetime(2000, 1, 1, tzinfo=UTC)
-    for wrong in ({"name": "a b"}, {"scope": "root"}, {"keys": ["Billing.*"]}, {"keys": []},
-                  {"expires": timedelta(0)}, {"expires": past}):  # fmt: skip
+    refused: list[dict[str, Any]] = [
+        {"name": "a b"}, {"scope": "root"}, {"keys": ["Billing.*"]}, {"keys": []},
+        {"expires": timedelta(0)}, {"expires": past},
+    ]  # fmt: skip
+    for wrong in refused:
         given = {"name": "new", "scope": "read", **wrong}
         with pytest.raises(TokenInvalid):
             await api.service.create_token(given.pop("name"), **given)
@@ -264,7 +267,7 @@ async def test_a_path_with_something_else_than_a_key_finds_nothing(api):
     async with api.client() as client:
         routes = [("GET", ""), ("POST", "/pause"), ("DELETE", ""), ("GET", "/next")]
         for key, (method, path) in product(NO_KEYS, routes):
-            body = {} if method == "POST" else None
+            body: Any = {} if method == "POST" else None
             answer = await client.request(method, f"{PATH}/{key}{path}", json=body)
             assert answer.status_code in {400, 404, 405}, answer.text
             assert answer.headers["content-type"] == "application/problem+json"
@@ -369,4 +372,5 @@ async def test_no_answer_is_stored_or_guessed_at(api):
             assert answer.headers["cache-control"] == "no-store"
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "server" not in answer.headers
-    assert json.loads(answer.text)["instance"] == f"{PATH}/nothing"
+            if answer.status_code == 404:
+                assert answer.json()["instance"] == path
