@@ -220,7 +220,10 @@ async def _serve(
     converter: DataConverter | None,
 ) -> None:
     """Serve until cancelled, as soon as the ledger answers."""
-    while (ledger := await _if_there(where)) is None:
+    while True:
+        ledger = await _if_there(where)
+        if ledger is not None:
+            break
         await asyncio.sleep(_PATIENCE)
     try:
         app = served.create_app(ledger, options, data_converter=converter)
