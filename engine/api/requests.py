@@ -280,7 +280,7 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route, with all that stands before it."""
         handler = super().get_route_handler()
-        (method,) = self.methods or ()
+        (method,) = sorted(self.methods or ())
         name = f"{method} {self.path_format}"
         if name in OPEN_ROUTES:
             return handler
