@@ -77,11 +77,11 @@ class FileProblem(BaseModel):
 class ProblemDocument(BaseModel):
     """A refusal or a failure (RFC 9457)."""
 
-    type: str = Field(examples=["urn:sched:SCHEDULE_JOB_NOT_FOUND"])
+    type: str = Field(examples=[f"urn:sched:{Code.JOB_NOT_FOUND}"])
     title: str = Field(examples=["There is no schedule of this key"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["there is no schedule nightly-repot"])
-    code: str = Field(examples=["SCHEDULE_JOB_NOT_FOUND"])
+    code: str = Field(examples=[str(Code.JOB_NOT_FOUND)])
     cure: str | None = Field(None, examples=["did you mean nightly-report?"])
     instance: str = Field(examples=["/api/v1/schedules/nightly-repot"])
     workflow_id: str | None = Field(
