@@ -26,7 +26,7 @@ Kept = Literal["answer", "schedule", "nothing"]
 """What is kept of an answer to a request with an Idempotency-Key: all of it; the key of a schedule
 that is read again, because inputs may be sealed; or nothing, because the route has no effect."""
 
-Limited = Literal["create", "trigger", "backfill"]
+Limited = Literal["create", "trigger", "backfill", "file"]
 """Kinds of requests that a caller may only make so many of."""
 
 LIMITED: Final[tuple[Limited, ...]] = get_args(Limited)
@@ -73,8 +73,8 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {KEYED}/next": RouteRule("read"),
     f"GET {PREFIX}/dead": RouteRule("read"),
     f"GET {PREFIX}/workers": RouteRule("read", everything=True),
-    f"POST {PREFIX}/plan": RouteRule("read", everything=True, kept="nothing"),
-    f"POST {PREFIX}/simulate": RouteRule("read", kept="nothing"),
+    f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
+    f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
 }
 """Every route that needs access, by method and path."""
 

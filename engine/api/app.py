@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -22,6 +23,7 @@ from engine.api.problems import ProblemDocument, add_handlers
 from engine.api.requests import ApiOptions, Desk, GuardedRoute, RateLimits, Repetitions
 from engine.errors import LedgerError, SettingsInvalid
 from engine.runtime.settings import Settings
+from engine.schedules import Rate
 from engine.service import Ledger, ScheduleService
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _FORGETS_EVERY: Final = 3600.0
 _PATIENCE: Final = 2.0
 """Seconds that the ledger may take to answer `/readyz`."""
 _LEAVES_WITHIN: Final = 5
+_FILES: Final = Rate(60, timedelta(minutes=1))
+"""The most files of a caller that are read."""
 
 
 def options_of(settings: Settings, tokens: Mapping[str, str], *, host: str) -> ApiOptions:
@@ -45,6 +49,7 @@ def options_of(settings: Settings, tokens: Mapping[str, str], *, host: str) -> A
         "create": settings.api_create_rate,
         "trigger": settings.api_trigger_rate,
         "backfill": settings.api_backfill_rate,
+        "file": _FILES,
     }
     return ApiOptions(
         tokens=tokens,

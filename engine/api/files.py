@@ -135,7 +135,7 @@ class PlanView(ApiView):
         )  # fmt: skip
 
 
-@router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422))
+@router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
 async def plan(
     request: Request,
     service: Service,
@@ -189,7 +189,7 @@ class SimulationView(ApiView):
         )  # fmt: skip
 
 
-@router.post("/simulate", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422))
+@router.post("/simulate", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
 async def simulate_file(
     request: Request,
     begin: Annotated[Moment, Query(alias="from", examples=["2026-12-01T00:00:00Z"])],

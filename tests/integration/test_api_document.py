@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from engine.api import executions, requests
-from engine.api.access import ROUTES
+from engine.api.access import LIMITED, ROUTES
 from engine.api.app import listening, serving
 from engine.ledger import RequestKey
 from engine.schedules import Rate
@@ -110,7 +110,7 @@ def test_no_request_that_the_document_allows_makes_the_server_fail(served, calle
 
 @pytest.fixture
 async def api(shared_database_url):
-    rates = {kind: Rate(MOST, timedelta(minutes=1)) for kind in ("create", "trigger", "backfill")}
+    rates = {kind: Rate(MOST, timedelta(minutes=1)) for kind in LIMITED}
     async with rest_api(shared_database_url, rates=rates) as found:
         await found.service.schedule_repeat("noop", key="mine", everyMs=60000)
         await found.service.schedule_repeat("noop", key="gone", everyMs=60000)
