@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from engine.errors import CursorInvalid
-from engine.schedules import ReasonCode, readable_definition
+from engine.schedules import ReasonCode
 from engine.service import (
     Backfill,
     BackfillRequested,
@@ -90,7 +90,7 @@ class ScheduleView(ApiView):
     error: str | None
     version: int = Field(description="The version of its definition.")
     effective_from: datetime
-    definition: dict[str, Any] | None = Field(
+    definition: Mapping[str, Any] | None = Field(
         description="The definition by the fields of a file, without those that have the default."
     )
 
@@ -98,7 +98,8 @@ class ScheduleView(ApiView):
     def of(cls, row: ScheduleRow) -> Self:
         """Return the view of a schedule; a sealed input stays sealed unless the row has it open."""
         schedule = row.schedule
-        return cls(
+        # Not validated: the values are those of the row.
+        return cls.model_construct(
             key=row.key, project=row.project, origin=row.origin, state=row.state,
             status=row.status, topic=schedule.topic if schedule else None,
             kind=schedule.kind if schedule else None, when=schedule.when if schedule else None,
@@ -106,7 +107,7 @@ class ScheduleView(ApiView):
             next_fire_at=row.next_start_at, last_fire_at=row.last_fire_at,
             last_status=row.last_status, paused=PauseView.of(row.pause), error=row.error,
             version=row.definition_version, effective_from=row.effective_from,
-            definition=readable_definition(schedule.to_json()) if schedule else None,
+            definition=schedule.shown if schedule else None,
         )  # fmt: skip
 
 
