@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from benchmarks import (
+    api,
     apply,
     backfill,
     cron,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "backfill": backfill.run,
     "steady": steady.run,
     "telemetry": telemetry.run,
+    "api": api.run,
 }
 
 

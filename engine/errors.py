@@ -39,6 +39,22 @@
     ├── LetterNotFound                 no dead letter that allows the operation
     ├── BackfillOverlaps               another backfill is still laying some of the windows
     ├── NotCancellable                 nothing is left to cancel
+    ├── VersionOutdated                the schedule was edited since the caller read it
+    ├── TokenInvalid                   a token of the API cannot be made so
+    ├── TokenNameInUse                 a token in force has the name
+    ├── TokenNotFound                  no token in force has the name
+    ├── RequestRefused                 the API refuses a request, whatever it asks for
+    │   ├── RequestMalformed           its body, parameters or headers are not valid
+    │   ├── TokenRequired              it carries no token that is in force
+    │   ├── AccessDenied               its token is not for this
+    │   ├── OriginForeign              it comes from a page or under a name that is not ours
+    │   ├── RouteUnknown               there is nothing under its path, or not for its method
+    │   ├── BodyTooLarge
+    │   ├── MediaTypeWrong             its body is not of a type that the route takes
+    │   ├── VersionMissing             an edit does not name the version that it changes
+    │   ├── KeyReused                  its Idempotency-Key stands for another request
+    │   ├── RequestUnfinished          the same request is in work, or its end is not known
+    │   └── RateExceeded               too many of its kind; .retry_after says when to repeat
     ├── LedgerError
     │   ├── LedgerUnavailable
     │   │   ├── CommitUnknown          the commit was not confirmed
@@ -65,6 +81,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
+
+# --- codes ---
 
 
 class Code(StrEnum):
@@ -142,6 +160,24 @@ class Code(StrEnum):
     JOB_ALREADY_CANCELLED = "SCHEDULE_JOB_ALREADY_CANCELLED"
     BACKFILL_OVERLAPS = "SCHEDULE_BACKFILL_OVERLAPS"
     LETTER_NOT_FOUND = "SCHEDULE_LETTER_NOT_FOUND"
+    VERSION_OUTDATED = "SCHEDULE_VERSION_OUTDATED"
+    TOKEN_INVALID = "SCHEDULE_TOKEN_INVALID"
+    TOKEN_NAME_IN_USE = "SCHEDULE_TOKEN_NAME_IN_USE"
+    TOKEN_NOT_FOUND = "SCHEDULE_TOKEN_NOT_FOUND"
+
+    # The API refuses a request.
+    REQUEST_REFUSED = "SCHEDULE_REQUEST_REFUSED"
+    REQUEST_MALFORMED = "SCHEDULE_REQUEST_MALFORMED"
+    TOKEN_REQUIRED = "SCHEDULE_TOKEN_REQUIRED"
+    ACCESS_DENIED = "SCHEDULE_ACCESS_DENIED"
+    ORIGIN_FOREIGN = "SCHEDULE_ORIGIN_FOREIGN"
+    ROUTE_UNKNOWN = "SCHEDULE_ROUTE_UNKNOWN"
+    BODY_TOO_LARGE = "SCHEDULE_BODY_TOO_LARGE"
+    MEDIA_TYPE_WRONG = "SCHEDULE_MEDIA_TYPE_WRONG"
+    VERSION_MISSING = "SCHEDULE_VERSION_MISSING"
+    IDEMPOTENCY_KEY_REUSED = "SCHEDULE_IDEMPOTENCY_KEY_REUSED"
+    REQUEST_UNFINISHED = "SCHEDULE_REQUEST_UNFINISHED"
+    RATE_EXCEEDED = "SCHEDULE_RATE_EXCEEDED"
 
     # A run cannot continue.
     RESET_UNSAFE = "SCHEDULE_RESET_UNSAFE"
@@ -187,6 +223,9 @@ class Code(StrEnum):
     DEAD_LETTERS = "SCHEDULE_DEAD_LETTERS"
     REPLICA_VANISHED = "SCHEDULE_REPLICA_VANISHED"
     COMMITS_LOST = "SCHEDULE_COMMITS_LOST"
+
+
+# --- exceptions ---
 
 
 class EngineError(Exception):
@@ -499,6 +538,112 @@ class NotCancellable(EngineError):
     """There is nothing to cancel any more."""
 
     code = Code.JOB_NOT_CANCELLABLE
+
+
+class VersionOutdated(EngineError):
+    """The schedule was edited meanwhile."""
+
+    code = Code.VERSION_OUTDATED
+
+
+class TokenInvalid(EngineError):
+    """The token cannot be made so."""
+
+    code = Code.TOKEN_INVALID
+
+
+class TokenNameInUse(EngineError):
+    """A token in force has this name."""
+
+    code = Code.TOKEN_NAME_IN_USE
+
+
+class TokenNotFound(EngineError):
+    """No token in force has this name."""
+
+    code = Code.TOKEN_NOT_FOUND
+
+
+class RequestRefused(EngineError):
+    """The API refuses the request."""
+
+    code = Code.REQUEST_REFUSED
+
+
+class RequestMalformed(RequestRefused):
+    """The request is not valid."""
+
+    code = Code.REQUEST_MALFORMED
+
+
+class TokenRequired(RequestRefused):
+    """The request needs a token that is in force."""
+
+    code = Code.TOKEN_REQUIRED
+
+
+class AccessDenied(RequestRefused):
+    """The token is not for this."""
+
+    code = Code.ACCESS_DENIED
+
+
+class OriginForeign(RequestRefused):
+    """The request comes from a page, or under a name, that is not ours."""
+
+    code = Code.ORIGIN_FOREIGN
+
+
+class RouteUnknown(RequestRefused):
+    """There is nothing under this path."""
+
+    code = Code.ROUTE_UNKNOWN
+
+
+class BodyTooLarge(RequestRefused):
+    """The body is too large."""
+
+    code = Code.BODY_TOO_LARGE
+
+
+class MediaTypeWrong(RequestRefused):
+    """The body is not of a type that this route takes."""
+
+    code = Code.MEDIA_TYPE_WRONG
+
+
+class VersionMissing(RequestRefused):
+    """The edit does not name the version that it changes."""
+
+    code = Code.VERSION_MISSING
+
+
+class KeyReused(RequestRefused):
+    """The Idempotency-Key stands for another request."""
+
+    code = Code.IDEMPOTENCY_KEY_REUSED
+
+
+class RequestUnfinished(RequestRefused):
+    """The same request is in work, or its end is not known."""
+
+    code = Code.REQUEST_UNFINISHED
+
+
+class RateExceeded(RequestRefused):
+    """There are too many requests of this kind.
+
+    Args:
+        message: which limit.
+        retry_after: seconds after which one more is accepted.
+        cure: what the caller can do.
+    """
+
+    code = Code.RATE_EXCEEDED
+
+    def __init__(self, message: str, *, retry_after: int, cure: str | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message, cure=cure)
 
 
 class LedgerError(EngineError):

@@ -34,6 +34,7 @@ EXAMPLES = {
         "sched worker --import jobs.workflows --import jobs.steps",
     ),
     "watch": ("sched watch",),
+    "api": ("sched api", "sched api --host 0.0.0.0 --port 8230"),
     "status": ("sched status", "sched status --json"),
     "workers": ("sched workers", "sched workers --json"),
     "list": ("sched list", "sched list --project billing --json", "sched list --wide"),
@@ -142,6 +143,17 @@ EXAMPLES = {
         "sched start fulfil-order@1 4711 --wait 30s",
     ),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
+    "token": (
+        "sched token create dashboard",
+        "sched token list",
+        "sched token revoke dashboard",
+    ),
+    "token create": (
+        "sched token create dashboard --scope read",
+        "sched token create billing --scope admin --keys 'billing.*' --expires 90d",
+    ),
+    "token list": ("sched token list", "sched token list --json"),
+    "token revoke": ("sched token revoke billing",),
     "history": (
         "sched history export nightly-report --limit 20 --out histories",
         "sched history export sched:nightly-report:1795312800000",
@@ -194,6 +206,7 @@ def dress(app: typer.Typer) -> None:
 
 MODULES = {
     "init": "init", "up": "up.up", "worker": "up.up", "watch": "up.up",
+    "api": "api", "token": "api",
     "status": "status", "workers": "status",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
@@ -212,6 +225,7 @@ GROUPS = {
         "up": "Run everything locally: two servers, the schedules and one worker.",
         "worker": "Run one worker against existing servers.",
         "watch": "Watch the ledger, and alert when windows do not fire. Needs no worker.",
+        "api": "Serve the REST API. Needs no worker.",
     },
     "Look": {
         "status": "Show on one screen whether all is well, and if not, what is wrong and why.",
@@ -248,6 +262,7 @@ GROUPS = {
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
+        "token": "Make, list and revoke tokens of the REST API.",
         "history": "Export histories of runs, to replay them against new code.",
         "versions": "List versions of workflows with their open runs, and which can be removed.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.lazy import lazy_exports
+from engine.ledger.access import *
 from engine.ledger.alerts import *
 from engine.ledger.failures import *
 from engine.ledger.fires import *

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.access import AccessBook
 from engine.ledger.alerts import AlertBook, Facts
 from engine.ledger.failures import FailingNote, RetryNote, RunCounts, RunDetails, Uncounted
 from engine.ledger.fires import (
@@ -463,6 +464,10 @@ class Ledger(Slots, AccountBook, Protocol):
     def alerts(self) -> AlertBook:
         """The alerts of the namespace."""
 
+    @property
+    def access(self) -> AccessBook:
+        """The tokens of the API, and the requests that may be repeated."""
+
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.
 
@@ -749,6 +754,23 @@ class Ledger(Slots, AccountBook, Protocol):
         limit: int = 50,
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
+
+    async def fires_page(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        after: str = "",
+        limit: int,
+    ) -> list[Fire]:
+        """Return fires of a key in ``first <= fire_time <= last``, newest fire time first.
+
+        Those of one fire time are in the order of their run ids; of ``last`` only the ones behind
+        ``after`` are returned, so that a page continues where another one ended.
+        """
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
         """Return fires of open runs with a step that keeps failing, newest fire time first."""

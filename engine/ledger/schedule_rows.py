@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
 from engine.ledger.fires import Died, Status
@@ -184,6 +185,9 @@ class ScheduleFilter:
         request_id: the id under which an application asked for it.
         metadata: what its metadata have at least, compared as JSON.
         key_prefix: how its key begins.
+        keys: patterns of which one stands for its whole key, with ``*`` for any text and ``?`` for
+            one character.
+        enabled: whether it is in force and its definition enables it.
         due_before: it is planned next before this moment.
     """
 
@@ -201,6 +205,8 @@ class ScheduleFilter:
     request_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     key_prefix: str | None = None
+    keys: tuple[str, ...] = ()
+    enabled: bool | None = None
     due_before: datetime | None = None
 
     @property
@@ -231,6 +237,7 @@ class ScheduleFilter:
             "topic": self.topic, "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
+            "keys": [_like(each) for each in self.keys] or None, "enabled": self.enabled,
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
 
@@ -241,7 +248,7 @@ class ScheduleFilter:
             "project": row.project, "origin": row.origin, "state": row.state,
             "status": row.status, "last_status": row.last_status,
             "workflow": row.workflow.partition("@")[0], "version": row.workflow,
-            "request_id": row.request_id,
+            "request_id": row.request_id, "enabled": row.state not in {"disabled", "retired"},
             "topic": schedule and schedule.topic,
             "kind": schedule and _KINDS[schedule.kind],
         }  # fmt: skip
@@ -249,6 +256,8 @@ class ScheduleFilter:
         if any(given[name] != fact for name, fact in facts.items() if name in given):
             return False
         if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
+            return False
+        if self.keys and not any(fnmatchcase(row.key, each) for each in self.keys):
             return False
         if self.due_before is not None and not (
             row.next_fire_at is not None and row.next_fire_at < self.due_before
@@ -262,6 +271,12 @@ class ScheduleFilter:
 
 
 _KINDS: Final = {"at": "at", "cron": "cron", "interval": "everyMs"}
+
+
+def _like(pattern: str) -> str:
+    """Return a pattern of keys as one of LIKE."""
+    plain = pattern.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return plain.replace("*", "%").replace("?", "_")
 
 
 def _same(one: object, other: object) -> bool:

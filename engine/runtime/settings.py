@@ -37,6 +37,13 @@ LogForm: TypeAlias = "LogFormat | None"
 Patterns: TypeAlias = tuple[str, ...]
 """Keys, each with ``*`` for any text."""
 
+Names: TypeAlias = tuple[str, ...]
+"""Host names, without ports."""
+
+
+_TEN_A_SECOND: Final = Rate(600, timedelta(minutes=1))
+_ONE_A_SECOND: Final = Rate(60, timedelta(minutes=1))
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -78,6 +85,11 @@ class Settings:
         metrics_keys: schedules whose keys may be labels of metrics, with ``*`` for any text.
         log_format: the form of the log of ``sched worker``, ``up`` and ``watch``; None for lines to
             people. An application configures its own logging.
+        api_hosts: names by which the REST API is reached, besides loopback.
+        api_create_rate: the most schedules that a caller of the API may declare, for each
+            process; None is unlimited.
+        api_trigger_rate: the same for triggers and reruns.
+        api_backfill_rate: the same for backfills.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -105,6 +117,10 @@ class Settings:
     apply: ApplyWhen = "on-start"
     metrics_keys: Patterns = ()
     log_format: LogForm = None
+    api_hosts: Names = ()
+    api_create_rate: Rate | None = _TEN_A_SECOND
+    api_trigger_rate: Rate | None = _TEN_A_SECOND
+    api_backfill_rate: Rate | None = _ONE_A_SECOND
 
     @property
     def alive(self) -> timedelta:
@@ -184,6 +200,14 @@ def _patterns(text: str) -> Patterns:
     return found
 
 
+def _names(text: str) -> Names:
+    found = tuple(filter(None, (each.strip().lower() for each in text.split(","))))
+    for each in found:
+        if any(letter.isspace() or letter in "/:*" for letter in each):
+            raise ValueError("write names with commas between them, as sched.example.com")
+    return found
+
+
 def _url(text: str) -> Url:
     try:
         parts = urlsplit(text)
@@ -248,6 +272,9 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "drain": (timedelta(0), _DAY),
     "start_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
     "loop_lag": (timedelta(milliseconds=100), timedelta(hours=1)),
+    "api_create_rate": (timedelta(seconds=1), _DAY),
+    "api_trigger_rate": (timedelta(seconds=1), _DAY),
+    "api_backfill_rate": (timedelta(seconds=1), _DAY),
     "max_skew": (timedelta(milliseconds=100), timedelta(hours=1)),
     "failing_attempts": (1, 1_000_000),
     "failing_after": (timedelta(0), _YEARS),
@@ -265,6 +292,7 @@ NAMES: Final = frozenset(
         *(f"SCHED_{name}" for name in (
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
             "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP", "HTTP_PORT", "HTTP_HOST",
+            "API_TOKEN", "API_HOST", "API_PORT",
         )),
     }
 )  # fmt: skip
@@ -281,6 +309,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Url": _url,
     "ApplyWhen": _apply,
     "Patterns": _patterns,
+    "Names": _names,
     "LogForm": _log_form,
 }
 """Parsers of settings by annotation; any other setting is a duration."""

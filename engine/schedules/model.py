@@ -49,6 +49,7 @@ from engine.schedules.terms import (
     Which,
     format_duration,
     from_seconds,
+    readable_definition,
 )
 from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
 from engine.schedules.timing.cron_parser import plain
@@ -638,6 +639,11 @@ class Schedule(BaseModel):
             faults = faults_of(error)
             message = "; ".join(f"{fault.message}; {fault.cure}".rstrip("; ") for fault in faults)
             raise error_class(faults[0].code)(message) from None
+
+    @cached_property
+    def shown(self) -> Mapping[str, Any]:
+        """The output of ``to_json`` as people read it, without a sealed input; do not change it."""
+        return readable_definition(self.to_json())
 
     @cached_property
     def digest(self) -> str:

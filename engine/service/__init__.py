@@ -9,6 +9,8 @@ from engine.audit.explain import Explanation
 from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
     INCLUDED,
+    OPEN,
+    SCOPES,
     ActionRow,
     AlertRow,
     Backfill,
@@ -21,31 +23,48 @@ from engine.ledger import (
     FailureLink,
     Fire,
     Included,
+    JobStatus,
+    Ledger,
     NextFire,
+    RepeatedRequest,
+    RequestKey,
     RunDetails,
     RunSummary,
+    ScheduleKind,
     ScheduleRow,
+    Scope,
     Served,
+    ShownTiming,
+    Start,
     State,
     Status,
+    TokenRow,
     Try,
 )
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.past_windows import Considered
 from engine.schedules import ReasonCode
+from engine.schedules.planner import Origin, Pause
 from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
-from engine.service.base import not_found
+from engine.service.base import FIRST_MOMENT, LAST_MOMENT, Filters, not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipped, Started
 from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
+from engine.service.tokens import NewToken
 
 __all__ = [
+    "DEFAULT_PROJECT",
+    "FIRST_MOMENT",
     "INCLUDED",
+    "LAST_MOMENT",
+    "OPEN",
     "PRUNE_AFTER",
+    "SCOPES",
     "ActionRow",
     "AlertRow",
     "ApplicationSchedule",
@@ -66,26 +85,39 @@ __all__ = [
     "Explanation",
     "FailingStep",
     "FailureLink",
+    "Filters",
     "Fire",
     "Included",
+    "JobStatus",
     "KeyAudit",
+    "Ledger",
+    "NewToken",
     "NextFire",
+    "Origin",
+    "Pause",
     "ReasonCode",
+    "RepeatedRequest",
+    "RequestKey",
     "Requested",
     "Resumed",
     "Retired",
     "RunDetails",
     "RunSummary",
+    "ScheduleKind",
     "SchedulePage",
     "ScheduleRow",
     "ScheduleService",
+    "Scope",
     "Served",
     "ServerState",
+    "ShownTiming",
     "Skipped",
+    "Start",
     "Started",
     "State",
     "Status",
     "StatusReport",
+    "TokenRow",
     "Try",
     "WorkerRow",
     "as_text",

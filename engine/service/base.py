@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from engine.errors import RequestInvalid, ScheduleNotFound
+from engine.errors import RequestInvalid, ScheduleNotFound, VersionOutdated
 from engine.ledger import (
     ActionRow,
     Backfill,
@@ -31,7 +32,7 @@ from engine.ledger import (
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
-from engine.schedules import REQUEST_ID, STARTS, ReasonCode, Sealed
+from engine.schedules import EARLIEST, HORIZON, REQUEST_ID, STARTS, ReasonCode, Sealed, from_seconds
 from engine.schedules.planner import Origin
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 # Read operations on the ledger, for operators and applications.
 
 _POLLS_COUNT_FOR = timedelta(minutes=5)
+FIRST_MOMENT: Final = from_seconds(EARLIEST)
+LAST_MOMENT: Final = from_seconds(HORIZON)
 
 
 class Filters(TypedDict, total=False):
@@ -61,6 +64,8 @@ class Filters(TypedDict, total=False):
     request_id: str | None
     metadata: Mapping[str, Any]
     key_prefix: str | None
+    keys: tuple[str, ...]
+    enabled: bool | None
     due_before: datetime | None
 
 
@@ -79,6 +84,12 @@ class ReadOperations:
         self._code: dict[str, WorkflowDefinition] = {}
         self._sealing = Sealing(ledger, data_converter, by=actor)
         self.migrated = migrated
+
+    def acting(self, actor: str) -> Self:
+        """Return this service on behalf of another actor, for the audit log."""
+        other = copy(self)
+        other._actor = actor  # noqa: SLF001 - its own
+        return other
 
     async def schedules(
         self, project: str | None = None, **filters: Unpack[Filters]
@@ -172,6 +183,37 @@ class ReadOperations:
             key=key, status=status, reason_code=reason_code, limit=limit
         )
 
+    async def fires_page(
+        self,
+        key: str,
+        *,
+        statuses: Collection[Status] = (),
+        reason_code: ReasonCode | None = None,
+        since: datetime = FIRST_MOMENT,
+        until: datetime = LAST_MOMENT,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> list[Fire]:
+        """Return fires of a key in ``since <= fire_time <= until``, newest fire time first.
+
+        Args:
+            key: the schedule's key.
+            statuses: only these; without any, all.
+            reason_code: only those that have it.
+            since: the first fire time.
+            until: the last fire time.
+            after: fire time and run id of the last fire of the page before.
+            limit: the most fires to return.
+        """
+        last, behind = min((until, ""), after or (until, ""))
+        found: list[Fire] = []
+        for status in statuses or (None,):
+            found += await self._ledger.fires_page(
+                key, since, last, status=status, reason_code=reason_code, after=behind, limit=limit
+            )
+        found.sort(key=lambda fire: fire.workflow_id)
+        return sorted(found, key=lambda fire: fire.fire_time, reverse=True)[:limit]
+
     async def fire_at(self, key: str, at: datetime) -> Fire | None:
         """Return the fire of the window of that fire time; None if the ledger has none."""
         async with self._ledger.transaction() as transaction:
@@ -244,6 +286,20 @@ class ReadOperations:
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None
+
+
+def require_version(held: Locked, version: int | None) -> None:
+    """Check that the schedule still has the version that the caller has read.
+
+    Raises:
+        VersionOutdated: it was edited meanwhile.
+    """
+    now = held.state.definition_version
+    if version is not None and version != now:
+        raise VersionOutdated(
+            f"{held.state.key} has version {now}, not {version}",
+            cure="read it again, and repeat the edit on what it is now",
+        )
 
 
 def not_found(

@@ -92,7 +92,7 @@ class _Request:
 
 
 def _draft(fields: Mapping[str, Any], key: str | None) -> Schedule:
-    return Schedule.from_json({**fields, "key": key or _DRAFT})
+    return Schedule.from_json({**fields, "key": _DRAFT if key is None else key})
 
 
 def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, 
     return {**fields, "metadata": metadata} if metadata else fields
 
 
-def _in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+def in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with ``maxRetries`` and ``timeoutSeconds`` as ``retry`` and ``timeout``.
 
     Raises:
@@ -184,7 +184,7 @@ async def _parents(
     }
 
 
-async def _require_fitting_parents(
+async def require_fitting_parents(
     transaction: Transaction, schedule: Schedule, project: str
 ) -> None:
     """Check ``after`` and ``needs`` as a file does.
@@ -197,7 +197,7 @@ async def _require_fitting_parents(
         require_fitting([*parents.values(), schedule], schedule.key)
 
 
-async def _require_fitting_children(
+async def require_fitting_children(
     transaction: Transaction, schedule: Schedule, project: str, children: Sequence[str]
 ) -> None:
     """Refuse times that windows of its children would wait for in vain.
@@ -243,14 +243,24 @@ async def _asked(
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
 
-def _require_memory(ledger: Ledger) -> None:
+def require_memory(ledger: Ledger) -> None:
+    """Check that schedules of applications outlive this process.
+
+    Raises:
+        LedgerRequired: the ledger is not persistent.
+    """
     if not ledger.remembers:
         raise LedgerRequired(
             "a schedule of an application needs a ledger", cure="set SCHED_DATABASE_URL"
         )
 
 
-def _require_future(schedule: Schedule, now: datetime) -> None:
+def require_future(schedule: Schedule, now: datetime) -> None:
+    """Check that a schedule will fire.
+
+    Raises:
+        MomentInPast: its last window has passed.
+    """
     if schedule.first_start(now + TICK) is None:
         past = schedule.spec.previous(now)
         moment = utc_text(past) if past else schedule.when
@@ -346,8 +356,8 @@ class ApplicationSchedules(ReadOperations):
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
-        _require_memory(self._ledger)
-        fields = await self._with_times(_in_our_words(_with_caller(asked.fields)), asked.project)
+        require_memory(self._ledger)
+        fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
@@ -355,8 +365,8 @@ class ApplicationSchedules(ReadOperations):
             if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
             await _require_unused(transaction, draft.key, asked.request_id)
-            await _require_fitting_parents(transaction, draft, asked.project)
-            _require_future(draft, now)
+            await require_fitting_parents(transaction, draft, asked.project)
+            require_future(draft, now)
             new = first_definition(
                 draft, now, project=asked.project, origin="api", request_id=asked.request_id,
                 workflow_type=await type_of(transaction, draft),
@@ -398,16 +408,16 @@ class ApplicationSchedules(ReadOperations):
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
-        _require_memory(self._ledger)
+        require_memory(self._ledger)
         await decide_ahead(self._ledger, key)
         children = await self.children(key)
         async with self._locked(key, retired=True) as held:
             before = held.state
             _require_movable(before, held.now)
             changed = _with(before.schedule, when)
-            _require_future(changed, held.now)
-            await _require_fitting_parents(held.transaction, changed, before.project)
-            await _require_fitting_children(held.transaction, changed, before.project, children)
+            require_future(changed, held.now)
+            await require_fitting_parents(held.transaction, changed, before.project)
+            await require_fitting_children(held.transaction, changed, before.project, children)
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",

@@ -63,7 +63,7 @@ from engine.schedules import (
     utc_text,
 )
 from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
-from engine.service.base import ReadOperations, require_request_id
+from engine.service.base import ReadOperations, require_request_id, require_version
 
 # --- pause and skip ---
 # Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
@@ -543,19 +543,28 @@ class Running(Holding):
             backfills=tuple(alert.text for alert in ends),
         )  # fmt: skip
 
-    async def retire(self, key: str, *, reason: str | None = None) -> Retired:
+    async def retire(
+        self, key: str, *, version: int | None = None, reason: str | None = None
+    ) -> Retired:
         """Retire an application's schedule: it never fires again, and its open runs go on.
 
         A run that no worker has begun to send is given up. A file retires its own schedules.
 
+        Args:
+            key: the schedule's key.
+            version: the definition's version that the caller has read; None retires any.
+            reason: the reason, for the audit log.
+
         Raises:
             ScheduleNotFound: there is no such schedule.
             OwnedByFile: a file declares it.
+            VersionOutdated: it was edited after ``version``.
         """
         async with self._locked(key, retired=True) as schedule:
             state = schedule.state
             if state.origin == "file":
                 raise OwnedByFile(f"{key} is declared by a file", cure="remove it there, and prune")
+            require_version(schedule, version)
             if state.retired_at is not None:
                 return Retired(key, state.retired_at, changed=False)
             await schedule.decide(then="retired")

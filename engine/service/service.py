@@ -23,9 +23,10 @@ from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
-from engine.service.one_shots import ApplicationSchedules
+from engine.service.editing import ScheduleEdits
 from engine.service.pages import Lists
 from engine.service.status import Overview
+from engine.service.tokens import Tokens
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
@@ -121,7 +122,7 @@ class FileOperations(ReadOperations):
 
 
 class ScheduleService(
-    FileOperations, ApplicationSchedules, Lists, PastWindows, DeadLetters, Accounts, Overview
+    FileOperations, ScheduleEdits, Lists, PastWindows, DeadLetters, Accounts, Overview, Tokens
 ):
     """All operations on the schedules of one namespace.
 

@@ -29,6 +29,7 @@ class Home:
         self.schedules = folder / "schedules.yaml"
         self.port = {"temporal": free_port(), "ui": free_port(), "postgres": free_port()}
         self.ports = [f"--{name}-port={number}" for name, number in self.port.items()]
+        self.ports.append("--api-port=0")
         self.environment = {
             name: value for name, value in os.environ.items() if name not in _OF_THIS_PROCESS
         }

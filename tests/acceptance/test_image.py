@@ -103,13 +103,14 @@ def test_the_image_gets_the_very_files_that_were_tested(name):
         assert hashes == tested.get(pin), f"{pin} is not in requirements.lock: make lock"
 
 
-def test_the_image_gets_what_the_core_needs_and_of_the_extras_what_a_collector_needs():
+def test_the_image_gets_what_the_core_needs_a_collector_and_the_api():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     core, build = _names(_pins("requirements-core.lock")), _names(_pins("requirements-build.lock"))
     assert {_name(each) for each in project["project"]["dependencies"]} <= core
     assert {_name(each) for each in project["build-system"]["requires"]} <= build
     extras = project["project"]["optional-dependencies"]
-    assert {_name(each) for each in extras.pop("otlp")} <= core
+    for extra in ("otlp", "api"):
+        assert {_name(each) for each in extras.pop(extra)} <= core
     assert core.isdisjoint(_name(each) for extra in extras.values() for each in extra)
 
 

@@ -12,6 +12,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import httpx
+
 from engine.embedded import free_port
 from tests.acceptance.fleet import SCHED
 from tests.acceptance.home import Home
@@ -47,6 +49,20 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     _, metrics = await ask(port, "/metrics")
     assert 'sched_starts_total{outcome="started"}' in metrics
     assert "temporal_request_total" in metrics
+    shown = re.search(
+        r"API +(http://127\.0\.0\.1:\d+/api/v1) \(token of this run: (\S+)\)", home.log
+    )
+    assert shown, home.log
+    async with httpx.AsyncClient() as client:
+        schedules = f"{shown[1]}/schedules"
+        assert (await client.get(schedules)).status_code == 401
+        headers = {"Authorization": f"Bearer {shown[2]}"}
+        listed = (await client.get(schedules, headers=headers)).json()["schedules"]
+        assert "heartbeat" in {row["key"] for row in listed}
+        run = await client.post(f"{schedules}/heartbeat/trigger", json={}, headers=headers)
+        assert run.status_code == 202
+        workflow_id = run.json()["execution"]["workflowId"]
+        assert workflow_id.startswith("sched:heartbeat:manual:")
     assert await home.stop() == 0
     for expected in ("Temporal ", "Web UI ", "PostgreSQL ", "sched:heartbeat:", "stopped"):
         assert expected in home.log

@@ -315,6 +315,22 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "open_alerts": [(["a"], ["SCHEDULE_NOT_FIRED"], ["text"], [NOW], [None], [None], [None])],
     "resolve_alerts": [(["SCHEDULE_NOT_FIRED"], [])],
     "take_alerts": [(20, A_MINUTE)],
+    "add_token": [("id", "bot", "read", ["*"], "digest", "me", None)],
+    "tokens": [(None,), ("id",)],
+    "revoke_token": [("bot", "me")],
+    "token_used": [("id", "127.0.0.1")],
+    "claim_request": [("bot", "POST /x", "one", "digest", TOKEN, A_MINUTE, DAY)],
+    "request_of": [("bot", "POST /x", "one")],
+    "answer_request": [("bot", "POST /x", "one", TOKEN, "{}")],
+    "drop_request": [("bot", "POST /x", "one", TOKEN)],
+    "release_request": [("bot", "POST /x", "one", TOKEN)],
+    "forget_requests": [(DAY,)],
+    "fires_page": [
+        *((key, MIDNIGHT, until, status, None, "", STATUSES, 51) for key in ("busy", QUIET)
+          for until in (NOW, NOW - DAY) for status in (None, *STATUSES)),
+        *((key, MIDNIGHT, NOW, status, "queue_full", "", STATUSES, 51) for key in ("busy", QUIET)
+          for status in (None, "skipped")),
+    ],
     "confirm_alert": [("a", None), ("a", NOW)],
     "put_off_alert": [("a", None, "503", A_MINUTE)],
     "open_problems": [()],
@@ -369,7 +385,8 @@ FILTERED: dict[str, list[dict[str, Any]]] = {
         *({"but": "@", "limit": 51, **each} for each in (
             {"workflow": "noop"}, {"workflow": "noop", "version": "noop@1"}, {"topic": "a.b"},
             {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"}, {"kind": "at"},
-            {"prefix": "quiet"}, {"due_before": NOW}, {"state": "active"},
+            {"prefix": "quiet"}, {"keys": ["quiet-1%", "b_sy"]}, {"enabled": True},
+            {"due_before": NOW}, {"state": "active"},
             {"status": "completed"}, {"last_status": "failed"}, {"origin": "api"},
         )),
     ],

@@ -264,6 +264,17 @@ start noop@1 8 --wait 10ms
 fires @noop
 show @noop
 pause @noop --reason late
+token list
+token create bot --scope operate --keys 'billing.*' --keys nightly --expires 90d
+token create bot
+token create reader --json
+token create wrong --keys 'A b'
+token create wrong --scope root
+token create wrong --expires 2020-01-01
+token list
+token list --json
+token revoke bot
+token revoke bot
 migrate
 migrate --json
 simulate --from 2026-11-21 --to 2026-11-23 --json
@@ -274,6 +285,8 @@ simulate --from 2026-11-21 --to 2026-11-23 --new --duration hourly=90m --duratio
 def masked(text: str) -> str:
     """Replace what is random, and the version of the zone rules."""
     text = re.sub(r"manual:[0-9a-f]{32}", "manual:RANDOM", text)
+    text = re.sub(r"sched_[0-9a-f]{16}_[\w-]{43}", "SECRET", text)
+    text = re.sub(r'"id": "[0-9a-f]{16}"', '"id": "RANDOM"', text)
     return text.replace(TZDATA_VERSION, "TZDATA")
 
 

@@ -25,7 +25,7 @@ FILE = "schedules: [{key: k, workflow: w, everyMs: 60000%s}]"
 
 def written(name: str, value: timedelta | int) -> str:
     text = format_duration(value) if isinstance(value, timedelta) else str(value)
-    return f"1/{text}" if name == "start_rate" else text
+    return f"1/{text}" if name.endswith("_rate") and isinstance(value, timedelta) else text
 
 
 def variable(name: str) -> str:
@@ -90,7 +90,7 @@ def test_the_names_and_bounds_of_the_documentation_are_those_of_the_code():
     assert set(told) == {variable(name) for name in BOUNDS}
     for name, bounds in BOUNDS.items():
         default, *limits = (text.strip("`") for text in told[variable(name)])
-        if name != "start_rate":
+        if not name.endswith("_rate"):
             assert limits == [written(name, bound) for bound in bounds], name
         value = getattr(Settings(), name)
         if value is not None:

@@ -25,6 +25,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from engine.cli.api import DEFAULT_PORT, ApiPort, LocalApi
 from engine.cli.target import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
@@ -386,6 +387,7 @@ def up(
     ui_port: UiPort = 8233,
     postgres_port: PostgresPort = 5433,
     *,
+    api_port: ApiPort = DEFAULT_PORT,
     open_ui: Open = False,
     lines: Lines = False,
     http_port: HttpPort = None,
@@ -418,6 +420,7 @@ def up(
         open_ui=open_ui,
         live=wants_live(lines=lines),
         endpoint=Endpoint(http_port, http_host),
+        api=LocalApi(api_port),
         exports=configure(prometheus=http_port is not None),
     )
     running = servers(
@@ -445,6 +448,7 @@ class _Application:
     open_ui: bool
     live: bool
     endpoint: Endpoint
+    api: LocalApi
     exports: Exports
     fallen: bool = False
     listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
@@ -469,7 +473,7 @@ class _Application:
                 settings=self.settings,
                 on_event=self._relay,
             )
-            await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
+            await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))
             living = await self._living(lazy, plugin.project)
@@ -490,6 +494,14 @@ class _Application:
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    async def _listen(
+        self, stack: AsyncExitStack, target: Target, plugin: SchedulePlugin, lines: LinePrinter
+    ) -> None:
+        """Serve metrics, health and the API until the stack is closed."""
+        await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
+        api = self.api.running(target, self.setup.converter, lines.log)
+        await stack.enter_async_context(api)
 
     def _lazy_service(self, target: Target) -> LazyService:
         return LazyService(target.database_url, _NAMESPACE, self.setup.converter)

@@ -449,6 +449,24 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                  and reason_code in {None, code_of(fire.reason)}]  # fmt: skip
         return _newest(found, limit)
 
+    async def fires_page(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        after: str = "",
+        limit: int,
+    ) -> list[Fire]:
+        found = [fire for fire in await self.fires(key=key, status=status, reason_code=reason_code,
+                                                   limit=len(self._tables.fires) + 1)
+                 if first <= fire.fire_time <= last
+                 and (fire.fire_time < last or fire.workflow_id > after)]  # fmt: skip
+        found.sort(key=lambda fire: fire.workflow_id)
+        return sorted(found, key=lambda fire: fire.fire_time, reverse=True)[:limit]
+
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
         found = [fire.as_fire() for fire in self._tables.fires.values()
                  if fire.failing and key in {None, fire.key}]  # fmt: skip

@@ -11,6 +11,7 @@ from itertools import islice
 from uuid import UUID
 
 from engine.errors import LedgerRequired
+from engine.ledger.access import AccessInMemory
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import shared
 from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
@@ -149,6 +150,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._slots = {}
         self._last_asks = {}
         self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
+        self.access = AccessInMemory(lambda: self.clock())  # noqa: PLW0108 - as above
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""

@@ -63,6 +63,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
+from engine.ledger.postgres.stored_access import StoredAccess
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
@@ -260,6 +261,22 @@ class PostgresFires:
         rows = await self._connections.fetch(text, self._namespace, *given, limit)
         return [as_fire(row) for row in rows]
 
+    async def fires_page(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        after: str = "",
+        limit: int,
+    ) -> list[Fire]:
+        rows = await self._run(
+            "fires_page", key, first, last, status, reason_code, after, get_args(Status), limit
+        )
+        return [as_fire(row) for row in rows]
+
     async def fire(self, workflow_id: str) -> Fire | None:
         rows = await self._run("fire_of_run", workflow_id)
         return as_fire(rows[0]) if rows else None
@@ -403,6 +420,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._look_at = -math.inf
         self._older = True
         self.alerts = StoredAlerts(self._run)
+        self.access = StoredAccess(self._run)
 
     @classmethod
     async def connect(

@@ -25,6 +25,8 @@ WHERE s.namespace = $1
   AND s.key > :after
   AND NOT starts_with(s.key, :but)
   AND s.key >= :prefix AND starts_with(s.key, :prefix)
+  AND s.key LIKE ANY (:keys)
+  AND (s.enabled AND s.retired_at IS NULL) = :enabled
   AND s.project = :project
   AND s.origin = :origin
   AND s.request_id = :request_id

@@ -1,0 +1,257 @@
+"""Access to the API: which route needs which scope, and who a request comes from.
+
+``ROUTES`` is the whole of it: a route that is not in the table cannot be registered. Authorization
+is a matter of the token alone; what a caller says of itself (an owner, a tenant) permits nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from fastapi import Request
+
+from engine.errors import AccessDenied, OriginForeign, TokenRequired
+from engine.service import SCOPES, ScheduleService, Scope
+from engine.service.tokens import EVERY_KEY, is_same_secret, keys_match, secret_digest
+
+# --- routes ---
+
+PREFIX: Final = "/api/v1"
+KEYED: Final = f"{PREFIX}/schedules/{{key}}"
+
+Kept = Literal["answer", "schedule", "nothing"]
+"""What is kept of an answer to a request with an Idempotency-Key: all of it; the key of a schedule
+that is read again, because inputs may be sealed; or nothing, because the route has no effect."""
+
+Limited = Literal["create", "trigger", "backfill", "file"]
+"""Kinds of requests that a caller may only make so many of."""
+
+LIMITED: Final[tuple[Limited, ...]] = get_args(Limited)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """The rule of one route.
+
+    Attributes:
+        scope: the scope that it needs.
+        everything: whether it shows more than single schedules, so that the token has to be for
+            every key.
+        limited: the limit that it counts for.
+        kept: see ``Kept``.
+        once: whether a second attempt could do it twice, so that none is made when the end of the
+            first is not known.
+    """
+
+    scope: Scope
+    everything: bool = False
+    limited: Limited | None = None
+    kept: Kept = "answer"
+    once: bool = False
+
+
+ROUTES: Final[Mapping[str, RouteRule]] = {
+    f"GET {PREFIX}/schedules": RouteRule("read"),
+    f"POST {PREFIX}/schedules": RouteRule("admin", limited="create", kept="schedule"),
+    f"GET {KEYED}": RouteRule("read"),
+    f"PATCH {KEYED}": RouteRule("admin"),
+    f"DELETE {KEYED}": RouteRule("admin"),
+    f"POST {KEYED}/reschedule": RouteRule("admin", kept="schedule"),
+    f"POST {KEYED}/pause": RouteRule("operate"),
+    f"POST {KEYED}/resume": RouteRule("operate"),
+    f"POST {KEYED}/trigger": RouteRule("operate", limited="trigger"),
+    f"POST {KEYED}/backfill": RouteRule("operate", limited="backfill", once=True),
+    f"POST {KEYED}/skip": RouteRule("operate"),
+    f"POST {KEYED}/unskip": RouteRule("operate"),
+    f"POST {KEYED}/cancel": RouteRule("operate"),
+    f"POST {KEYED}/rerun": RouteRule("operate", limited="trigger", once=True),
+    f"GET {KEYED}/executions": RouteRule("read"),
+    f"GET {KEYED}/fires": RouteRule("read"),
+    f"GET {KEYED}/next": RouteRule("read"),
+    f"GET {PREFIX}/dead": RouteRule("read"),
+    f"GET {PREFIX}/workers": RouteRule("read", everything=True),
+    f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
+    f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
+}
+"""Every route that needs access, by method and path."""
+
+OPEN_ROUTES: Final = frozenset({"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json"})
+"""Routes that say nothing about schedules, and need no token."""
+
+
+# --- callers ---
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Caller of a request.
+
+    Attributes:
+        id: the id of the token, or a word for a caller without one.
+        name: the name in the audit log.
+        scope: what the caller may do.
+        keys: the schedules that the caller may do it with.
+        address: the address that the connection comes from.
+        secret: a digest of the token, which the ledger does not have; digests of requests are
+            made with it.
+    """
+
+    id: str
+    name: str
+    scope: Scope
+    keys: tuple[str, ...]
+    address: str
+    secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def actor(self) -> str:
+        """Return the actor in the audit log."""
+        return f"{self.name} at {self.address}"
+
+    @property
+    def has_every_key(self) -> bool:
+        """Whether the caller's schedules are all there are."""
+        return EVERY_KEY in self.keys
+
+    def may_see(self, key: str) -> bool:
+        """Return whether a schedule is one of the caller's."""
+        return self.has_every_key or keys_match(self.keys, key)
+
+    def require(self, rule: RouteRule, key: str | None) -> None:
+        """Check that the caller may use a route, for this schedule.
+
+        Raises:
+            AccessDenied: the token has another scope, or is for other schedules. Whether the
+                schedule exists was not looked up.
+        """
+        if SCOPES.index(self.scope) < SCOPES.index(rule.scope):
+            raise AccessDenied(
+                f"this needs a token of scope {rule.scope}, and {self.name} has {self.scope}",
+                cure=f"`sched token create NAME --scope {rule.scope}` makes one",
+            )
+        if rule.everything and not self.has_every_key:
+            raise AccessDenied(
+                f"this needs a token for every schedule, and {self.name} is for some",
+                cure="`sched token create NAME` without --keys makes one",
+            )
+        if key is not None:
+            self.require_key(key)
+
+    def require_key(self, key: str) -> None:
+        """Check that a schedule is one of the caller's.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        if not self.may_see(key):
+            raise AccessDenied(
+                f"{self.name} is not for the schedule {key}",
+                cure="see `sched token list` for the keys of each token",
+            )
+
+
+@dataclass
+class Access:
+    """The ways in: tokens of the ledger, tokens of this process, and the open door of loopback.
+
+    Args:
+        service: the service that knows the ledger's tokens.
+        own: tokens of this process with full rights, by the name of each: ``SCHED_API_TOKEN``,
+            and the one that ``sched up`` prints.
+        open_door: whether a caller without a token has full rights. Only on loopback, and only
+            until the ledger has a token; then the door stays shut.
+    """
+
+    service: ScheduleService
+    own: Mapping[str, str] = field(default_factory=dict, repr=False)
+    open_door: bool = False
+
+    def __post_init__(self) -> None:
+        self._own = {name: secret_digest(secret) for name, secret in self.own.items()}
+
+    async def caller(self, request: Request) -> Caller:
+        """Return the caller of a request.
+
+        Raises:
+            TokenRequired: it carries no token that is in force.
+        """
+        address = request.client.host if request.client else "unknown"
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if not secret:
+            return await self._without_token(address)
+        secret = secret.strip()
+        if kind.lower() == "bearer" and secret.isascii():
+            found = self._own_caller(secret, address) or await self._of_ledger(secret, address)
+            if found is not None:
+                return found
+        raise TokenRequired(
+            "the token is not in force", cure="`sched token list` shows those that are"
+        )
+
+    async def _without_token(self, address: str) -> Caller:
+        if self.open_door and await self.service.tokens():
+            self.open_door = False
+        if not self.open_door:
+            raise TokenRequired(cure="send it as Authorization: Bearer TOKEN")
+        return Caller("loopback", "api", "admin", (EVERY_KEY,), address)
+
+    def _own_caller(self, secret: str, address: str) -> Caller | None:
+        # Each is compared, so that the time does not say which one it is.
+        same = [name for name, digest in self._own.items() if is_same_secret(secret, digest)]
+        keyed = bytes.fromhex(secret_digest(f"request {secret}"))
+        return next(
+            (Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None
+        )  # fmt: skip
+
+    async def _of_ledger(self, secret: str, address: str) -> Caller | None:
+        row = await self.service.token_of(secret)
+        if row is None:
+            return None
+        await self.service.note_use(row, address=address)
+        keyed = bytes.fromhex(secret_digest(f"request {secret}"))
+        return Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed)
+
+
+# --- the browser next door ---
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def require_own_name(headers: Mapping[str, str], hosts: frozenset[str]) -> None:
+    """Check that a request was sent to a name of this API, and by no page of another site.
+
+    A page can make a browser send requests to loopback, and a name that it owns can be made to
+    mean loopback. It can change neither ``Host`` nor ``Origin``.
+
+    Raises:
+        OriginForeign: the name or the page is another one.
+    """
+    host = headers.get("host", "")
+    name = _without_port(host)
+    if not is_loopback(name) and name.lower() not in hosts:
+        raise OriginForeign(
+            f"the API has no name {name[:80]!r}", cure="SCHED_API_HOSTS names those that it has"
+        )
+    origin = headers.get("origin")
+    own = origin is None or origin in {f"http://{host}", f"https://{host}"}
+    if not own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        raise OriginForeign(
+            "the request comes from a page of another site", cure="call the API from a program"
+        )
+
+
+def _without_port(host: str) -> str:
+    """Return the name in a ``Host`` header, which for IPv6 is in brackets."""
+    name, bracket, _ = host.partition("]")
+    return name + bracket if bracket else host.partition(":")[0]

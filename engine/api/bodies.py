@@ -1,0 +1,296 @@
+"""Bodies of requests: what the service takes, and the other names that it is known by.
+
+A declaration is a schedule of a file as JSON; the service's own model checks it. What operators
+ask for has a small model here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from engine.errors import ScheduleError
+from engine.schedules import KEY, CatchUp, Overlap, Schedule
+from engine.service import FIRST_MOMENT, LAST_MOMENT, BackfillOverlap, Included, Start, Status
+
+# --- checked texts and moments ---
+
+_LONGEST_LINE: Final = 1000
+_LINE: Final = r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*$"
+
+Line: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=_LINE)]
+"""A text of one line: it goes into logs and lists."""
+
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LINE)]
+
+KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
+
+
+def _possible(moment: datetime) -> datetime:
+    if not FIRST_MOMENT.year <= moment.year <= LAST_MOMENT.year + 1:
+        raise ValueError("nothing fires then")
+    found = moment.astimezone(UTC)
+    if not FIRST_MOMENT <= found <= LAST_MOMENT:
+        raise ValueError("nothing fires then")
+    return found
+
+
+Moment: TypeAlias = Annotated[
+    AwareDatetime, AfterValidator(_possible), Field(examples=["2026-12-24T18:00:00Z"])
+]
+"""A moment with an offset, of the time in which schedules fire; milliseconds count."""
+
+Bucket: TypeAlias = Annotated[int, Field(ge=-(2**62), le=2**62, examples=[1795312800000])]
+
+
+class Body(BaseModel):
+    """A request; its names are written in camelCase, as in files."""
+
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, validate_by_name=False, validate_by_alias=True
+    )
+
+
+def _example(**fields: Any) -> ConfigDict:
+    """Return the configuration of a request with an example, for the document."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+class Reasoned(Body):
+    """A request with a reason, for the audit log."""
+
+    reason: Line | None = Field(None, examples=["the warehouse moves"])
+
+
+# --- operators' requests ---
+
+_INPUT: Final[Any] = Field(
+    None, description="The argument of this run; without the field it is the schedule's."
+)
+
+
+def _own_input(body: TriggerRequest | RerunRequest) -> tuple[Any, ...]:
+    """Return the argument in a tuple as the ledger stores it; an empty one without the field.
+
+    Raises:
+        ScheduleError: JSON, or the ledger, cannot carry it.
+    """
+    given = "input" in body.model_fields_set
+    return (Start.checked_input(body.input),) if given else ()
+
+
+class PauseRequest(Reasoned):
+    """Pause of a schedule; without ``until`` it lasts until it is resumed."""
+
+    model_config = _example(reason="the warehouse moves", until="2026-12-24T18:00:00Z")
+
+    until: Moment | None = None
+
+
+class ResumeRequest(Reasoned):
+    """Resume of a schedule."""
+
+    model_config = _example(catchUp={"policy": "latest"})
+
+    catch_up: CatchUp | None = Field(
+        None,
+        description="What becomes of the windows of the pause; by default the schedule's"
+        " `catchUp.pause` decides.",
+        examples=[{"policy": "latest"}],
+    )
+
+
+class TriggerRequest(Reasoned):
+    """Start of a run now, outside of the schedule's windows."""
+
+    model_config = _example(requestId="ticket-4711", reason="asked for")
+
+    request_id: str | None = Field(
+        None, description="Requests with the same id start one run.", examples=["ticket-4711"]
+    )
+    overlap: Overlap | None = None
+    input: Any = _INPUT
+    wait: Annotated[float, Field(gt=0, le=30)] | None = Field(
+        None, description="Seconds to wait until the run has begun; else 503, and it begins later."
+    )
+
+    @property
+    def own_input(self) -> tuple[Any, ...]:
+        """The argument, or nothing."""
+        return _own_input(self)
+
+
+class RerunRequest(Reasoned):
+    """Another run of a window that was decided."""
+
+    model_config = _example(bucket=1795312800000, reason="the data were late")
+
+    bucket: Bucket
+    series: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    overlap: Overlap | None = None
+    input: Any = _INPUT
+
+    @property
+    def own_input(self) -> tuple[Any, ...]:
+        """The argument, or nothing."""
+        return _own_input(self)
+
+
+class BackfillRequest(Reasoned):
+    """Runs for the windows of a range that had none."""
+
+    model_config = _example(
+        **{"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}, dryRun=True
+    )
+
+    begin: Moment = Field(alias="from")
+    end: Moment = Field(alias="to")
+    overlap: BackfillOverlap | None = None
+    include: list[Included] = Field(default=[], max_length=10)
+    dry_run: bool = Field(default=False, description="Only say what would start.")
+
+
+class WindowRequest(Reasoned):
+    """One window, by its fire time."""
+
+    model_config = _example(at="2026-12-25T02:00:00Z", reason="holiday")
+
+    at: Moment
+
+
+class CancelRequest(Reasoned):
+    """Cancel of one run, or of all that is open of a schedule."""
+
+    model_config = _example(reason="stuck", terminate=True)
+
+    workflow_id: Annotated[str, Field(max_length=500, pattern=_LINE)] | None = Field(
+        None, description="The run; without it all open runs, and an application's schedule too."
+    )
+    terminate: bool = False
+
+
+# --- declarations ---
+
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "cronExpression": "cron",
+    "jobType": "workflow",
+    "jobPayload": "input",
+    "overlapPolicy": "overlap",
+}
+"""Other names of fields, with ours."""
+
+_SLUG: Final = re.compile(r"[^a-z0-9]+")
+_LONGEST_KEY: Final = 200
+
+DECLARATION_EXTRAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "project": {"type": "string", "examples": ["default"], "description": "Its workers start it."},
+    "reason": {"type": "string", "maxLength": 1000, "description": "For the audit log."},
+    "clientRequestId": {
+        "type": "string", "description": "A second schedule of the same id is refused.",
+    },
+    "name": {
+        "type": "string", "description": "The key where it fits; else the key is made of it, and"
+        " it becomes the description.",
+    },
+    "cronExpression": {"type": "string", "description": "The same as `cron`."},
+    "jobType": {"type": "string", "description": "The same as `workflow`."},
+    "jobPayload": {"description": "The same as `input`."},
+    "overlapPolicy": {"type": "string", "description": "The same as `overlap`."},
+    "maxRetries": {"type": "integer", "minimum": 0, "description": "`retry.attempts`, less one."},
+    "timeoutSeconds": {"type": "integer", "minimum": 1, "description": "`timeout.run` in seconds."},
+}  # fmt: skip
+"""What a declaration may have besides the fields of a schedule, for the documentation."""
+
+
+def declared(body: Any, *, edits: bool = False) -> dict[str, Any]:
+    """Return a declaration by the names of a file.
+
+    Args:
+        body: the body of the request.
+        edits: whether it edits a schedule: its name is then no key, and a null is the default.
+
+    Raises:
+        ScheduleError: a field is given by two names, or its value fits no schedule.
+    """
+    if not isinstance(body, Mapping):
+        raise ScheduleError("the body is not an object", cure="send a JSON object with the fields")
+    given = {
+        k: v for k, v in body.items() if edits or v is not None or k in {"input", "jobPayload"}
+    }
+    for other, ours in OTHER_NAMES.items():
+        if other in given:
+            _put(given, ours, given.pop(other), other)
+    if "name" in given:
+        _name(given, edits=edits)
+    return given
+
+
+def _put(given: dict[str, Any], ours: str, value: Any, other: str) -> None:
+    if ours in given:
+        raise ScheduleError(f"{other} and {ours} are given together", cure=f"keep {ours}")
+    given[ours] = value
+
+
+def _name(given: dict[str, Any], *, edits: bool) -> None:
+    name = given.pop("name")
+    if not isinstance(name, str) or not name.strip():
+        raise ScheduleError("name is not a text", cure="write one, as nightly-report")
+    if "key" not in given and not edits:
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+        fits = KEY.fullmatch(name) is not None
+        given["key"] = name if fits else _SLUG.sub("-", plain).strip("-")[:_LONGEST_KEY].strip("-")
+        if not given["key"]:
+            raise ScheduleError("name has no letter for a key", cure="give a key too")
+        if fits:
+            return
+    given.setdefault("description", name)
+
+
+def line(value: Any, name: str) -> str | None:
+    """Return a text of one line of a declaration; None if there is none.
+
+    Raises:
+        ScheduleError: it is no such text.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > _LONGEST_LINE or not re.fullmatch(_LINE, value):
+        raise ScheduleError(f"{name} is not a text of one line", cure="write up to 1000 characters")
+    return value
+
+
+def declaration_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a declaration."""
+    own = Schedule.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+    return {
+        "title": "Declaration",
+        "description": "A schedule as in a file; a few names of other schedulers are taken too.",
+        "type": "object",
+        "properties": {**own["properties"], **DECLARATION_EXTRAS},
+        "$defs": own.get("$defs", {}),
+    }
+
+
+# --- words of executions ---
+
+StatusWord: TypeAlias = Status | Literal["pending", "dispatched", "running"]
+"""A status of a fire, by our word or another one."""
+
+_WORDS: Final[Mapping[str, tuple[Status, ...]]] = {
+    "pending": ("queued",),
+    "dispatched": ("claimed", "starting"),
+    "running": ("started",),
+}
+
+
+def statuses_of(word: StatusWord | None) -> tuple[Status, ...]:
+    """Return the statuses that a word stands for; without a word, none."""
+    if word is None:
+        return ()
+    return _WORDS.get(word) or (word,)  # type: ignore[return-value] # the others are ours

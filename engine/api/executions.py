@@ -1,0 +1,258 @@
+"""Routes of what became of windows: executions and how they are followed, next fires, letters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
+
+from engine.api.access import PREFIX, ROUTES
+from engine.api.bodies import KeyText, Moment, StatusWord, statuses_of
+from engine.api.problems import documented
+from engine.api.requests import GuardedRoute, desk_of
+from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
+from engine.api.views import (
+    ExecutionList,
+    ExecutionView,
+    LetterList,
+    LetterView,
+    NextFires,
+    WorkerList,
+    WorkerView,
+    as_answer,
+    as_cursor,
+    place_of_cursor,
+)
+from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
+from engine.service import FIRST_MOMENT, LAST_MOMENT, OPEN, Fire, ReasonCode, ScheduleService
+
+router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
+
+# --- pages ---
+
+
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "A page; or with `Accept: text/event-stream` each execution as it changes.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get(
+    "/schedules/{key}/executions", response_model=ExecutionList,
+    responses={**documented(400, 404, 429), **_STREAM},
+)  # fmt: skip
+@router.get(
+    "/schedules/{key}/fires", response_model=ExecutionList,
+    responses={**documented(400, 404, 429), **_STREAM},
+)  # fmt: skip
+async def list_executions(
+    key: KeyPath,
+    request: Request,
+    service: Service,
+    *,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
+    status: StatusWord | None = None,
+    reason_code: ReasonCode | None = None,
+    since: Annotated[Moment | None, Query(alias="from")] = None,
+    until: Annotated[Moment | None, Query(alias="to")] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    last_event_id: Annotated[str | None, Header(max_length=1000)] = None,
+) -> Response:
+    """List what became of windows, newest first, or follow it with `Accept: text/event-stream`.
+
+    A stream begins with the newest executions, the oldest of them first, and sends each one again
+    when it changes. With `Last-Event-ID` it begins with those of that fire time.
+    """
+    await service.schedule(key)
+    if "text/event-stream" in accept:
+        return _stream(request, service, key, limit, last_event_id)
+    after = _place(cursor) if cursor else None
+    found = await service.fires_page(
+        key, statuses=statuses_of(status), reason_code=reason_code,
+        since=since or FIRST_MOMENT, until=until or LAST_MOMENT, after=after, limit=limit + 1,
+    )  # fmt: skip
+    page = found[:limit]
+    more = _cursor(page[-1]) if len(found) > limit else None
+    listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
+    return as_answer(listed)
+
+
+def _cursor(fire: Fire) -> str:
+    return as_cursor(fire.fire_time.isoformat(), fire.workflow_id)
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
+    moment, workflow_id = place_of_cursor(cursor, 2)
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise CursorInvalid(cure="send nextCursor of the page before")
+    return found, workflow_id
+
+
+# --- streams ---
+# A stream looks at the newest rows of one key every second. The ledger's notifications are hints
+# for workers; a stream that listened to them would need a connection of its own.
+
+_LOOKS: Final = 1.0
+_NEWEST: Final = 100
+"""Rows that each look reads; older ones that are still open are read one by one."""
+_STREAMS: Final = 100
+"""The most streams of one process."""
+_ASKED_AGAIN: Final = 30.0
+"""Seconds after which the caller's token is checked again."""
+_PING: Final = 15
+
+
+def _stream(
+    request: Request, service: ScheduleService, key: str, limit: int, last: str | None
+) -> EventSourceResponse:
+    followers: set[object] = request.app.state.followers
+    if len(followers) >= _STREAMS:
+        raise RateExceeded(
+            f"{_STREAMS} streams are open", retry_after=5, cure="close one, or ask for pages"
+        )
+    since = _place(last)[0] if last else None
+    events = _events(request, service, key, limit, since)
+    return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
+
+
+async def _events(
+    request: Request, service: ScheduleService, key: str, limit: int, since: datetime | None
+) -> AsyncIterator[ServerSentEvent]:
+    """Yield the newest executions, and then each that is new or has changed."""
+    followers: set[object] = request.app.state.followers
+    me = object()
+    followers.add(me)
+    seen: dict[str, Fire] = {}
+    checked = time.monotonic()
+    first, number = since or FIRST_MOMENT, limit if since is None else _NEWEST
+    try:
+        while True:
+            try:
+                found = await service.fires_page(key, since=first, limit=number)
+                found += await _open_ones(service, seen, found)
+            except LedgerUnavailable:
+                found = []
+            for fire in reversed(found):
+                if seen.get(fire.workflow_id) != fire:
+                    seen[fire.workflow_id] = fire
+                    yield _event(fire)
+            if found and first == FIRST_MOMENT:
+                # Windows before those that the stream began with are not its business.
+                first, number = min(fire.fire_time for fire in found), _NEWEST
+            _forget(seen)
+            if request.app.state.leaving:
+                return
+            if time.monotonic() - checked > _ASKED_AGAIN:
+                checked = time.monotonic()
+                if not await _still_may(request, key):
+                    return
+            await asyncio.sleep(_LOOKS)
+    finally:
+        followers.discard(me)
+
+
+def _event(fire: Fire) -> ServerSentEvent:
+    text = ExecutionView.of(fire).model_dump_json()
+    return ServerSentEvent(data=text, event="execution", id=_cursor(fire))
+
+
+async def _open_ones(
+    service: ScheduleService, seen: dict[str, Fire], found: list[Fire]
+) -> list[Fire]:
+    """Return those that were open at the last look, and are no longer among the newest."""
+    newest = {fire.workflow_id for fire in found}
+    left = [
+        each for each in seen.values() if each.status in OPEN and each.workflow_id not in newest
+    ]
+    looks = [await service.fire(each.workflow_id) for each in left[-_NEWEST:]]
+    return [fire for fire in looks if fire is not None]
+
+
+def _forget(seen: dict[str, Fire]) -> None:
+    """Keep what is open, and the newest of what has ended."""
+    ended = [name for name, fire in seen.items() if fire.status not in OPEN]
+    for name in ended[: -2 * _NEWEST]:
+        del seen[name]
+
+
+async def _still_may(request: Request, key: str) -> bool:
+    """Return whether the caller's token is still in force, and for this schedule."""
+    try:
+        caller = await desk_of(request).access.caller(request)
+        caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
+    except LedgerUnavailable:
+        return True
+    except RequestRefused:
+        return False
+    return True
+
+
+# --- next fires, dead letters, workers ---
+
+_MOST_NEXT: Final = 200
+_MOST_LETTERS: Final = 1000
+_MOST_DETAILS: Final = 50
+
+
+@router.get("/schedules/{key}/next", responses=documented(400, 404))
+async def next_fires(
+    key: KeyPath,
+    service: Service,
+    limit: Annotated[int, Query(ge=1, le=_MOST_NEXT)] = 5,
+    begin: Annotated[Moment | None, Query(alias="from")] = None,
+) -> NextFires:
+    """List the next windows that start a run; a schedule that is held has none."""
+    row = await service.schedule(key)
+    times: list[datetime] = []
+    if row.schedule is not None and row.state == "active":
+        after = begin or datetime.now(UTC)
+        starts = row.schedule.starts(after, LAST_MOMENT)
+        times = [*islice((each for each in starts if each not in row.skips), limit)]
+    zone = row.schedule.timezone if row.schedule else None
+    return NextFires(key=key, timezone=zone, state=row.state, fire_times=times)
+
+
+@router.get("/dead", responses=documented(400, 404))
+async def list_dead(
+    service: Service,
+    caller: Who,
+    *,
+    key: Annotated[KeyText | None, Query()] = None,
+    limit: PageSize = 50,
+    details: Annotated[
+        bool, Query(description="Add errors with their traces, and tries; of 50 at most.")
+    ] = False,
+) -> LetterList:
+    """List fires that failed and were not dealt with, newest fire time first, of 1000 at most."""
+    if key is not None:
+        caller.require_key(key)
+    most = limit if key or caller.has_every_key else _MOST_LETTERS
+    found = await service.dead_letters(key=key, limit=most)
+    if key is not None and not found:
+        await service.schedule(key)
+    mine = [each for each in found if caller.may_see(each.key)][:limit]
+    if not details:
+        return LetterList(letters=[LetterView.of(each) for each in mine])
+    read = [await service.run_details(each.workflow_id) for each in mine[:_MOST_DETAILS]]
+    pairs = zip(mine, read, strict=False)
+    return LetterList(letters=[LetterView.of(each, more) for each, more in pairs])
+
+
+@router.get("/workers", responses=documented())
+async def list_workers(service: Service) -> WorkerList:
+    """List the workers, each with what it serves and when it was last heard of."""
+    return WorkerList(workers=[WorkerView.of(each) for each in await service.workers()])

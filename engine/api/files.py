@@ -1,0 +1,221 @@
+"""Routes of files: what an apply would change, and how many windows a file has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+
+from engine.api.access import PREFIX
+from engine.api.bodies import Moment
+from engine.api.problems import documented
+from engine.api.requests import GuardedRoute, desk_of
+from engine.api.schedules import Service
+from engine.api.views import ApiView
+from engine.errors import RequestMalformed
+from engine.schedules import ScheduleFile, load_schedules
+from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate
+from engine.service import Change, DryRun
+
+router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
+
+_FILE: Final = "schedules:\n  - {key: nightly-report, workflow: noop, cron: '0 2 * * *'}\n"
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/yaml": {
+                "schema": {"type": "string", "description": "A schedule file."},
+                "examples": {"file": {"value": _FILE}},
+            },
+            "application/json": {
+                "schema": {"type": "object", "description": "A schedule file in JSON."},
+                "examples": {
+                    "file": {
+                        "value": {
+                            "schedules": [
+                                {"key": "nightly-report", "workflow": "noop", "cron": "0 2 * * *"}
+                            ]
+                        }
+                    }
+                },
+            },
+        },
+    }
+}
+
+
+async def _read(request: Request) -> ScheduleFile:
+    """Return the file of the body. It cannot name calendars of this machine.
+
+    Raises:
+        ScheduleFileError: it has problems; the error lists all of them.
+    """
+    media_type = request.headers["content-type"]
+    name = "request.json" if media_type.startswith("application/json") else "request.yaml"
+    async with desk_of(request).files:
+        return await asyncio.to_thread(load_schedules, await request.body(), name)
+
+
+# --- plan ---
+
+
+class StartsView(ApiView):
+    """StartsView of the coming days: their number, and the first of them."""
+
+    count: int
+    fire_times: list[datetime]
+
+
+class ChangeView(ApiView):
+    """Effect of an apply on one schedule."""
+
+    key: str
+    change: str
+    edits: list[str]
+    appear: StartsView
+    vanish: StartsView
+    fires_on_apply: list[datetime]
+
+    @classmethod
+    def of_change(cls, change: Change) -> ChangeView:
+        """Return the view of a change."""
+        moved = change.moved
+        appear, vanish = (
+            StartsView(count=each.count, fire_times=[*each.first])
+            for each in (moved.appear, moved.vanish)
+        )
+        return cls(
+            key=change.key, change=change.kind, edits=[*change.edits], appear=appear,
+            vanish=vanish, fires_on_apply=[*change.fires],
+        )  # fmt: skip
+
+
+class Refusal(ApiView):
+    """Why a file would not be applied."""
+
+    code: str
+    message: str
+
+
+class PlanView(ApiView):
+    """Effect of an apply of the file, which did not happen."""
+
+    project: str
+    begin: datetime = Field(alias="from")
+    end: datetime = Field(alias="to")
+    same_file: bool
+    refused: Refusal | None
+    refused_keys: list[str]
+    changes: list[ChangeView]
+    unchanged: int
+    absent: list[str]
+    foreign: dict[str, str]
+    unknown: dict[str, str]
+    resumed: list[str]
+    queues: list[str]
+    fires_on_apply: int
+
+    @classmethod
+    def of_run(cls, found: DryRun) -> PlanView:
+        """Return the view of a dry run."""
+        why = found.refused
+        return cls(
+            project=found.project, begin=found.now, end=found.until, same_file=found.same,
+            refused=Refusal(code=why.code, message=why.message) if why else None,
+            refused_keys=[*found.refused_keys],
+            changes=[ChangeView.of_change(each) for each in found.changes],
+            unchanged=len(found.unchanged), absent=[*found.absent], foreign=dict(found.foreign),
+            unknown=dict(found.unknown), resumed=[*found.resumed], queues=[*found.queues],
+            fires_on_apply=found.fires,
+        )  # fmt: skip
+
+
+@router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
+async def plan(
+    request: Request,
+    service: Service,
+    *,
+    prune: Annotated[bool, Query(description="Include what a prune would retire.")] = False,
+    force: Annotated[bool, Query(description="As a forced apply would do it.")] = False,
+) -> PlanView:
+    """Show what applying the file in the body would change, and which fires move."""
+    file = await _read(request)
+    return PlanView.of_run(await service.plan(file, prune=prune, force=force))
+
+
+# --- simulate ---
+
+_LONGEST: Final = timedelta(days=31)
+_MOST_WINDOWS: Final = 500_000
+
+
+class TotalsView(ApiView):
+    """Windows of one schedule by outcome."""
+
+    key: str
+    windows: int
+    outcomes: dict[str, int]
+
+
+class SimulationView(ApiView):
+    """Windows of a file between two moments."""
+
+    begin: datetime = Field(alias="from")
+    end: datetime = Field(alias="to")
+    windows: int
+    totals: dict[str, int]
+    schedules: list[TotalsView]
+    most_starts_in_a_minute: int
+
+    @classmethod
+    def of_run(cls, found: Simulation) -> SimulationView:
+        """Return the view of a simulation."""
+        rows = [
+            TotalsView(
+                key=each.key, windows=each.windows,
+                outcomes={name: each.counts[name] for name in OUTCOMES if each.counts.get(name)},
+            )
+            for each in found.schedules
+        ]  # fmt: skip
+        return cls(
+            begin=found.start, end=found.end, windows=found.total.windows,
+            totals=dict(found.totals), schedules=rows,
+            most_starts_in_a_minute=max(found.starts, default=0),
+        )  # fmt: skip
+
+
+@router.post("/simulate", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
+async def simulate_file(
+    request: Request,
+    begin: Annotated[Moment, Query(alias="from", examples=["2026-12-01T00:00:00Z"])],
+    end: Annotated[Moment, Query(alias="to", examples=["2026-12-08T00:00:00Z"])],
+    outage_from: Annotated[Moment | None, Query(alias="outageFrom")] = None,
+    outage_to: Annotated[Moment | None, Query(alias="outageTo")] = None,
+) -> SimulationView:
+    """Count the windows of the file in the body between two moments, of 31 days at most."""
+    file = await _read(request)
+    outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
+    if not timedelta(0) < end - begin <= _LONGEST:
+        raise RequestMalformed("from and to span no time, or more than 31 days")
+    async with desk_of(request).files:
+        return await asyncio.to_thread(_simulated, file, begin, end, outages)
+
+
+def _simulated(
+    file: ScheduleFile, begin: datetime, end: datetime, outages: Sequence[Outage]
+) -> SimulationView:
+    windows = sum(each.spec.count(begin, end) for each in file.schedules)
+    if windows > _MOST_WINDOWS:
+        raise RequestMalformed(
+            f"the file has {windows:,} windows in that time, and {_MOST_WINDOWS:,} are simulated",
+            cure="name a shorter time, or use `sched simulate`",
+        )
+    try:
+        return SimulationView.of_run(simulate(file.schedules, begin, end, outages=outages))
+    except ValueError as error:
+        raise RequestMalformed(str(error)) from None

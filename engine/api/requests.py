@@ -1,0 +1,392 @@
+"""Course of a request before and after its route: access, body, limits, repetitions.
+
+A repetition is a request with the Idempotency-Key of an earlier one. The ledger keeps its keyed
+digest and its answer for a day, so that a client that has lost an answer may ask again, of any
+process of the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import ceil
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from limits import RateLimitItem, RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from pydantic_core import from_json
+
+from engine.api.access import (
+    OPEN_ROUTES,
+    ROUTES,
+    Access,
+    Caller,
+    Limited,
+    RouteRule,
+    require_own_name,
+)
+from engine.api.problems import status_of
+from engine.errors import (
+    BodyTooLarge,
+    EngineError,
+    KeyReused,
+    MediaTypeWrong,
+    RateExceeded,
+    RequestMalformed,
+    RequestUnfinished,
+    ScheduleNotFound,
+)
+from engine.schedules import Rate
+from engine.service import Ledger, RepeatedRequest, RequestKey, ScheduleService
+
+# --- options ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """Options of one API.
+
+    Attributes:
+        tokens: tokens with full rights that only this process knows, by name.
+        hosts: names by which it is reached, besides loopback.
+        rates: the most requests of a caller by kind; one that is missing is not limited.
+        open_door: whether a caller without a token may do everything, as long as the ledger has
+            no token.
+    """
+
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hosts: Iterable[str] = ()
+    rates: Mapping[Limited, Rate] = field(default_factory=dict)
+    open_door: bool = False
+
+
+# --- bodies ---
+
+MOST_BYTES: Final = 1 << 20
+"""The largest body."""
+JSON_TYPES: Final = frozenset({"application/json", "application/merge-patch+json"})
+FILE_TYPES: Final = frozenset({"application/json", "application/yaml"})
+_PATIENCE: Final = 30.0
+"""Seconds that a client may take to send a body."""
+_SERVER_ERROR: Final = 500
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge: it has more than ``MOST_BYTES``; the rest is not read.
+        RequestMalformed: it does not arrive in time.
+    """
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > MOST_BYTES:
+        raise _too_large()
+    found = bytearray()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > MOST_BYTES:
+                    raise _too_large()
+    except TimeoutError:
+        raise RequestMalformed("the body did not arrive in time") from None
+    return bytes(found)
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"a body has at most {MOST_BYTES} bytes", cure="send less at once")
+
+
+def _require_media_type(request: Request, *, takes_file: bool) -> None:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    allowed = FILE_TYPES if takes_file else JSON_TYPES
+    if given not in allowed:
+        raise MediaTypeWrong(
+            f"the content type is {given[:80]!r}" if given else "there is no content type",
+            cure="send Content-Type: application/json"
+            + (" or application/yaml" if takes_file else ", and {} if there is nothing to say"),
+        )
+
+
+def _parsed(body: bytes) -> Any:
+    """Return the JSON value of a body; none is an empty object."""
+    try:
+        return from_json(body or b"{}", allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestMalformed(
+            f"the body is not JSON: {error}", cure="send a JSON object of at most 200 levels"
+        ) from None
+
+
+# --- limits ---
+
+
+class RateLimits:
+    """Numbers of requests by caller and kind, in this process.
+
+    Args:
+        rates: see ``ApiOptions``.
+    """
+
+    def __init__(self, rates: Mapping[Limited, Rate]) -> None:
+        self._items: dict[Limited, tuple[Rate, RateLimitItem]] = {
+            kind: (rate, RateLimitItemPerSecond(rate.count, ceil(rate.per.total_seconds())))
+            for kind, rate in rates.items()
+        }
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def count(self, kind: Limited, caller: Caller) -> None:
+        """Count a request.
+
+        Raises:
+            RateExceeded: it is one too many.
+        """
+        if (found := self._items.get(kind)) is None:
+            return
+        rate, item = found
+        place = kind, caller.id, caller.address
+        if not self._limiter.hit(item, *place):
+            reset = self._limiter.get_window_stats(item, *place).reset_time
+            raise RateExceeded(
+                f"{caller.name} may make {rate} requests of this kind",
+                retry_after=max(1, ceil(reset - time.time())),
+                cure="wait as long as Retry-After says",
+            )
+
+
+# --- repetitions ---
+
+KEPT_FOR: Final = timedelta(hours=24)
+_LEASE: Final = timedelta(seconds=60)
+"""Time after which another process may take over a request whose process has vanished."""
+_WAITS: Final = 10.0
+_FIRST_LOOK, _SLOWEST_LOOK = 0.05, 0.5
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass
+class Repetitions:
+    """Requests with an Idempotency-Key.
+
+    Args:
+        ledger: keeps their digests and answers.
+    """
+
+    ledger: Ledger
+    _locks: dict[RequestKey, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def one_at_a_time(self, of: RequestKey) -> AsyncIterator[None]:
+        """Let the requests of one key pass one after the other, in this process."""
+        lock, users = self._locks.get(of, (asyncio.Lock(), 0))
+        self._locks[of] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks[of]
+            if users == 1:
+                del self._locks[of]
+            else:
+                self._locks[of] = lock, users - 1
+
+    async def taken(self, of: RequestKey, digest: str) -> tuple[RepeatedRequest, bool]:
+        """Take a request into work, or wait for its answer; see ``AccessBook.claim``.
+
+        Raises:
+            KeyReused: the key stands for another request.
+            RequestUnfinished: another process has it in work for longer than this one waits.
+        """
+        until, pause = time.monotonic() + _WAITS, _FIRST_LOOK
+        while True:
+            row, mine = await self.ledger.access.claim(of, digest, lease=_LEASE, kept=KEPT_FOR)
+            if row.digest != digest:
+                raise KeyReused(
+                    "the Idempotency-Key was used for another request of the last 24 hours",
+                    cure="use a new key for each request",
+                )
+            if mine or row.answer is not None:
+                return row, mine
+            if time.monotonic() > until:
+                raise RequestUnfinished(
+                    "the same request is still in work", cure="repeat it with the same key"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _SLOWEST_LOOK)
+
+    async def forget_old(self, every: float) -> None:
+        """Delete what is older than a day, again and again."""
+        while True:
+            await asyncio.sleep(every)
+            await self.ledger.access.forget(KEPT_FOR)
+
+
+def request_digest(request: Request, body: bytes, caller: Caller) -> str:
+    """Return the digest of what a request asks for, keyed by the caller's secret.
+
+    A reader of the ledger cannot try guesses of a body.
+    """
+    asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body
+    return hmac.new(caller.secret, asked, hashlib.sha256).hexdigest()
+
+
+# --- routes ---
+
+
+@dataclass
+class Desk:
+    """Things that the routes of one application share.
+
+    Attributes:
+        service: the service, to act on behalf of callers.
+        access: who may come in.
+        hosts: the names of the API besides loopback.
+        limits: the limits of callers.
+        repetitions: the requests with an Idempotency-Key.
+        shown: answers with the schedule of a key, as it is now.
+        files: lets one file at a time be read; Python does that, and other requests wait for it.
+    """
+
+    service: ScheduleService
+    access: Access
+    hosts: frozenset[str]
+    limits: RateLimits
+    repetitions: Repetitions
+    shown: Callable[[ScheduleService, str, int], Awaitable[Response]]
+    files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+
+
+def desk_of(request: Request) -> Desk:
+    """Return the desk of the application."""
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks access before anything else; its rule is in ``ROUTES``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route, with all that stands before it."""
+        handler = super().get_route_handler()
+        (method,) = sorted(self.methods or ())
+        name = f"{method} {self.path_format}"
+        if name in OPEN_ROUTES:
+            return handler
+        rule = ROUTES[name]
+        takes_file = rule.kept == "nothing"
+
+        async def guarded(request: Request) -> Response:
+            desk = desk_of(request)
+            require_own_name(request.headers, desk.hosts)
+            caller = await desk.access.caller(request)
+            caller.require(rule, request.path_params.get("key"))
+            body = b""
+            if method in {"POST", "PATCH"}:
+                _require_media_type(request, takes_file=takes_file)
+                body = await read_body(request)
+                # Both are where Starlette keeps what it has read.
+                request._body = body  # noqa: SLF001
+                if not takes_file:
+                    request._json = _parsed(body)  # noqa: SLF001
+            if rule.limited:
+                desk.limits.count(rule.limited, caller)
+            request.state.caller = caller
+            request.state.repeated = None
+            key = request.headers.get("idempotency-key")
+            try:
+                if key is None or method != "POST":
+                    return await handler(request)
+                of = RequestKey(caller.id, name, _checked(key))
+                digest = request_digest(request, body, caller)
+                async with desk.repetitions.one_at_a_time(of):
+                    return await _repeatable(desk, request, handler, rule, of, digest)
+            except ScheduleNotFound as error:
+                if caller.has_every_key:
+                    raise
+                # Its cure names keys that are not the caller's.
+                raise ScheduleNotFound(error.key) from None
+
+        return guarded
+
+
+def _checked(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise RequestMalformed(
+            "the Idempotency-Key is not valid", cure="use 1 to 200 printable ASCII characters"
+        )
+    return key
+
+
+async def _repeatable(
+    desk: Desk,
+    request: Request,
+    handler: Callable[[Request], Coroutine[Any, Any, Response]],
+    rule: RouteRule,
+    of: RequestKey,
+    digest: str,
+) -> Response:
+    """Answer a request with an Idempotency-Key: by its route, or as before."""
+    row, mine = await desk.repetitions.taken(of, digest)
+    if not mine and row.answer is not None:
+        if rule.kept != "nothing":
+            return await _again(desk, json.loads(row.answer))
+        return await handler(request)
+    book = desk.repetitions.ledger.access
+    if rule.once and row.attempts > 1:
+        await book.release(of, row.claim)
+        raise RequestUnfinished(
+            "an earlier attempt of this request did not come to its end, and may have had its"
+            " effect",
+            cure="look at the executions, and use a new Idempotency-Key if it had none",
+        )
+    request.state.repeated = row
+    try:
+        answer = await handler(request)
+    except (EngineError, RequestValidationError) as error:
+        without_effect = not isinstance(error, EngineError) or status_of(error) < _SERVER_ERROR
+        await (book.drop if without_effect else book.release)(of, row.claim)
+        raise
+    except BaseException:
+        await book.release(of, row.claim)
+        raise
+    await book.answer(of, row.claim, json.dumps(_kept(answer, rule)))
+    return answer
+
+
+_KEPT_HEADERS: Final = ("location", "etag")
+
+
+def _kept(answer: Response, rule: RouteRule) -> dict[str, Any]:
+    if rule.kept == "nothing":
+        return {}
+    if rule.kept == "schedule":
+        return {
+            "status": answer.status_code,
+            "key": answer.headers["content-location"].rpartition("/")[2],
+        }
+    headers = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
+    body = bytes(answer.body).decode()
+    return {"status": answer.status_code, "headers": headers, "body": body}
+
+
+async def _again(desk: Desk, kept: dict[str, Any]) -> Response:
+    if "key" in kept:
+        found = await desk.shown(desk.service, kept["key"], kept["status"])
+    else:
+        found = Response(
+            kept["body"], kept["status"], kept["headers"], media_type="application/json"
+        )
+    found.headers["Idempotency-Replayed"] = "true"
+    return found

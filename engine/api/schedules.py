@@ -1,0 +1,455 @@
+"""Routes of schedules: declare, list, show, edit and retire them, and what operators do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, cast
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import Field
+
+from engine.api.access import PREFIX, Caller
+from engine.api.bodies import (
+    BackfillRequest,
+    Body,
+    CancelRequest,
+    KeyText,
+    Line,
+    Moment,
+    PauseRequest,
+    RerunRequest,
+    ResumeRequest,
+    TriggerRequest,
+    WindowRequest,
+    Word,
+    declaration_schema,
+    declared,
+    line,
+)
+from engine.api.problems import documented
+from engine.api.requests import GuardedRoute, desk_of
+from engine.api.views import (
+    BackfillView,
+    CancelResult,
+    PauseResult,
+    PauseView,
+    RequestedRun,
+    ResumeResult,
+    ScheduleList,
+    ScheduleView,
+    SkipResult,
+    as_answer,
+)
+from engine.errors import (
+    AccessDenied,
+    KeyInUse,
+    RequestInUse,
+    ScheduleError,
+    VersionMissing,
+    VersionOutdated,
+    WindowNotFound,
+)
+from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules.diff import WHEN
+from engine.schedules.loader.relations import parents_of
+from engine.service import (
+    DEFAULT_PROJECT,
+    Filters,
+    JobStatus,
+    Origin,
+    RepeatedRequest,
+    ScheduleKind,
+    ScheduleRow,
+    ScheduleService,
+    State,
+    Status,
+)
+
+router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=["schedules"])
+
+MOST_ROWS: Final = 500
+"""The most rows of a page."""
+_FIELDS: Final = frozenset(
+    {"maxRetries", "timeoutSeconds"}
+    | {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
+)
+_TAG: Final = re.compile(r'"([0-9]{1,9})"')
+
+KeyPath = Annotated[KeyText, Path(description="The schedule's key.")]
+PageSize = Annotated[int, Query(ge=1, le=MOST_ROWS, description="The most rows of the page.")]
+Cursor = Annotated[
+    str | None, Query(max_length=1000, description="`nextCursor` of the page before.")
+]
+IfMatch = Annotated[
+    str | None, Header(description="The ETag of the schedule that the edit was made from.")
+]
+
+
+def caller_of(request: Request) -> Caller:
+    """Return the caller that the request was accepted from."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def service_of(request: Request) -> ScheduleService:
+    """Return the service on behalf of the caller."""
+    return desk_of(request).service.acting(caller_of(request).actor)
+
+
+Service = Annotated[ScheduleService, Depends(service_of)]
+Who = Annotated[Caller, Depends(caller_of)]
+
+
+# --- versions ---
+
+
+def etag(row: ScheduleRow) -> str:
+    """Return the ETag of a schedule: the version of its definition."""
+    return f'"{row.definition_version}"'
+
+
+def version_of(if_match: str | None) -> int | None:
+    """Return the version that an edit was made from; None for any.
+
+    Raises:
+        VersionOutdated: the header names no version of a schedule.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _TAG.fullmatch(if_match.strip())
+    if found is None:
+        raise VersionOutdated(
+            f"If-Match is {if_match[:40]!r}, which is no version", cure="send the ETag of a GET"
+        )
+    return int(found[1])
+
+
+def shown(row: ScheduleRow, status: int = 200) -> Response:
+    """Return the answer that shows a schedule."""
+    place = f"{PREFIX}/schedules/{row.key}"
+    headers = {"ETag": etag(row), "Content-Location": place}
+    if status == 201:  # noqa: PLR2004 - Created
+        headers["Location"] = place
+    return as_answer(ScheduleView.of(row), status, headers)
+
+
+async def shown_again(service: ScheduleService, key: str, status: int) -> Response:
+    """Return the answer that shows the schedule of a key as it is now."""
+    return shown(await service.schedule(key), status)
+
+
+# --- declarations ---
+
+DECLARATION: Final = declaration_schema()
+"""JSON Schema of a declaration."""
+
+_DECLARATION: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Declaration"},
+                "examples": {
+                    "cron": {
+                        "value": {
+                            "key": "billing.nightly", "workflow": "noop", "cron": "0 2 * * *",
+                            "timezone": "America/Sao_Paulo",
+                        }
+                    },
+                    "other names": {
+                        "value": {
+                            "name": "Billing reminders", "cronExpression": "*/5 * * * *",
+                            "jobType": "noop", "jobPayload": {"limit": 10}, "enabled": True,
+                        }
+                    },
+                },
+            }
+        },
+    }
+}  # fmt: skip
+
+
+@router.post(
+    "", status_code=201, response_model=ScheduleView, openapi_extra=_DECLARATION,
+    responses=documented(400, 409, 413, 415, 422, 429),
+)  # fmt: skip
+async def create_schedule(request: Request, service: Service, caller: Who) -> Response:
+    """Declare a schedule of an application: once with `at`, else by `everyMs` or `cron`."""
+    given = declared(await request.json())
+    repeated: RepeatedRequest | None = request.state.repeated
+    reason = line(given.pop("reason", None), "reason")
+    request_id = _text(given.pop("clientRequestId", None), "clientRequestId")
+    project = _project(given.pop("project", DEFAULT_PROJECT))
+    named = _text(given.pop("key", None), "key")
+    key = _derived_key(repeated, given) if named is None else named
+    if key is not None:
+        caller.require_key(key)
+    elif not caller.has_every_key:
+        raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
+    _require_fields(given, key, _FIELDS)
+    for parent in parents_of(given):
+        caller.require_key(parent)
+    workflow = given.pop("workflow", None)
+    options: dict[str, Any] = {
+        "key": key, "request_id": request_id, "project": project, "reason": reason, **given,
+    }  # fmt: skip
+    try:
+        create = service.schedule_at if "at" in given else service.schedule_repeat
+        made = await create(workflow, **options)
+    except (KeyInUse, RequestInUse):
+        if key is None or not await _made_before(service, caller, key, repeated):
+            raise
+        return shown(await service.schedule(key), 201)
+    return shown(await service.schedule(made.key), 201)
+
+
+def _text(value: Any, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ScheduleError(f"{name} is not a text", cure="write one")
+    return value
+
+
+def _project(value: Any) -> str:
+    if not isinstance(value, str) or not KEY.fullmatch(value):
+        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
+    return value
+
+
+def _require_fields(given: dict[str, Any], key: str | None, known: Iterable[str]) -> None:
+    """Check that a declaration has only fields of a schedule, each with its code if not."""
+    unknown = given.keys() - known
+    if unknown:
+        plain = {name: value for name, value in given.items() if name != SEALED_INPUT}
+        Schedule.from_json({**plain, "key": key or "draft"})
+        raise ScheduleError(f"{min(unknown)[:80]!r} is no field here", cure="leave it out")
+
+
+def _derived_key(repeated: RepeatedRequest | None, given: dict[str, Any]) -> str | None:
+    """Return a key that every attempt of one request has; None if it is not to be repeated."""
+    if repeated is None:
+        return None
+    number = epoch_ms(repeated.first_at) << 80 | int(repeated.digest[:20], 16)
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return f"{'at' if 'at' in given else 'repeat'}-{UUID(int=number)}"
+
+
+async def _made_before(
+    service: ScheduleService, caller: Caller, key: str, repeated: RepeatedRequest | None
+) -> bool:
+    """Return whether an earlier attempt, whose end is not known, has declared the schedule."""
+    if repeated is None or repeated.attempts == 1:
+        return False
+    return any(
+        action.verb == "schedule"
+        and action.at >= repeated.first_at
+        and action.by.startswith(f"{caller.name} at ")
+        for action in await service.actions(key=key, limit=MOST_ROWS)
+    )
+
+
+class ScheduleFilters(Body):
+    """Filters of a list of schedules; all that are given have to match."""
+
+    limit: PageSize = 50
+    cursor: Cursor = None
+    project: Word | None = None
+    origin: Origin | None = None
+    kind: ScheduleKind | None = None
+    state: State | None = None
+    status: JobStatus | None = Field(None, description="The state, in the words of job queues.")
+    last_status: Status | None = None
+    enabled: bool | None = None
+    workflow: Word | None = None
+    job_type: Word | None = Field(None, description="The same as `workflow`.")
+    topic: Word | None = None
+    owner_id: Word | None = None
+    tenant_id: Word | None = None
+    correlation_id: Word | None = None
+    client_request_id: Word | None = None
+    key_prefix: Word | None = None
+    due_before: Moment | None = None
+
+    def given(self) -> Filters:
+        """Return the filters of the service."""
+        named = self.model_dump(exclude={"limit", "cursor", "job_type", "client_request_id"})
+        found = cast("Filters", named)
+        found["workflow"] = self.workflow or self.job_type
+        found["request_id"] = self.client_request_id
+        return found
+
+
+@router.get("", response_model=ScheduleList, responses=documented(400))
+async def list_schedules(
+    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
+) -> Response:
+    """List the schedules that the caller may see, by key."""
+    filters = asked.given()
+    if not caller.has_every_key:
+        filters["keys"] = caller.keys
+    page = await service.list(limit=asked.limit, cursor=asked.cursor, **filters)
+    views = [ScheduleView.of(row) for row in page.schedules]
+    return as_answer(ScheduleList(schedules=views, next_cursor=page.cursor))
+
+
+@router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))
+async def show_schedule(key: KeyPath, service: Service) -> Response:
+    """Show a schedule. Its ETag is what an edit has to name."""
+    return shown(await service.schedule(key))
+
+
+_EDIT: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            media_type: {
+                "schema": {"$ref": "#/components/schemas/Declaration"},
+                "examples": {"edit": {"value": {"cron": "0 3 * * *", "reason": "later"}}},
+            }
+            for media_type in ("application/json", "application/merge-patch+json")
+        },
+    }
+}
+
+
+@router.patch(
+    "/{key}", response_model=ScheduleView, openapi_extra=_EDIT,
+    responses=documented(400, 404, 409, 412, 413, 415, 422, 428),
+)  # fmt: skip
+async def edit_schedule(
+    key: KeyPath, request: Request, service: Service, if_match: IfMatch = None
+) -> Response:
+    """Change some fields of an application's schedule; null is the default of a field.
+
+    If-Match is needed: the ETag that was read, or `*` for whatever it is now.
+    """
+    if if_match is None:
+        raise VersionMissing(cure="send the ETag of the schedule as If-Match")
+    changes = declared(await request.json(), edits=True)
+    reason = line(changes.pop("reason", None), "reason")
+    _require_fields(changes, key, _FIELDS)
+    row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
+    return shown(row)
+
+
+@router.delete("/{key}", response_model=ScheduleView, responses=documented(400, 404, 409, 412))
+async def retire_schedule(
+    key: KeyPath,
+    service: Service,
+    if_match: IfMatch = None,
+    reason: Annotated[Line | None, Query()] = None,
+) -> Response:
+    """Retire an application's schedule: it never fires again, and open runs continue."""
+    await service.retire(key, version=version_of(if_match), reason=reason)
+    return shown(await service.schedule(key))
+
+
+_WHEN_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Declaration"},
+                "examples": {"cron": {"value": {"cron": "30 6 * * MON-FRI"}}},
+            }
+        },
+    }
+}
+
+
+@router.post(
+    "/{key}/reschedule", response_model=ScheduleView, openapi_extra=_WHEN_BODY,
+    responses=documented(400, 404, 409, 413, 415, 422),
+)  # fmt: skip
+async def reschedule(key: KeyPath, request: Request, service: Service) -> Response:
+    """Change when an application's schedule fires: these fields replace all former ones of time."""
+    when = declared(await request.json(), edits=True)
+    reason = line(when.pop("reason", None), "reason")
+    _require_fields(when, key, WHEN)
+    await service.reschedule(key, reason=reason, **when)
+    return shown(await service.schedule(key))
+
+
+# --- what operators do ---
+# Also with schedules of files.
+
+_OF_RUNS: Final = documented(400, 404, 409, 413, 415, 422, 429)
+_OF_WINDOWS: Final = documented(400, 404, 409, 413, 415, 422)
+
+
+@router.post("/{key}/pause", responses=_OF_WINDOWS)
+async def pause(key: KeyPath, body: PauseRequest, service: Service) -> PauseResult:
+    """Pause a schedule until it is resumed, or until a moment. Open runs continue."""
+    done = await service.pause(key, reason=body.reason, until=body.until)
+    return PauseResult(
+        key=key, paused=PauseView.of(done.pause), before=PauseView.of(done.before)
+    )  # fmt: skip
+
+
+@router.post("/{key}/resume", responses=_OF_WINDOWS)
+async def resume(key: KeyPath, body: ResumeRequest, service: Service) -> ResumeResult:
+    """Resume a paused schedule. Missed windows start only on request."""
+    return ResumeResult.of(await service.resume(key, reason=body.reason, catch_up=body.catch_up))
+
+
+@router.post("/{key}/trigger", status_code=202, responses=_OF_RUNS)
+async def trigger(
+    key: KeyPath, body: TriggerRequest, request: Request, service: Service
+) -> RequestedRun:
+    """Start a run now, besides the schedule's windows; of a paused schedule too."""
+    repeated: RepeatedRequest | None = request.state.repeated
+    derived = f"idem-{repeated.digest[:48]}" if repeated else None
+    done = await service.trigger(
+        key, reason=body.reason, request_id=body.request_id or derived, overlap=body.overlap,
+        own_input=body.own_input, wait=body.wait,
+    )  # fmt: skip
+    return RequestedRun.of(done)
+
+
+@router.post("/{key}/rerun", status_code=202, responses=_OF_RUNS)
+async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
+    """Start another run of a window that was decided, whatever became of it."""
+    done = await service.rerun(
+        key, body.bucket, reason=body.reason, series=body.series, overlap=body.overlap,
+        own_input=body.own_input,
+    )  # fmt: skip
+    return RequestedRun.of(done)
+
+
+@router.post("/{key}/backfill", status_code=202, responses=_OF_RUNS)
+async def backfill(key: KeyPath, body: BackfillRequest, service: Service) -> BackfillView:
+    """Request runs for past windows that had none; workers start them."""
+    if body.dry_run:
+        seen = await service.preview_backfill(
+            key, body.begin, body.end, overlap=body.overlap, include=body.include
+        )
+        return BackfillView.of(seen)
+    done = await service.backfill(
+        key, body.begin, body.end, reason=body.reason, overlap=body.overlap, include=body.include
+    )
+    return BackfillView.of(done)
+
+
+@router.post("/{key}/skip", responses=_OF_WINDOWS)
+async def skip(key: KeyPath, body: WindowRequest, service: Service) -> SkipResult:
+    """Skip one window before its run is sent."""
+    return SkipResult.of(await service.skip(key, body.at, reason=body.reason))
+
+
+@router.post("/{key}/unskip", responses=_OF_WINDOWS)
+async def unskip(key: KeyPath, body: WindowRequest, service: Service) -> SkipResult:
+    """Undo the skip of a window that has not opened yet."""
+    return SkipResult.of(await service.unskip(key, body.at, reason=body.reason))
+
+
+@router.post("/{key}/cancel", responses=_OF_WINDOWS)
+async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> CancelResult:
+    """Cancel a run, or every open run and backfill; an application's schedule is then retired."""
+    name = body.workflow_id or key
+    parsed = parse_workflow_id(name)
+    if body.workflow_id and (parsed is None or parsed.key != key):
+        raise WindowNotFound(f"{key} has no run {name}", cure="see its executions")
+    done = await service.cancel(name, reason=body.reason, terminate=body.terminate)
+    return CancelResult.of(done)

@@ -1,0 +1,408 @@
+"""Answers of the API: rows of the service as JSON, by the names of files."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Self, TypeVar
+
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from engine.errors import CursorInvalid
+from engine.schedules import ReasonCode
+from engine.service import (
+    Backfill,
+    BackfillRequested,
+    Cancelled,
+    DeadLetter,
+    Fire,
+    JobStatus,
+    Origin,
+    Pause,
+    Requested,
+    Resumed,
+    RunDetails,
+    ScheduleRow,
+    ShownTiming,
+    Skipped,
+    State,
+    Status,
+    WorkerRow,
+)
+
+T = TypeVar("T")
+
+
+class ApiView(BaseModel):
+    """An answer; its names are written in camelCase, as in files."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True,
+        from_attributes=True, frozen=True,
+    )  # fmt: skip
+
+
+def as_answer(
+    view: ApiView, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the answer with this view; FastAPI would validate it a second time."""
+    return Response(view.model_dump_json(), status, headers, "application/json")
+
+
+# --- schedules ---
+
+
+class PauseView(ApiView):
+    """A pause."""
+
+    at: datetime
+    by: str | None
+    reason: str | None
+    until: datetime | None
+
+    @classmethod
+    def of(cls, pause: Pause | None) -> Self | None:
+        """Return the view of a pause."""
+        return cls.model_validate(pause) if pause else None
+
+
+class ScheduleView(ApiView):
+    """A schedule. Its version is in the ETag."""
+
+    key: str = Field(examples=["nightly-report"])
+    project: str
+    origin: Origin = Field(description="`file`: a file declares it; `api`: an application.")
+    state: State
+    status: JobStatus = Field(description="The state, in the words of job queues.")
+    topic: str | None
+    kind: str | None = Field(examples=["cron"])
+    when: str | None = Field(examples=["0 2 * * *"])
+    workflow: str
+    workflow_type: str | None
+    next_fire_at: datetime | None
+    last_fire_at: datetime | None
+    last_status: Status | None
+    paused: PauseView | None
+    error: str | None
+    version: int = Field(description="The version of its definition.")
+    effective_from: datetime
+    definition: Mapping[str, Any] | None = Field(
+        description="The definition by the fields of a file, without those that have the default."
+    )
+
+    @classmethod
+    def of(cls, row: ScheduleRow) -> Self:
+        """Return the view of a schedule; a sealed input stays sealed unless the row has it open."""
+        schedule = row.schedule
+        # Not validated: the values are those of the row.
+        return cls.model_construct(
+            key=row.key, project=row.project, origin=row.origin, state=row.state,
+            status=row.status, topic=schedule.topic if schedule else None,
+            kind=schedule.kind if schedule else None, when=schedule.when if schedule else None,
+            workflow=row.workflow, workflow_type=row.workflow_type,
+            next_fire_at=row.next_start_at, last_fire_at=row.last_fire_at,
+            last_status=row.last_status, paused=PauseView.of(row.pause), error=row.error,
+            version=row.definition_version, effective_from=row.effective_from,
+            definition=schedule.shown if schedule else None,
+        )  # fmt: skip
+
+
+class ScheduleList(ApiView):
+    """A page of schedules, by key."""
+
+    schedules: list[ScheduleView]
+    next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class NextFires(ApiView):
+    """The next windows of a schedule that start a run."""
+
+    key: str
+    timezone: str | None
+    state: State
+    fire_times: list[datetime]
+
+
+# --- executions ---
+
+
+class FailingStepView(ApiView):
+    """A step of an open run that goes on failing."""
+
+    step: str
+    place: str
+    run_id: str
+    attempts: int
+    max_attempts: int | None
+    error_type: str
+    error: str
+    since: datetime
+    next_attempt_at: datetime | None
+    child: str | None
+
+
+class ExecutionView(ApiView):
+    """A window, or windows in a row, or a run that was asked for, and what became of it."""
+
+    key: str
+    project: str
+    series: int
+    bucket: int
+    fire_time: datetime
+    windows: int
+    last_fire_time: datetime
+    workflow_id: str
+    run_id: str | None
+    status: Status
+    reason: str | None
+    reason_code: ReasonCode | None
+    timing: ShownTiming | None
+    starting_at: datetime | None
+    started_at: datetime | None
+    closed_at: datetime | None
+    lag_ms: int | None
+    duration_ms: int | None
+    tries: int | None
+    step_retries: int | None
+    error: str | None
+    replica: str | None
+    definition_version: int
+    failing: list[FailingStepView]
+    stuck: bool
+
+    @classmethod
+    def of(cls, fire: Fire) -> Self:
+        """Return the view of a fire."""
+        names = cls.model_fields.keys() - {"stuck", "failing"}
+        values = {name: getattr(fire, name) for name in names}
+        failing = [FailingStepView.model_validate(step) for step in fire.failing]
+        return cls(**values, failing=failing, stuck=fire.is_stuck)
+
+
+class ExecutionList(ApiView):
+    """A page of executions, newest fire time first."""
+
+    executions: list[ExecutionView]
+    next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class FailureView(ApiView):
+    """An error in the chain of a failed run."""
+
+    type: str
+    message: str
+    step: str | None
+    child: str | None
+    attempt: int | None
+    stack: str
+
+
+class TryView(ApiView):
+    """A try of a run."""
+
+    number: int
+    run_id: str
+    started_at: datetime
+    closed_at: datetime | None
+    error: str | None
+
+
+class LetterView(ApiView):
+    """A fire that failed and was not dealt with."""
+
+    key: str
+    project: str
+    bucket: int
+    series: int
+    fire_time: datetime
+    windows: int
+    workflow_id: str
+    run_id: str | None
+    kind: str
+    status: Status
+    cause: str
+    reason: str | None
+    error: str | None
+    died_at: datetime
+    started_at: datetime | None
+    duration_ms: int | None
+    tries: int | None
+    step_retries: int | None
+    failure: list[FailureView] | None = Field(
+        None, description="With `details`: its errors with their traces, the outermost first."
+    )
+    tried: list[TryView] | None = Field(None, description="With `details`: each try of the run.")
+
+    @classmethod
+    def of(cls, letter: DeadLetter, details: RunDetails | None = None) -> Self:
+        """Return the view of a letter, without its input."""
+        names = cls.model_fields.keys() - {"failure", "tried"}
+        values = {name: getattr(letter, name) for name in names}
+        if details is None:
+            return cls(**values)
+        failure = [FailureView.model_validate(each) for each in details.failure]
+        tried = [TryView.model_validate(each) for each in details.tried]
+        return cls(**values, failure=failure, tried=tried)
+
+
+class LetterList(ApiView):
+    """Dead letters, newest fire time first."""
+
+    letters: list[LetterView]
+
+
+class WorkerView(ApiView):
+    """A worker that has announced itself, and has not said that it stops."""
+
+    replica: str
+    host: str
+    version: str
+    tzdata: str
+    project: str
+    task_queue: str
+    types: list[str]
+    started_at: datetime
+    seen_at: datetime
+    claims: int
+    state: Literal["alive", "silent"]
+
+    @classmethod
+    def of(cls, row: WorkerRow) -> Self:
+        """Return the view of a worker."""
+        return cls.model_validate(row)
+
+
+class WorkerList(ApiView):
+    """Workers by project, task queue and start."""
+
+    workers: list[WorkerView]
+
+
+# --- results of operations ---
+
+
+class PauseResult(ApiView):
+    """A pause, and the one that it replaced."""
+
+    key: str
+    paused: PauseView | None
+    before: PauseView | None
+
+
+class ResumeResult(ApiView):
+    """A resume; without ``before`` the schedule was not paused."""
+
+    key: str
+    before: PauseView | None
+    next_fire_at: datetime | None
+    caught_up: int
+
+    @classmethod
+    def of(cls, done: Resumed) -> Self:
+        """Return the view of a resume."""
+        return cls(
+            key=done.key, before=PauseView.of(done.before), next_fire_at=done.next_fire_at,
+            caught_up=done.caught_up,
+        )  # fmt: skip
+
+
+class SkipResult(ApiView):
+    """A skip, or its end; ``changed`` is false if there was nothing to change."""
+
+    key: str
+    fire_time: datetime
+    workflow_id: str
+    changed: bool
+
+    @classmethod
+    def of(cls, done: Skipped) -> Self:
+        """Return the view of a skip."""
+        return cls.model_validate(done)
+
+
+class RequestedRun(ApiView):
+    """A run that was asked for; ``new`` is false if the same request was made before."""
+
+    execution: ExecutionView
+    new: bool
+    asks: bool = Field(description="Whether a worker first looks whether an earlier run is open.")
+
+    @classmethod
+    def of(cls, done: Requested) -> Self:
+        """Return the view of a requested run."""
+        return cls(execution=ExecutionView.of(done.fire), new=done.new, asks=done.asks)
+
+
+class CancelResult(ApiView):
+    """Effect of a cancel."""
+
+    key: str
+    asked: list[str]
+    skipped: list[str]
+    already: list[str]
+    retired: bool
+    was_retired: bool
+    backfills: list[str]
+
+    @classmethod
+    def of(cls, done: Cancelled) -> Self:
+        """Return the view of a cancel."""
+        return cls.model_validate(done)
+
+
+class BackfillView(ApiView):
+    """A backfill that was requested, or would be."""
+
+    id: int
+    key: str
+    first: datetime = Field(alias="from")
+    last: datetime = Field(alias="to")
+    overlap: str
+    include: list[str]
+    windows: int
+    starts: dict[str, int]
+    left_alone: dict[str, int]
+    would_start: int
+    cost: str | None
+
+    @classmethod
+    def of(cls, done: BackfillRequested) -> Self:
+        """Return the view of a backfill."""
+        row: Backfill = done.backfill
+        return cls(
+            id=row.id, key=row.key, first=row.first, last=row.last, overlap=row.overlap,
+            include=[*row.include], windows=row.windows, starts=dict(done.starts),
+            left_alone=dict(done.left_alone), would_start=done.would_start, cost=done.cost,
+        )  # fmt: skip
+
+
+# --- cursors ---
+# The place of the last row of a page, opaque to clients.
+
+
+def as_cursor(*place: str) -> str:
+    """Return the cursor of a place."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def place_of_cursor(cursor: str, parts: int) -> list[str]:
+    """Return the place of a cursor.
+
+    Raises:
+        CursorInvalid: it is no cursor of this list.
+    """
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, RecursionError):
+        place = None
+    if not (
+        isinstance(place, list)
+        and len(place) == parts
+        and all(isinstance(each, str) and "\0" not in each for each in place)
+    ):
+        raise CursorInvalid(cure="send nextCursor of the page before")
+    return place

@@ -1,0 +1,348 @@
+"""Commands api and token, and the API inside of ``sched up``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from engine.cli.output import fields, instant
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    DataDir,
+    Session,
+    Target,
+    command,
+    data_converter,
+    moment,
+    one_of,
+    port_number,
+    target,
+)
+from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
+from engine.runtime.settings import Settings, database_schema
+from engine.schedules import parse_duration
+from engine.service import SCOPES, TokenRow
+from engine.service.tokens import EVERY_KEY, new_secret
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from temporalio.converter import DataConverter
+
+    from engine.ledger import PostgresLedger
+
+commands = typer.Typer(rich_markup_mode=None)
+
+DEFAULT_PORT: Final = 8230
+_CONNECTIONS: Final = 5
+_SHORTEST: Final = 32
+"""Characters of the shortest token that the environment may name."""
+_PATIENCE: Final = 1.0
+
+ApiPort = Annotated[
+    int,
+    typer.Option(
+        metavar="PORT",
+        help="The API's port.",
+        envvar="SCHED_API_PORT",
+        parser=port_number,
+    ),
+]
+ApiHost = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The address to listen on; another one than this machine's own needs a token.",
+        envvar="SCHED_API_HOST",
+    ),
+]
+
+
+# --- sched api ---
+
+
+@commands.command()
+def api(
+    host: ApiHost = "127.0.0.1",
+    port: ApiPort = DEFAULT_PORT,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Serve the REST API. Needs no worker.
+
+    Once there is a token (`sched token create`, or SCHED_API_TOKEN), every request needs one.
+    SIGTERM and Ctrl-C end it after the requests in flight.
+    """
+    where = target(data_dir)
+    settings = Settings.from_environment()
+    tokens = environment_tokens()
+    served = _served()
+
+    async def run() -> None:
+        ledger = await _ledger(where)
+        try:
+            options = served.options_of(settings, tokens, host=host)
+            app = served.create_app(ledger, options, data_converter=data_converter)
+            needs = await served.require_tokens(app.state.desk.service, options, host=host)
+            try:
+                place = served.listening(host, port)
+            except OSError as error:
+                raise SetupInvalid(
+                    f"no API at {host}:{port}: {error.strerror or error}",
+                    cure="--port or SCHED_API_PORT names another port",
+                ) from error
+            async with served.serving(app, place):
+                access = "with a token" if needs else "without a token, from this machine alone"
+                typer.echo(f"API at {_address(host, place.getsockname()[1])} ({access})")
+                await _stop_signal()
+        finally:
+            await ledger.close()
+
+    asyncio.run(run())
+
+
+def _served() -> ModuleType:
+    """Return the module of the API.
+
+    Raises:
+        SetupInvalid: the extra ``api`` is not installed.
+    """
+    try:
+        from engine.api import app  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise SetupInvalid(
+            f"the API needs {error.name}, which is not installed",
+            cure="pip install 'sched-engine[api]'",
+        ) from error
+    return app
+
+
+async def _ledger(where: Target) -> PostgresLedger:
+    from engine.ledger import PostgresLedger  # noqa: PLC0415 - help needs no driver
+
+    return await PostgresLedger.connect(
+        where.database_url, namespace=where.namespace, schema=database_schema(),
+        connections=_CONNECTIONS,
+    )  # fmt: skip
+
+
+def _address(host: str, port: int) -> str:
+    named = f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/api/v1"
+
+
+async def _stop_signal() -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    await asked.wait()
+
+
+def environment_tokens() -> dict[str, str]:
+    """Return the token of the environment, by the name of its variable.
+
+    Raises:
+        SettingsInvalid: it could be guessed.
+    """
+    secret = os.environ.get("SCHED_API_TOKEN")
+    if not secret:
+        return {}
+    if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable():
+        raise SettingsInvalid(
+            [f"SCHED_API_TOKEN is no token; write {_SHORTEST} or more random ASCII characters"]
+        )
+    return {"SCHED_API_TOKEN": secret}
+
+
+# --- the API of sched up ---
+
+
+@dataclass(frozen=True)
+class LocalApi:
+    """The API of ``sched up``, on loopback, with a token for this run.
+
+    Attributes:
+        port: its port; 0 takes a free one.
+    """
+
+    port: int = DEFAULT_PORT
+
+    @asynccontextmanager
+    async def running(
+        self, where: Target, converter: DataConverter | None, log: Callable[[str], None]
+    ) -> AsyncIterator[None]:
+        """Serve while the block lasts; a taken port, or a missing extra, is a warning."""
+        settings, tokens = Settings.from_environment(), environment_tokens()
+        try:
+            served = _served()
+            place = served.listening("127.0.0.1", self.port)
+        except SetupInvalid as error:
+            log(f"warning: no API: {error}")
+            yield
+            return
+        except OSError as error:
+            log(
+                f"warning: no API at 127.0.0.1:{self.port}: {error.strerror or error};"
+                " --api-port or SCHED_API_PORT names another port"
+            )
+            yield
+            return
+        _, secret = new_secret()
+        options = served.options_of(settings, {**tokens, "sched up": secret}, host="127.0.0.1")
+        log(
+            f"API          {_address('127.0.0.1', place.getsockname()[1])}"
+            f" (token of this run: {secret})"
+        )
+        serving = asyncio.create_task(_serve(served, where, options, place, converter))
+        try:
+            yield
+        finally:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+            place.close()
+
+
+async def _serve(
+    served: ModuleType,
+    where: Target,
+    options: Any,
+    place: Any,
+    converter: DataConverter | None,
+) -> None:
+    """Serve until cancelled, as soon as the ledger answers."""
+    while True:
+        ledger = await _if_there(where)
+        if ledger is not None:
+            break
+        await asyncio.sleep(_PATIENCE)
+    try:
+        app = served.create_app(ledger, options, data_converter=converter)
+        async with served.serving(app, place):
+            await asyncio.Event().wait()
+    finally:
+        await ledger.close()
+
+
+async def _if_there(where: Target) -> PostgresLedger | None:
+    try:
+        return await _ledger(where)
+    except LedgerUnavailable:
+        return None
+
+
+# --- sched token ---
+
+_PURPOSE: Final = "Make, list and revoke tokens of the REST API."
+
+group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
+commands.add_typer(group, name="token")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The token's name in the audit log.")]
+AsScope = Annotated[
+    str,
+    typer.Option(
+        "--scope", metavar="SCOPE", help=f"What it may do: {', '.join(SCOPES)}.",
+        parser=one_of("scope", SCOPES),
+    ),
+]  # fmt: skip
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keys",
+        metavar="PATTERN",
+        help="Only schedules with such a key, as billing.*; may be repeated.",
+    ),
+]
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="TIME", help="For how long, or until when: 90d, 2027-01-01."),
+]
+
+
+@command(group)
+def create(
+    session: Session,
+    name: Name,
+    *,
+    scope: AsScope = "read",
+    keys: Keys = None,
+    expires: Expires = None,
+) -> None:
+    """Make a token and print it, once; the ledger keeps only its digest."""
+    until = _end(expires) if expires else None
+    named = next(each for each in SCOPES if each == scope)
+    made = session.ask(
+        lambda opened: opened.create_token(
+            name, scope=named, keys=keys or [EVERY_KEY], expires=until
+        )
+    )
+    end = f", until {instant(made.row.expires_at)}" if made.row.expires_at else ""
+    session.print(
+        {**token_json(made.row), "token": made.secret},
+        [
+            made.secret,
+            f"{name} may {scope} {_shown_keys(made.row)}{end}; `sched token revoke` ends it",
+        ],
+    )  # fmt: skip
+
+
+def _end(text: str) -> datetime | timedelta:
+    """Parse when a token ends: a duration, or a moment."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return moment(text, "--expires")
+
+
+def _shown_keys(row: TokenRow) -> str:
+    return "every schedule" if EVERY_KEY in row.keys else " ".join(row.keys)
+
+
+@command(group, "list")
+def list_tokens(session: Session) -> None:
+    """Show every token, with its scope, its keys and its last use."""
+    rows: Sequence[TokenRow] = session.ask(lambda opened: opened.tokens())
+    session.print_rows(
+        [token_json(row) for row in rows],
+        ("NAME", "SCOPE", "KEYS", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
+        [
+            (row.name, row.scope, " ".join(row.keys), _state(row), instant(row.expires_at),
+             instant(row.used_at), row.used_from, row.created_by)
+            for row in rows
+        ],
+        spare=("CREATED BY", "FROM"),
+        none="there is no token; `sched token create NAME` makes one",
+    )  # fmt: skip
+
+
+@command(group)
+def revoke(session: Session, name: Name) -> None:
+    """Revoke a token; the next request that carries it is refused."""
+    session.ask(lambda opened: opened.revoke_token(name))
+    session.print({"name": name, "revoked": True}, f"{name} is revoked")
+
+
+def token_json(row: TokenRow) -> dict[str, object]:
+    """Return a token as in ``sched token list --json``, without its digest."""
+    return {
+        **fields(row, "id name scope"),
+        "keys": [*row.keys],
+        "state": _state(row),
+        **fields(row, "created_at created_by expires_at revoked_at revoked_by used_at used_from"),
+    }
+
+
+def _state(row: TokenRow) -> str:
+    if row.in_force:
+        return "in force"
+    return "revoked" if row.revoked_at else "expired"

@@ -1,0 +1,79 @@
+"""Tokens of the API and repeated requests of a ledger in PostgreSQL.
+
+Separate, like the alerts: no statement of a tick is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
+
+
+class StoredAccess:
+    """The tokens and repeated requests of a ledger in PostgreSQL.
+
+    Args:
+        run: runs one of the ledger's statements by its name.
+    """
+
+    def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
+        self._run = run
+
+    async def add(self, new: TokenRow) -> datetime | None:
+        rows = await self._run(
+            "add_token", new.id, new.name, new.scope, list(new.keys), new.digest, new.created_by,
+            new.expires_at,
+        )  # fmt: skip
+        return rows[0]["created_at"] if rows else None
+
+    async def tokens(self) -> list[TokenRow]:
+        return list(map(_as_token, await self._run("tokens", None)))
+
+    async def token(self, token_id: str) -> TokenRow | None:
+        rows = await self._run("tokens", token_id)
+        return _as_token(rows[0]) if rows else None
+
+    async def revoke(self, name: str, *, by: str) -> bool:
+        return bool(await self._run("revoke_token", name, by))
+
+    async def used(self, token_id: str, *, address: str) -> None:
+        await self._run("token_used", token_id, address)
+
+    async def claim(
+        self, of: RequestKey, digest: str, *, lease: timedelta, kept: timedelta
+    ) -> tuple[RepeatedRequest, bool]:
+        while True:
+            rows = await self._run("claim_request", *_named(of), digest, uuid4(), lease, kept)
+            if rows:
+                return RepeatedRequest(**rows[0]), True
+            if rows := await self._run("request_of", *_named(of)):
+                return RepeatedRequest(**rows[0]), False
+            # It was dropped between the two statements.
+
+    async def answer(self, of: RequestKey, claim: UUID, answer: str) -> None:
+        await self._run("answer_request", *_named(of), claim, answer)
+
+    async def drop(self, of: RequestKey, claim: UUID) -> None:
+        await self._run("drop_request", *_named(of), claim)
+
+    async def release(self, of: RequestKey, claim: UUID) -> None:
+        await self._run("release_request", *_named(of), claim)
+
+    async def forget(self, kept: timedelta) -> None:
+        await self._run("forget_requests", kept)
+
+
+def _named(of: RequestKey) -> tuple[str, str, str]:
+    return of.caller, of.route, of.key
+
+
+def _as_token(row: Mapping[str, Any]) -> TokenRow:
+    return TokenRow(**{name: row[name] for name in _FIELDS} | {"keys": tuple(row["keys"])})
+
+
+_FIELDS: Final = tuple(each.name for each in fields(TokenRow))

@@ -1,0 +1,140 @@
+"""Edits of schedules that applications have declared: any field of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine.errors import NotCancellable, OwnedByFile, ScheduleError
+from engine.ledger import ScheduleRow, Start
+from engine.runtime.apply.edits import next_definition
+from engine.runtime.planning import Locked, decide_ahead, type_of
+from engine.schedules import SEALED_INPUT, Schedule, readable_definition, utc_text
+from engine.schedules.diff import WHEN
+from engine.service.base import require_version
+from engine.service.one_shots import (
+    ApplicationSchedules,
+    in_our_words,
+    require_fitting_children,
+    require_fitting_parents,
+    require_future,
+    require_memory,
+)
+
+_KINDS: Final = ("at", "everyMs", "cron")
+"""Fields of which a schedule has exactly one: a new one replaces the one before."""
+_NO_EDIT: Final = ("key", "paused", "expect", "after", "needs")
+"""Fields that an edit cannot name."""
+
+
+class ScheduleEdits(ApplicationSchedules):
+    """Operations that edit schedules of applications."""
+
+    async def edit(
+        self,
+        key: str,
+        changes: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        reason: str | None = None,
+    ) -> ScheduleRow:
+        """Change some fields of an application's schedule; everything else stays.
+
+        Windows that opened before are decided as before. An edit that changes nothing makes no
+        new version.
+
+        Args:
+            key: the schedule's key.
+            changes: new values, by the names of fields in a file, or ``maxRetries`` and
+                ``timeoutSeconds``; None is the default. One of ``at``, ``everyMs`` and ``cron``
+                replaces the one before.
+            version: the definition's version that the caller has read; None edits any.
+            reason: the reason, for the audit log.
+
+        Raises:
+            ScheduleNotFound: there is no schedule with this key.
+            OwnedByFile: a file declares it.
+            NotCancellable: it was cancelled or retired.
+            VersionOutdated: it was edited after ``version``.
+            ScheduleError: a field is invalid, or cannot be edited.
+            MomentInPast: it would never fire again.
+        """
+        require_memory(self._ledger)
+        _require_editable(changes)
+        changes, given = await self._apart(key, in_our_words(changes))
+        await decide_ahead(self._ledger, key)
+        children = await self.children(key)
+        async with self._locked(key, retired=True) as held:
+            before = held.state
+            require_owned_by_application(held)
+            require_version(held, version)
+            changed = _edited(before.schedule, changes, given)
+            if not changes.keys().isdisjoint(WHEN):
+                require_future(changed, held.now)
+                project, transaction = before.project, held.transaction
+                await require_fitting_parents(transaction, changed, project)
+                await require_fitting_children(transaction, changed, project, children)
+            if changed.digest != before.schedule.digest:
+                await self._redefine(held, changed)
+                await held.act(
+                    "edit", reason=reason,
+                    before=readable_definition(before.schedule.to_json()),
+                    after=readable_definition(changed.to_json()),
+                )  # fmt: skip
+        return await self.schedule(key)
+
+    async def _redefine(self, held: Locked, changed: Schedule) -> None:
+        """Make this the newest definition of a locked schedule."""
+        owed = await held.decide()
+        new = next_definition(
+            owed, changed, held.now, project=held.state.project, origin="api",
+            workflow_type=await type_of(held.transaction, changed),
+        )  # fmt: skip
+        await held.transaction.define([new], by=self._actor)
+        if new.workflow_type is None:
+            # A worker that announces the workflow concurrently cannot see this row yet.
+            await held.transaction.raise_epoch()
+
+    async def _apart(
+        self, key: str, changes: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], tuple[Any, ...]]:
+        """Return the changes without an input, and the input as the ledger stores it."""
+        if changes.get("input") is None:
+            return changes, ()
+        rest = {name: value for name, value in changes.items() if name != "input"}
+        value = Start.checked_input(changes["input"])
+        rows = await self._ledger.schedules(key=key)
+        # Sealed before the lock: a codec may ask a server for its keys.
+        return rest, tuple(await self._sealing.seal(rows[0].project, [value]) if rows else [value])
+
+
+def require_owned_by_application(held: Locked) -> None:
+    """Check that an application may change the schedule.
+
+    Raises:
+        OwnedByFile: a file declares it.
+        NotCancellable: it was retired.
+    """
+    state = held.state
+    if state.origin == "file":
+        raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
+    if state.retired_at is not None:
+        raise NotCancellable(f"{state.key} was retired at {utc_text(state.retired_at)}")
+
+
+def _require_editable(changes: Mapping[str, Any]) -> None:
+    wrong = next((name for name in _NO_EDIT if name in changes), None)
+    if wrong is not None:
+        raise ScheduleError(f"{wrong} cannot be edited", cure="leave it out")
+
+
+def _edited(schedule: Schedule, changes: Mapping[str, Any], given: tuple[Any, ...]) -> Schedule:
+    kept = dict(schedule.to_json())
+    if not changes.keys().isdisjoint(kind for kind in _KINDS if changes.get(kind) is not None):
+        kept = {name: value for name, value in kept.items() if name not in _KINDS}
+    if given or "input" in changes:
+        kept.pop("input", None)
+        kept.pop(SEALED_INPUT, None)
+    merged = {**kept, **changes}
+    edited = Schedule.from_json({n: value for n, value in merged.items() if value is not None})
+    return edited.model_copy(update={"input": given[0]}) if given else edited

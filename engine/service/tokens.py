@@ -1,0 +1,159 @@
+"""Tokens of the API: made, listed, revoked, and recognised in a request."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Final
+
+from engine.errors import LedgerRequired, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.ledger import SCOPES, Scope, TokenRow
+from engine.schedules import utc_text
+from engine.service.base import ReadOperations
+
+EVERY_KEY: Final = "*"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PATTERN: Final = re.compile(r"[a-z0-9._*?-]{1,200}")
+_MOST_PATTERNS: Final = 50
+_MINUTE: Final = timedelta(minutes=1)
+_LONGEST: Final = timedelta(days=3650)
+_FORM: Final = re.compile(r"sched_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+"""A token: a public id, and 256 random bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was made; ``secret`` is shown once, and kept nowhere."""
+
+    row: TokenRow
+    secret: str = field(repr=False)
+
+
+def new_secret() -> tuple[str, str]:
+    """Return the id of a new token, and the whole token."""
+    token_id = secrets.token_hex(8)
+    return token_id, f"sched_{token_id}_{secrets.token_urlsafe(32)}"
+
+
+def secret_digest(secret: str) -> str:
+    """Return the SHA-256 of a token, in hex.
+
+    A token has 256 random bits, so that a slow hash would only slow down the server.
+    """
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_same_secret(given: str, digest: str) -> bool:
+    """Return whether a token has this digest; the time that it takes says nothing about it."""
+    return hmac.compare_digest(secret_digest(given), digest)
+
+
+def keys_match(patterns: Iterable[str], key: str) -> bool:
+    """Return whether one of the patterns stands for the whole key."""
+    return any(fnmatchcase(key, each) for each in patterns)
+
+
+class Tokens(ReadOperations):
+    """Operations on the tokens of the API."""
+
+    async def create_token(
+        self,
+        name: str,
+        *,
+        scope: Scope,
+        keys: Iterable[str] = (EVERY_KEY,),
+        expires: datetime | timedelta | None = None,
+    ) -> NewToken:
+        """Make a token; its secret is in the result and cannot be read again.
+
+        Args:
+            name: its name in the audit log; one token in force has it.
+            scope: what it may do: ``read``, ``operate`` or ``admin``; each includes those before.
+            keys: the schedules that it is for: whole keys, with ``*`` for any text and ``?`` for
+                one character.
+            expires: until when it is in force, or for how long; None is until it is revoked.
+
+        Raises:
+            TokenInvalid: the name, the scope, a pattern or the end is not valid.
+            TokenNameInUse: a token in force has the name.
+            LedgerRequired: the ledger is not persistent.
+        """
+        if not self._ledger.remembers:
+            raise LedgerRequired("a token needs a ledger", cure="set SCHED_DATABASE_URL")
+        patterns = tuple(dict.fromkeys(keys))
+        _require_valid(name, scope, patterns)
+        async with self._ledger.transaction() as transaction:
+            now = await transaction.now()
+        until = now + expires if isinstance(expires, timedelta) else expires
+        if until is not None and not now < until.astimezone(UTC) <= now + _LONGEST:
+            raise TokenInvalid(
+                f"a token cannot end at {utc_text(until)}, it is {utc_text(now)}",
+                cure="name a moment of the next ten years",
+            )
+        token_id, secret = new_secret()
+        row = TokenRow(
+            id=token_id, name=name, scope=scope, keys=patterns, digest=secret_digest(secret),
+            created_by=self._actor, created_at=now, expires_at=until,
+        )  # fmt: skip
+        if await self._ledger.access.add(row) is None:
+            raise TokenNameInUse(
+                f"there is a token {name}",
+                cure=f"choose another name, or revoke it with `sched token revoke {name}`",
+            )
+        return NewToken(row, secret)
+
+    async def tokens(self) -> list[TokenRow]:
+        """Return every token, those that were revoked last."""
+        return await self._ledger.access.tokens()
+
+    async def revoke_token(self, name: str) -> None:
+        """Revoke a token; the next request that carries it is refused.
+
+        Raises:
+            TokenNotFound: no token in force has the name.
+        """
+        if not await self._ledger.access.revoke(name, by=self._actor):
+            raise TokenNotFound(
+                f"there is no token {name[:64]!r} in force", cure="`sched token list` shows each"
+            )
+
+    async def token_of(self, secret: str) -> TokenRow | None:
+        """Return the token in force of this secret; None if there is none."""
+        form = _FORM.fullmatch(secret)
+        row = await self._ledger.access.token(form[1]) if form else None
+        # Compared in any case, so that the time does not say whether the id is known.
+        same = is_same_secret(secret, row.digest if row else "")
+        return row if row is not None and same and row.in_force else None
+
+    async def note_use(self, token: TokenRow, *, address: str) -> None:
+        """Record that a token was used, from this address; once a minute is enough."""
+        used = token.used_at
+        if used is None or token.used_from != address or datetime.now(UTC) - used > _MINUTE:
+            await self._ledger.access.used(token.id, address=address)
+
+
+def _require_valid(name: str, scope: str, patterns: tuple[str, ...]) -> None:
+    if not _NAME.fullmatch(name):
+        raise TokenInvalid(
+            f"{name[:64]!r} is no name of a token",
+            cure="use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a letter or digit",
+        )
+    if scope not in SCOPES:
+        raise TokenInvalid(f"{scope[:64]!r} is no scope", cure=f"write one of {', '.join(SCOPES)}")
+    wrong = next((each for each in patterns if not _PATTERN.fullmatch(each)), None)
+    if wrong is not None:
+        raise TokenInvalid(
+            f"{wrong[:64]!r} stands for no key",
+            cure="write a key, with * for any text and ? for one character, as billing.*",
+        )
+    if not 0 < len(patterns) <= _MOST_PATTERNS:
+        raise TokenInvalid(
+            f"a token is for 1 to {_MOST_PATTERNS} patterns of keys", cure="write *, or fewer"
+        )

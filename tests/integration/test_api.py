@@ -1,0 +1,485 @@
+"""The REST API: schedules, edits, repeated requests, operators, and how runs are followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from engine.api import executions
+from engine.api.access import Caller
+from engine.api.requests import request_digest
+from engine.errors import LedgerUnavailable
+from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
+from engine.schedules import load_schedules
+from engine.schedules.planner import plan
+from tests.rest import BILLING, PATH, SERVING, rest_api
+from tests.waiting import eventually
+
+
+@pytest.fixture
+async def api(shared_database_url):
+    async with rest_api(shared_database_url) as found:
+        yield found
+
+
+@pytest.fixture
+async def client(api):
+    async with api.client() as found:
+        yield found
+
+
+async def decided(api, key: str = "filed"):
+    """Let the windows of a schedule be decided, as operators' requests do; return its fires."""
+    await api.service.pause(key, reason="test")
+    await api.service.resume(key)
+    return await api.service.fires(key=key)
+
+
+# --- declarations and edits ---
+
+
+async def test_a_schedule_is_declared_shown_edited_and_retired(api, client):
+    made = await client.post(PATH, json=BILLING)
+    assert (made.status_code, made.headers["location"]) == (201, f"{PATH}/billing.nightly")
+    shown = await client.get(made.headers["location"])
+    assert shown.json() == made.json()
+    assert shown.json()["definition"]["cron"] == "0 2 * * *"
+    assert (shown.json()["origin"], shown.json()["status"]) == ("api", "pending")
+    edited = await client.patch(
+        f"{PATH}/billing.nightly", json={"everyMs": 60000, "description": "now by the minute"},
+        headers={"If-Match": shown.headers["etag"]},
+    )  # fmt: skip
+    assert edited.status_code == 200, edited.text
+    assert edited.json()["definition"] == {
+        "key": "billing.nightly", "workflow": "noop", "everyMs": 60000,
+        "description": "now by the minute",
+    }  # fmt: skip
+    back = await client.patch(
+        f"{PATH}/billing.nightly", json={"description": None}, headers={"If-Match": "*"}
+    )
+    assert "description" not in back.json()["definition"]
+    gone = await client.delete(f"{PATH}/billing.nightly")
+    assert (gone.status_code, gone.json()["state"]) == (200, "retired")
+    assert (await client.delete(f"{PATH}/billing.nightly")).status_code == 200
+    verbs = [each.verb for each in await api.service.actions(key="billing.nightly")]
+    assert verbs == ["retire", "edit", "edit", "schedule"]
+
+
+async def test_an_edit_that_changes_nothing_makes_no_new_version(client):
+    tag = (await client.post(PATH, json=BILLING)).headers["etag"]
+    same = await client.patch(
+        f"{PATH}/billing.nightly", json={"cron": "0 2 * * *"}, headers={"If-Match": tag}
+    )
+    assert (same.status_code, same.headers["etag"]) == (200, tag)
+
+
+async def test_of_two_editors_one_wins_and_the_other_reads_again(api, client):
+    tag = (await client.post(PATH, json=BILLING)).headers["etag"]
+    answers = await asyncio.gather(*(
+        client.patch(f"{PATH}/billing.nightly", json={"cron": f"{minute} 3 * * *"},
+                     headers={"If-Match": tag})
+        for minute in range(5)
+    ))  # fmt: skip
+    assert sorted(each.status_code for each in answers) == [200, 412, 412, 412, 412]
+    (won,) = [each for each in answers if each.status_code == 200]
+    now = await client.get(f"{PATH}/billing.nightly")
+    assert now.headers["etag"] == won.headers["etag"]
+    assert now.json()["definition"] == won.json()["definition"]
+    late = await client.patch(f"{PATH}/billing.nightly", json={"cron": "1 1 * * *"})
+    assert (late.status_code, late.json()["code"]) == (428, "SCHEDULE_VERSION_MISSING")
+
+
+async def test_the_names_of_the_blueprint_are_taken_beside_ours(client):
+    """Seed 004: POST and GET /api/v1/schedules with its nine names."""
+    answer = await client.post(PATH, json={
+        "name": "Nightly report", "cronExpression": "0 2 * * *", "timezone": "America/New_York",
+        "jobType": "noop", "jobPayload": {"format": "pdf"}, "maxRetries": 3,
+        "timeoutSeconds": 3600, "overlapPolicy": "cancel_previous", "enabled": True,
+    })  # fmt: skip
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["definition"] == {
+        "key": "nightly-report", "description": "Nightly report", "workflow": "noop",
+        "input": {"format": "pdf"}, "cron": "0 2 * * *", "timezone": "America/New_York",
+        "overlap": "cancel_previous", "retry": {"attempts": 4}, "timeout": {"run": "1h"},
+    }  # fmt: skip
+    fits = await client.post(PATH, json={"name": "plain", "jobType": "noop", "everyMs": 60000})
+    assert fits.json()["key"] == "plain"
+    assert "description" not in fits.json()["definition"]
+    off = await client.post(PATH, json={"name": "off", "jobType": "noop", "everyMs": 60000,
+                                        "enabled": False})  # fmt: skip
+    assert off.json()["state"] == "disabled"
+    listed = await client.get(PATH, params={"enabled": "true", "jobType": "noop"})
+    keys = [each["key"] for each in listed.json()["schedules"]]
+    assert keys == ["billing.filed", "filed", "nightly-report", "plain"]
+    both = await client.post(PATH, json={"key": "x", "jobType": "noop", "workflow": "noop"})
+    assert (both.status_code, both.json()["code"]) == (422, "SCHEDULE_FIELD_INVALID")
+
+
+async def test_words_of_the_blueprint_find_executions(api, client):
+    """Seed 004: executions?limit=20&status=failed; pending, dispatched and running are ours too."""
+    await client.post(f"{PATH}/filed/trigger", json={})
+    again = await client.post(f"{PATH}/filed/trigger", json={"overlap": "queue"})
+    assert again.json()["execution"]["status"] == "queued"
+    for word, statuses in [("pending", ["queued"]), ("dispatched", ["claimed"]), ("running", []),
+                           ("queued", ["queued"]), ("failed", [])]:  # fmt: skip
+        found = await client.get(f"{PATH}/filed/executions", params={"limit": 20, "status": word})
+        assert [each["status"] for each in found.json()["executions"]] == statuses
+
+
+async def test_a_schedule_of_a_file_is_read_only_but_for_operators(client):
+    for method, path, body in [
+        ("PATCH", "filed", {"cron": "0 3 * * *"}), ("DELETE", "filed", None),
+        ("POST", "filed/reschedule", {"cron": "0 3 * * *"}),
+    ]:  # fmt: skip
+        answer = await client.request(method, f"{PATH}/{path}", json=body,
+                                      headers={"If-Match": "*"})  # fmt: skip
+        assert (answer.status_code, answer.json()["code"]) == (409, "SCHEDULE_OWNED_BY_FILE")
+        assert answer.json()["detail"] == "filed is declared by a file"
+    assert (await client.post(f"{PATH}/filed/pause", json={"reason": "x"})).status_code == 200
+
+
+async def test_lists_go_page_by_page_while_schedules_come(client):
+    for name in "abcde":
+        await client.post(PATH, json={"key": f"app.{name}", "workflow": "noop", "everyMs": 60000})
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2, "keyPrefix": "app.", **({"cursor": cursor} if cursor else {})}
+        page = (await client.get(PATH, params=params)).json()
+        seen += [each["key"] for each in page["schedules"]]
+        cursor = page["nextCursor"]
+        if cursor is None:
+            break
+        await client.post(PATH, json={"key": f"app.a{len(seen)}", "workflow": "noop",
+                                      "everyMs": 60000})  # fmt: skip
+    assert [key for key in seen if len(key) == 5] == [f"app.{name}" for name in "abcde"]
+    wrong = await client.get(PATH, params={"cursor": "bm9uc2Vuc2U"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "SCHEDULE_CURSOR_INVALID")
+
+
+# --- repeated requests ---
+
+
+@pytest.mark.timeout(120)
+async def test_500_identical_requests_at_once_make_one_schedule(api, client):
+    body = {"workflow": "noop", "everyMs": 60000}
+    answers = await asyncio.gather(*(
+        client.post(PATH, json=body, headers={"Idempotency-Key": "once"}) for _ in range(500)
+    ))  # fmt: skip
+    assert {each.status_code for each in answers} == {201}
+    (key,) = {each.json()["key"] for each in answers}
+    keys, _ = await api.stored()
+    assert keys == ["billing.filed", "filed", key]
+    replayed = [each for each in answers if "idempotency-replayed" in each.headers]
+    assert len(replayed) == 499
+    other = await client.post(PATH, json={**body, "everyMs": 120000},
+                              headers={"Idempotency-Key": "once"})  # fmt: skip
+    assert (other.status_code, other.json()["code"]) == (422, "SCHEDULE_IDEMPOTENCY_KEY_REUSED")
+    elsewhere = await client.post(f"{PATH}/filed/trigger", json={},
+                                  headers={"Idempotency-Key": "once"})  # fmt: skip
+    assert elsewhere.status_code == 202, "a key is one of its route"
+
+
+async def test_a_repeated_trigger_starts_one_run_and_a_repeated_backfill_is_one(api, client):
+    fires = await decided(api)
+    begin = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+    end = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    for path, body in [
+        ("trigger", {"input": {"a": 1}}),
+        ("rerun", {"bucket": fires[0].bucket, "overlap": "queue"}),
+        ("backfill", {"from": begin, "to": end}),
+    ]:
+        if path == "rerun":
+            await client.post(f"{PATH}/filed/cancel", json={})
+        first, second = [
+            await client.post(f"{PATH}/filed/{path}", json=body, headers={"Idempotency-Key": "k"})
+            for _ in range(2)
+        ]
+        assert (first.status_code, second.status_code) == (202, 202), first.text
+        assert first.json() == second.json()
+        assert second.headers["idempotency-replayed"] == "true"
+
+
+async def test_a_refusal_is_not_kept_so_that_the_same_key_may_try_again(api, client):
+    mine = {"Idempotency-Key": "later"}
+    body = {"key": "soon", "workflow": "noop", "everyMs": 60000}
+    refused = await client.post(PATH, json={**body, "everyMs": 1}, headers=mine)
+    assert refused.json()["code"] == "SCHEDULE_INTERVAL_TOO_SHORT"
+    assert (await client.post(PATH, json=body, headers=mine)).status_code == 201
+
+
+async def test_a_request_whose_process_died_is_taken_over_once(api, client, monkeypatch):
+    """What may have happened is looked up; what cannot be is not tried a second time."""
+
+    def dies(name: str):
+        method = getattr(type(api.service), name)
+
+        async def happens_unseen(self, *arguments, **options):
+            await method(self, *arguments, **options)
+            raise LedgerUnavailable
+
+        monkeypatch.setattr(type(api.service), name, happens_unseen)
+        return lambda: monkeypatch.setattr(type(api.service), name, method)
+
+    mine = {"Idempotency-Key": "lost"}
+    body = {"workflow": "noop", "everyMs": 60000}
+    revive = dies("schedule_repeat")
+    assert (await client.post(PATH, json=body, headers=mine)).status_code == 503
+    revive()
+    found = await client.post(PATH, json=body, headers=mine)
+    assert found.status_code == 201, found.text
+    assert (await api.stored())[0] == ["billing.filed", "filed", found.json()["key"]]
+
+    revive = dies("trigger")
+    assert (await client.post(f"{PATH}/filed/trigger", json={}, headers=mine)).status_code == 503
+    revive()
+    again = await client.post(f"{PATH}/filed/trigger", json={}, headers=mine)
+    assert (again.status_code, again.json()["new"]) == (202, False)
+
+    revive = dies("backfill")
+    hours = [(datetime.now(UTC) - timedelta(hours=n)).isoformat() for n in (3, 2)]
+    asked = {"from": hours[0], "to": hours[1]}
+    path = f"{PATH}/filed/backfill"
+    assert (await client.post(path, json=asked, headers=mine)).status_code == 503
+    revive()
+    unknown = await client.post(path, json=asked, headers=mine)
+    assert (unknown.status_code, unknown.json()["code"]) == (409, "SCHEDULE_REQUEST_UNFINISHED")
+    assert len(await api.service.backfills("filed")) == 1
+
+
+async def test_another_process_waits_for_the_answer_of_the_first(api, client):
+    """The row of a request that is in work elsewhere is read until it has an answer."""
+    body = json.dumps({}).encode()
+    scope = {"type": "http", "method": "POST", "path": f"{PATH}/filed/trigger", "headers": [],
+             "query_string": b"", "server": ("127.0.0.1", 8230)}  # fmt: skip
+    caller = Caller("loopback", "api", "admin", ("*",), "127.0.0.1")
+    digest = request_digest(httpx_request(scope), body, caller)
+    of = RequestKey("loopback", f"POST {PATH}/{{key}}/trigger", "elsewhere")
+    book = api.ledger.access
+    row, mine = await book.claim(of, digest, lease=timedelta(minutes=1), kept=timedelta(days=1))
+    assert mine
+    waiting = asyncio.create_task(client.post(
+        f"{PATH}/filed/trigger", content=body,
+        headers={"Idempotency-Key": "elsewhere", "Content-Type": "application/json"},
+    ))  # fmt: skip
+    await asyncio.wait([waiting], timeout=0.2)
+    assert not waiting.done()
+    await book.answer(of, row.claim, json.dumps({"status": 202, "headers": {}, "body": '{"a":1}'}))
+    answer = await waiting
+    assert (answer.status_code, answer.json()) == (202, {"a": 1})
+
+
+def httpx_request(scope):
+    from fastapi import Request
+
+    return Request(scope)
+
+
+# --- what operators do ---
+
+
+async def test_every_change_is_in_the_audit_log_with_the_token_and_the_address(api):
+    token = await api.token("deploys", "operate", keys=["billing.*"])
+    async with api.client(token) as client:
+        body = {"reason": "the warehouse moves"}
+        answer = await client.post(f"{PATH}/billing.filed/pause", json=body)
+        assert answer.json()["paused"]["by"] == "token deploys at 127.0.0.1"
+        await client.post(f"{PATH}/billing.filed/resume", json={"catchUp": {"policy": "latest"}})
+    (resumed, paused, *_) = await api.service.actions(key="billing.filed")
+    assert (paused.verb, paused.by, paused.reason) == (
+        "pause", "token deploys at 127.0.0.1", "the warehouse moves",
+    )  # fmt: skip
+    assert resumed.by == "token deploys at 127.0.0.1"
+
+
+async def test_windows_are_skipped_and_unskipped_and_shown_as_next(client):
+    first, second, third = (await client.get(f"{PATH}/billing.filed/next?limit=3")).json()[
+        "fireTimes"
+    ]
+    skipped = await client.post(f"{PATH}/billing.filed/skip", json={"at": second})
+    assert skipped.json()["changed"] is True
+    left = (await client.get(f"{PATH}/billing.filed/next?limit=2")).json()["fireTimes"]
+    assert left == [first, third]
+    await client.post(f"{PATH}/billing.filed/unskip", json={"at": second})
+    left = (await client.get(f"{PATH}/billing.filed/next?limit=2")).json()["fireTimes"]
+    assert left == [first, second]
+    never = await client.post(f"{PATH}/billing.filed/skip", json={"at": "2027-01-01T00:00:01Z"})
+    assert (never.status_code, never.json()["code"]) == (404, "SCHEDULE_WINDOW_NOT_FOUND")
+
+
+async def test_a_cancel_reaches_only_runs_of_its_own_schedule(client):
+    run = (await client.post(f"{PATH}/filed/trigger", json={})).json()["execution"]["workflowId"]
+    wrong = await client.post(f"{PATH}/billing.filed/cancel", json={"workflowId": run})
+    assert wrong.status_code == 404
+    done = await client.post(f"{PATH}/filed/cancel", json={"workflowId": run})
+    assert done.json()["skipped"] == [run]
+    nothing = await client.post(f"{PATH}/filed/cancel", json={})
+    assert (nothing.status_code, nothing.json()["code"]) == (409, "SCHEDULE_JOB_NOT_CANCELLABLE")
+
+
+async def test_a_plan_and_a_simulation_change_nothing(api, client):
+    before = await api.stored()
+    text = "schedules: [{key: filed, workflow: noop, cron: '0 3 * * *'}]"
+    yaml = {"Content-Type": "application/yaml"}
+    planned = await client.post("/api/v1/plan", content=text, headers=yaml)
+    changes = {each["key"]: each["change"] for each in planned.json()["changes"]}
+    assert changes == {"filed": "changed"}
+    assert planned.json()["absent"] == ["billing.filed"]
+    week = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-08T00:00:00Z"}
+    as_json = {"schedules": [each.to_json() for each in load_schedules(text).schedules]}
+    simulated = await client.post("/api/v1/simulate", json=as_json, params=week)
+    assert (simulated.json()["windows"], simulated.json()["totals"]) == (7, {"on_time": 7})
+    long = {"from": "2026-12-01T00:00:00Z", "to": "2027-12-08T00:00:00Z"}
+    assert (await client.post("/api/v1/simulate", json=as_json, params=long)).status_code == 400
+    wrong = await client.post(
+        "/api/v1/plan", content="schedules: [{key: A, workflow: w, everyMs: 60000}]", headers=yaml
+    )
+    assert wrong.status_code == 422
+    assert wrong.json()["problems"][0]["code"] == "SCHEDULE_KEY_INVALID"
+    theirs = "calendars: {days: {ics: /etc/passwd}}\n" + text
+    outside = await client.post("/api/v1/plan", content=theirs, headers=yaml)
+    assert outside.status_code == 422
+    assert "root" not in outside.text
+    assert await api.stored() == before
+
+
+async def test_workers_and_readiness_are_shown(api, client):
+    (worker,) = (await client.get("/api/v1/workers")).json()["workers"]
+    assert (worker["replica"], worker["types"]) == ("replica-a", ["noop@1"])
+    assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert (await client.get("/readyz")).status_code == 200
+    await api.ledger.close()
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.get("/readyz")).status_code == 503
+    away = await client.get(PATH)
+    assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+    assert "127.0.0.1" not in away.json()["detail"], "where the database is stays in the log"
+
+
+# --- executions ---
+
+
+async def test_executions_go_page_by_page_with_every_filter(api, client):
+    for n in range(7):
+        await client.post(f"{PATH}/filed/trigger", json={"requestId": f"r{n}"})
+    every = [fire.workflow_id for fire in await api.service.fires(key="filed")]
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = (await client.get(f"{PATH}/filed/fires", params=params)).json()
+        seen += [each["workflowId"] for each in page["executions"]]
+        if (cursor := page["nextCursor"]) is None:
+            break
+    assert sorted(seen) == sorted(every)
+    times = [(await api.service.fire(name)).fire_time for name in seen]
+    assert times == sorted(times, reverse=True)
+    reasons = (await client.get(f"{PATH}/filed/executions?reason_code=overlap")).json()
+    assert {each["reasonCode"] for each in reasons["executions"]} == {"overlap"}
+    newer = {"from": times[2].isoformat(), "to": times[0].isoformat(), "limit": 100}
+    some = (await client.get(f"{PATH}/filed/executions", params=newer)).json()["executions"]
+    assert [each["workflowId"] for each in some] == [
+        n for n, at in zip(seen, times, strict=True) if times[2] <= at <= times[0]
+    ]
+
+
+async def test_a_stream_sends_what_is_there_and_each_change(api, monkeypatch):
+    monkeypatch.setattr(executions, "_LOOKS", 0.02)
+    first = await api.service.trigger("filed", request_id="one")
+    got: list[tuple[str, str]] = []
+
+    async def follow(last: str | None = None) -> None:
+        async for name, data, _ in streamed(api.app, f"{PATH}/filed/executions", last):
+            assert name == "execution"
+            got.append((data["workflowId"].rpartition(":")[2], data["status"]))
+
+    following = asyncio.create_task(follow())
+    await eventually(lambda: got == [("one", "claimed")])
+    await api.service.cancel(first.fire.workflow_id)
+    await eventually(lambda: got[1:] == [("one", "skipped")])
+    await api.service.trigger("filed", request_id="two")
+    await eventually(lambda: got[2:] == [("two", "claimed")])
+    assert len(api.app.state.followers) == 1
+    following.cancel()
+    await eventually(lambda: not api.app.state.followers)
+
+
+async def streamed(app, path: str, last: str | None = None):
+    """Yield the events of a stream; httpx's own transport would wait for its end."""
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    headers = [(b"host", b"127.0.0.1:8230"), (b"accept", b"text/event-stream")]
+    headers += [(b"last-event-id", last.encode())] if last else []
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
+             "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
+             "server": ("127.0.0.1", 8230), "scheme": "http", "http_version": "1.1",
+             "asgi": {"version": "3.0"}, "root_path": ""}  # fmt: skip
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200
+        else:
+            await chunks.put(message.get("body", b""))
+
+    running = asyncio.create_task(app(scope, receive, send))
+    try:
+        text = ""
+        while True:
+            text += (await chunks.get()).decode().replace("\r\n", "\n")
+            while "\n\n" in text:
+                event, _, text = text.partition("\n\n")
+                found = dict(line.split(": ", 1) for line in event.splitlines() if ": " in line)
+                if "data" in found:
+                    yield found["event"], json.loads(found["data"]), found["id"]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def failed(api, key: str):
+    """Let the first window of a schedule run, and fail; return the id of its run."""
+    async with api.ledger.transaction() as transaction:
+        keys = await transaction.lock_due(SERVING, 100)
+        now = await transaction.now()
+        plans = [plan(state, now) for state in await transaction.read(keys)]
+        claims = await transaction.record(plans, owner="replica-a", lease=timedelta(minutes=1))
+    claim = next(each for each in claims if each.key == key)
+    started = Outcome(claim.fire_id, claim.token, "started", "on_time", "run", now,
+                      first_run_id="run", reported=True)  # fmt: skip
+    assert await api.ledger.settle([started]) == 1
+    link = FailureLink(type="CardDeclined", message="no luck", step="charge", attempt=3,
+                       stack='  File "steps.py", line 7, in charge\n')  # fmt: skip
+    counts = RunCounts(
+        workflow_id=claim.workflow_id, run_id="run", tries=2, step_retries=2,
+        tried=(Try(number=1, run_id="run", started_at=now, error="no luck"),),
+    )  # fmt: skip
+    failure = Failure((link,), "no luck")
+    seen = Evidence(claim.workflow_id, "run", now, "failed", now + timedelta(seconds=1),
+                    error="no luck", failure=failure, counts=counts)  # fmt: skip
+    await api.ledger.record_evidence([seen])
+    return claim.workflow_id
+
+
+async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client):
+    """Seed 003: an exception is kept with its stack trace."""
+    made = await client.post(PATH, json={"key": "mine", "workflow": "noop", "everyMs": 60000,
+                                         "firstFire": "now",
+                                         "input": {"card": "4711"}})  # fmt: skip
+    assert made.status_code == 201, made.text
+    run = await failed(api, "mine")
+    (letter,) = (await client.get("/api/v1/dead", params={"key": "mine"})).json()["letters"]
+    assert (letter["workflowId"], letter["status"], letter["error"]) == (run, "failed", "no luck")
+    assert letter["failure"] is None
+    assert "4711" not in json.dumps(letter)
+    with_more = {"key": "mine", "details": "true"}
+    (letter,) = (await client.get("/api/v1/dead", params=with_more)).json()["letters"]
+    (error,) = letter["failure"]
+    assert (error["type"], error["step"], error["attempt"]) == ("CardDeclined", "charge", 3)
+    assert "steps.py" in error["stack"]
+    assert [each["error"] for each in letter["tried"]] == ["no luck"]
+    listed = await client.get(f"{PATH}/mine/executions", params={"status": "failed"})
+    assert [each["tries"] for each in listed.json()["executions"]] == [2]
+    assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404

@@ -1,0 +1,376 @@
+"""Who may use the API: every route, every kind of token, and what comes from elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+from fastapi import APIRouter
+
+from engine.api.access import OPEN_ROUTES, ROUTES
+from engine.api.app import require_tokens
+from engine.api.requests import ApiOptions, GuardedRoute
+from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.schedules import Rate
+from tests.rest import BILLING, PATH, rest_api
+
+SOON = "2030-01-01T00:00:00Z"
+BODIES = {
+    "POST /api/v1/schedules": {**BILLING, "key": "billing.new"},
+    "PATCH /api/v1/schedules/{key}": {"description": "x"},
+    "POST /api/v1/schedules/{key}/reschedule": {"cron": "0 3 * * *"},
+    "POST /api/v1/schedules/{key}/skip": {"at": SOON},
+    "POST /api/v1/schedules/{key}/unskip": {"at": SOON},
+    "POST /api/v1/schedules/{key}/backfill": {"from": "2020-01-01T00:00:00Z", "to": SOON},
+    "POST /api/v1/schedules/{key}/rerun": {"bucket": 1},
+    "POST /api/v1/plan": {"schedules": []},
+    "POST /api/v1/simulate": {"schedules": []},
+}
+BELOW = {"operate": ["read"], "admin": ["read", "operate"], "read": []}
+
+
+@pytest.fixture
+async def api(shared_database_url):
+    async with rest_api(shared_database_url) as found:
+        yield found
+
+
+async def ask(
+    client: httpx.AsyncClient, route: str, token: str | None, key: str = "billing.filed"
+) -> httpx.Response:
+    """Send a request that the route would accept from the right caller."""
+    method, path = route.split(" ")
+    params = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
+    body = BODIES.get(route, {}) if method in {"POST", "PATCH"} else None
+    return await client.request(
+        method, path.format(key=key), json=body,
+        headers={"If-Match": "*", **({"Authorization": f"Bearer {token}"} if token else {})},
+        params=params if path.endswith("simulate") else {},
+    )  # fmt: skip
+
+
+# --- routes and tokens ---
+
+
+def test_every_route_is_in_the_table_and_the_table_has_no_other(api_routes):
+    assert api_routes == ROUTES.keys() | OPEN_ROUTES
+
+
+@pytest.fixture
+async def api_routes(api) -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for route in every_route(api.app.routes)
+        for method in route.methods
+    }
+
+
+def every_route(routes):
+    for route in routes:
+        if isinstance(route, GuardedRoute):
+            yield route
+        else:
+            inner = getattr(route, "routes", None) or getattr(
+                getattr(route, "original_router", None), "routes", None
+            )
+            assert inner is not None, f"{route} is not guarded"
+            yield from every_route(inner)
+
+
+def test_a_route_that_is_not_in_the_table_cannot_be_made():
+    router = APIRouter(route_class=GuardedRoute)
+    with pytest.raises(KeyError, match="/api/v1/forgotten"):
+        router.add_api_route("/api/v1/forgotten", lambda: None)
+
+
+async def test_every_route_refuses_who_has_no_token_or_the_wrong_one(api):
+    whole = await api.token("whole")
+    await api.service.create_token("late", scope="admin", expires=timedelta(milliseconds=1))
+    expired = (await api.service.create_token(
+        "later", scope="admin", expires=timedelta(milliseconds=1)
+    )).secret  # fmt: skip
+    revoked = await api.token("revoked")
+    await api.service.revoke_token("revoked")
+    tokens = {scope: await api.token(scope, scope) for scope in ("read", "operate")}
+    theirs = await api.token("theirs", keys=["shipping.*", "billing"])
+    before = await api.stored()
+    async with api.client() as client:
+        for route, rule in ROUTES.items():
+            for bad in (None, expired, revoked, f"{whole[:-2]}__", "sched_x_y"):
+                answer = await ask(client, route, bad)
+                found = answer.status_code, answer.json()["code"]
+                assert found == (401, "SCHEDULE_TOKEN_REQUIRED"), route
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert bad is None or bad not in answer.text
+            denied = [await ask(client, route, tokens[scope]) for scope in BELOW[rule.scope]]
+            if "{key}" in route or rule.everything:
+                # Whether a schedule exists is not shown.
+                denied += [await ask(client, route, theirs, key)
+                           for key in ("billing.filed", "billing.unknown")]  # fmt: skip
+            for answer in denied:
+                found = answer.status_code, answer.json()["code"]
+                assert found == (403, "SCHEDULE_ACCESS_DENIED"), route
+        assert await api.stored() == before
+        for route, rule in ROUTES.items():
+            answer = await ask(client, route, tokens.get(rule.scope, whole))
+            assert answer.status_code not in {401, 403}, route
+
+
+async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
+    token = await api.token(keys=["billing.*"])
+    async with api.client(token) as client:
+        listed = await client.get(PATH)
+        assert [each["key"] for each in listed.json()["schedules"]] == ["billing.filed"]
+        assert (await client.post(PATH, json=BILLING)).status_code == 201
+        for key in ("shipping.x", "xbilling.x", "billing"):
+            answer = await client.post(PATH, json={**BILLING, "key": key})
+            assert (answer.status_code, answer.json()["code"]) == (403, "SCHEDULE_ACCESS_DENIED")
+        unnamed = await client.post(PATH, json={"workflow": "noop", "everyMs": 60000})
+        assert unnamed.status_code == 403
+        missing = await client.get(f"{PATH}/billing.filled")
+        assert missing.status_code == 404
+        assert "filed" not in missing.json()["detail"] + (missing.json()["cure"] or "")
+        assert (await client.get("/api/v1/dead?key=filed")).status_code == 403
+        assert (await client.get("/api/v1/dead")).json() == {"letters": []}
+
+
+async def test_the_open_door_of_loopback_shuts_with_the_first_token_and_stays_shut(api):
+    async with api.client() as client:
+        assert (await client.get(PATH)).status_code == 200
+        token = await api.token("first", "read")
+        assert (await client.get(PATH)).status_code == 401
+        await api.service.revoke_token("first")
+        assert (await client.get(PATH)).status_code == 401
+    async with api.client(token) as client:
+        assert (await client.get(PATH)).status_code == 401
+
+
+async def test_an_api_that_others_can_reach_does_not_start_without_a_token(api):
+    options = ApiOptions()
+    with pytest.raises(SettingsInvalid, match="there is no token; make one with `sched token"):
+        await require_tokens(api.service, options, host="192.0.2.1")
+    assert not await require_tokens(api.service, ApiOptions(open_door=True), host="127.0.0.1")
+    await require_tokens(api.service, ApiOptions(tokens={"SCHED_API_TOKEN": "x" * 40}), host="::")
+    await api.token()
+    assert await require_tokens(api.service, options, host="192.0.2.1")
+
+
+async def test_the_last_use_of_a_token_is_recorded_and_its_secret_is_nowhere(api, caplog):
+    token = await api.token("bot", "read")
+    secret = token.rpartition("_")[2]
+    async with api.client(token) as client:
+        await client.get(PATH)
+        await client.get(f"{PATH}/nothing")
+    (row,) = await api.service.tokens()
+    assert (row.used_from, row.in_force) == ("127.0.0.1", True)
+    assert row.used_at
+    assert datetime.now(UTC) - row.used_at < timedelta(minutes=1)
+    assert secret not in caplog.text
+    made = await api.service.create_token("other", scope="read")
+    assert made.secret not in repr(made)
+    async with api.ledger.transaction() as transaction:
+        connection: asyncpg.Connection = transaction.connection
+        dump = await connection.fetch(
+            "SELECT to_jsonb(t)::text AS row FROM sched.api_tokens t WHERE namespace = $1",
+            api.ledger._namespace,
+        )
+    assert len(dump) == 2
+    assert all(secret not in each["row"] for each in dump)
+
+
+async def test_a_token_has_a_free_name_a_scope_and_patterns_of_keys(api):
+    await api.token("bot")
+    with pytest.raises(TokenNameInUse):
+        await api.token("bot")
+    past = datetime(2000, 1, 1, tzinfo=UTC)
+    refused: list[dict[str, Any]] = [
+        {"name": "a b"}, {"scope": "root"}, {"keys": ["Billing.*"]}, {"keys": []},
+        {"expires": timedelta(0)}, {"expires": past},
+    ]  # fmt: skip
+    for wrong in refused:
+        given = {"name": "new", "scope": "read", **wrong}
+        with pytest.raises(TokenInvalid):
+            await api.service.create_token(given.pop("name"), **given)
+    await api.service.revoke_token("bot")
+    with pytest.raises(TokenNotFound):
+        await api.service.revoke_token("bot")
+    await api.token("bot")
+
+
+# --- pages of other sites ---
+
+
+FOREIGN = [
+    {"Host": "evil.example"},
+    {"Host": "127.0.0.1.evil.example:8230"},
+    {"Host": "127.0.0.1@evil.example"},
+    {"Host": ""},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:8231"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+async def test_a_page_of_another_site_cannot_use_the_open_door(api):
+    before = await api.stored()
+    async with api.client() as client:
+        for headers in FOREIGN:
+            for answer in (
+                await client.get(PATH, headers=headers),
+                await client.post(PATH, json=BILLING, headers=headers),
+            ):
+                found = answer.status_code, answer.json()["code"]
+                assert found == (403, "SCHEDULE_ORIGIN_FOREIGN"), headers
+                assert not any(name.startswith("access-control") for name in answer.headers)
+    assert await api.stored() == before
+
+
+async def test_its_own_names_are_accepted(shared_database_url):
+    async with (
+        rest_api(shared_database_url, hosts=["sched.example.com"]) as api,
+        api.client() as client,
+    ):
+        for host in ("localhost:8230", "[::1]:8230", "127.0.0.1", "sched.example.com"):
+            for origin in ({}, {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}):
+                answer = await client.get(PATH, headers={"Host": host, **origin})
+                assert answer.status_code == 200, (host, origin)
+
+
+async def test_a_body_that_a_form_could_send_is_refused(api):
+    kinds = ("text/plain", "application/x-www-form-urlencoded", None)
+    async with api.client() as client:
+        for kind, path in product(kinds, ("", "/filed/pause")):
+            headers = {"Content-Type": kind} if kind else {}
+            answer = await client.post(PATH + path, content=b"{}", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (
+                415, "SCHEDULE_MEDIA_TYPE_WRONG",
+            )  # fmt: skip
+
+
+# --- injections and excesses ---
+
+
+NO_KEYS = [
+    "a:b", "a%0Ab", "a%0D%0AX: y", "..", "%2e%2e", "..%2f..%2fetc", "@noop", "A", "a" * 201, "%00",
+     "a%20b", "é", "a;b", "sched:filed:1"
+]  # fmt: skip
+
+
+async def test_a_path_with_something_else_than_a_key_finds_nothing(api):
+    before = await api.stored()
+    async with api.client() as client:
+        routes = [("GET", ""), ("POST", "/pause"), ("DELETE", ""), ("GET", "/next")]
+        for key, (method, path) in product(NO_KEYS, routes):
+            body: Any = {} if method == "POST" else None
+            answer = await client.request(method, f"{PATH}/{key}{path}", json=body)
+            assert answer.status_code in {400, 404, 405}, answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+    assert await api.stored() == before
+
+
+async def test_a_declaration_with_such_a_key_is_refused(api):
+    before = await api.stored()
+    async with api.client() as client:
+        for key in ("a:b", "a\nb", "..", "../x", "@noop", "", " ", "a" * 201, 7, ["a"]):
+            answer = await client.post(PATH, json={**BILLING, "key": key})
+            assert answer.status_code == 422, answer.text
+    assert await api.stored() == before
+
+
+async def test_a_reason_is_one_line(api):
+    before = await api.stored()
+    async with api.client() as client:
+        for text in ("a\r\nb", "a\nb", "a\x00b", "\x1b[31m", "a\u2028b", "x" * 1001):
+            for path in ("pause", "resume", "trigger", "cancel"):
+                answer = await client.post(f"{PATH}/filed/{path}", json={"reason": text})
+                assert (answer.status_code, answer.json()["code"]) == (
+                    400, "SCHEDULE_REQUEST_MALFORMED",
+                )  # fmt: skip
+            declared = await client.post(PATH, json={**BILLING, "reason": text})
+            assert declared.status_code == 422
+    assert await api.stored() == before
+
+
+NO_DECLARATIONS = [
+    b"[" * 100_000, b'{"a":' * 100_000, b'{"input": NaN}', b"\xff\xfe", b'"\\ud800"', b"7" * 5000,
+     b"[]", b"null", b'"text"', b"{", b'{"workflow": "noop", "everyMs": 60000, "input": "\\u0000"}',
+     b'{"workflow": "noop", "everyMs": 60000, "connection": 1}',
+     b'{"workflow": "noop", "everyMs": 60000, "self": 1}',
+     b'{"workflow": "noop", "everyMs": 60000, "sealedInput": {"payload": "x", "digest": "y"}}',
+     b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}'
+]  # fmt: skip
+
+
+async def test_a_body_that_is_no_declaration_is_refused(api):
+    before = await api.stored()
+    headers = {"Content-Type": "application/json"}
+    async with api.client() as client:
+        for body in NO_DECLARATIONS:
+            answer = await client.post(PATH, content=body, headers=headers)
+            assert answer.status_code in {400, 422}, (body[:80], answer.text)
+            assert answer.json()["code"].startswith("SCHEDULE_")
+    assert await api.stored() == before
+
+
+async def test_ten_megabytes_are_not_read(api):
+    read = 0
+
+    async def chunks():
+        nonlocal read
+        for _ in range(160):
+            read += 65536
+            yield b" " * 65536
+
+    before = await api.stored()
+    headers = {"Content-Type": "application/json"}
+    async with api.client() as client:
+        for path in (PATH, f"{PATH}/filed/trigger", "/api/v1/plan"):
+            for content in (b" " * 10_000_000, chunks()):
+                answer = await client.post(path, content=content, headers=headers)
+                assert (answer.status_code, answer.json()["code"]) == (
+                    413, "SCHEDULE_BODY_TOO_LARGE",
+                )  # fmt: skip
+    assert await api.stored() == before
+
+
+async def test_a_page_has_a_largest_size(api):
+    async with api.client() as client:
+        for path in (PATH, f"{PATH}/filed/executions", "/api/v1/dead", f"{PATH}/filed/next"):
+            for limit in ("0", "501", "-1", "1e3", "9" * 30):
+                answer = await client.get(path, params={"limit": limit})
+                assert answer.status_code == 400, (path, limit)
+
+
+async def test_each_caller_has_limits_of_its_own(shared_database_url):
+    rates = {"create": Rate(2, timedelta(minutes=1)), "trigger": Rate(1, timedelta(minutes=1))}
+    async with rest_api(shared_database_url, rates=rates) as api:
+        tokens = [await api.token(name) for name in ("one", "two")]
+        for token in tokens:
+            async with api.client(token) as client:
+                codes = [
+                    (await client.post(PATH, json={"workflow": "noop", "everyMs": 60000}))
+                    for _ in range(3)
+                ]
+                assert [each.status_code for each in codes] == [201, 201, 429]
+                assert 1 <= int(codes[2].headers["retry-after"]) <= 60
+                assert codes[2].json()["code"] == "SCHEDULE_RATE_EXCEEDED"
+                await client.post(f"{PATH}/filed/trigger", json={})
+                assert (await client.post(f"{PATH}/filed/trigger", json={})).status_code == 429
+                assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 200
+
+
+async def test_no_answer_is_stored_or_guessed_at(api):
+    async with api.client() as client:
+        for path in (PATH, "/nothing", "/healthz", f"{PATH}/nothing"):
+            answer = await client.get(path)
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in answer.headers
+            if answer.status_code == 404:
+                assert answer.json()["instance"] == path

@@ -1,0 +1,262 @@
+"""The OpenAPI document: whatever it allows is answered, and every error in it can be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from engine.api import executions, requests
+from engine.api.access import LIMITED, ROUTES
+from engine.api.app import listening, serving
+from engine.ledger import RequestKey
+from engine.schedules import Rate
+from tests.rest import BILLING, PATH, RestApi, rest_api
+
+EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "3"))
+CHECKS = [
+    not_a_server_error, status_code_conformance, content_type_conformance,
+    response_schema_conformance,
+]  # fmt: skip
+
+
+# --- whatever the document allows ---
+
+
+class Served:
+    """An API in a thread of its own, because schemathesis asks from outside."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url, self._ready = database_url, threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(20)
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with rest_api(self._url, open_door=False) as api:
+            self.tokens = {
+                "all": await api.token("all"),
+                "some": await api.token("some", "operate", keys=["billing.*"]),
+            }
+            place = listening("127.0.0.1", 0)
+            self.address = f"http://127.0.0.1:{place.getsockname()[1]}"
+            async with serving(api.app, place):
+                self._ready.set()
+                await self._stop.wait()
+
+    def close(self) -> None:
+        assert self._loop
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def served(shared_database_url) -> Iterator[Served]:
+    api = Served(shared_database_url)
+    yield api
+    api.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("caller", ["all", "some", None])
+def test_no_request_that_the_document_allows_makes_the_server_fail(served, caller):
+    """More examples: SCHED_PROVE_EXAMPLES=200."""
+    schema = schemathesis.openapi.from_url(f"{served.address}/api/v1/openapi.json")
+    schema.validate()
+    token = served.tokens.get(caller)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    asked = []
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
+        asked.append(operation.label)
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=EXAMPLES if caller == "all" else 1, deadline=None, database=None,
+            derandomize=True, phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        def ask(case: schemathesis.Case) -> None:
+            for name in ("authorization", "Authorization"):
+                case.headers.pop(name, None)
+            answer = case.call(headers=headers)
+            if token is None:
+                assert answer.status_code == 401
+            case.validate_response(answer, checks=CHECKS)
+
+        ask()
+    assert len(asked) == len(ROUTES)
+
+
+# --- every error that the document names ---
+
+
+@pytest.fixture
+async def api(shared_database_url):
+    rates = {kind: Rate(MOST, timedelta(minutes=1)) for kind in LIMITED}
+    async with rest_api(shared_database_url, rates=rates) as found:
+        await found.service.schedule_repeat("noop", key="mine", everyMs=60000)
+        await found.service.schedule_repeat("noop", key="gone", everyMs=60000)
+        await found.service.retire("gone")
+        yield found
+
+
+MOST = 30
+"""Requests of each kind that the callers of these tests may make."""
+
+GOOD: dict[str, Any] = {
+    f"POST {PATH}": BILLING,
+    f"PATCH {PATH}/{{key}}": {"description": "x"},
+    f"POST {PATH}/{{key}}/reschedule": {"cron": "0 3 * * *"},
+    f"POST {PATH}/{{key}}/backfill": {
+        "from": "2026-11-01T00:00:00Z", "to": "2026-11-01T01:00:00Z", "dryRun": True,
+    },
+    f"POST {PATH}/{{key}}/skip": {"at": "2030-01-01T00:00:00Z"},
+    f"POST {PATH}/{{key}}/unskip": {"at": "2030-01-01T00:00:00Z"},
+    f"POST {PATH}/{{key}}/rerun": {"bucket": 1},
+    "POST /api/v1/plan": {"schedules": [{"key": "a", "workflow": "noop", "everyMs": 60000}]},
+    "POST /api/v1/simulate": {"schedules": [{"key": "a", "workflow": "noop", "everyMs": 60000}]},
+}  # fmt: skip
+
+
+class Provoked:
+    """Requests that provoke each status, by route."""
+
+    def __init__(self, api: RestApi, monkeypatch) -> None:
+        self.api, self.monkeypatch = api, monkeypatch
+
+    async def ask(self, route: str, key: str = "mine", **changed: Any) -> int:
+        method, path = route.split(" ")
+        options: dict[str, Any] = {"headers": {"If-Match": "*"}, "params": {}}
+        if method in {"POST", "PATCH"}:
+            options["json"] = GOOD.get(route, {})
+        if path.endswith("simulate"):
+            options["params"] = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
+        options["headers"] |= changed.pop("headers", {})
+        if "content" in changed:
+            options.pop("json", None)
+            options["headers"].setdefault("Content-Type", "application/json")
+        async with self.api.client() as client:
+            answer = await client.request(method, path.format(key=key), **{**options, **changed})
+        return answer.status_code
+
+    async def status_400(self, route: str) -> int:
+        if "{key}" in route:
+            return await self.ask(route, key="NO-KEY")
+        options: dict[str, Any] = {"params": {"limit": "0", "prune": "maybe", "from": "x"}}
+        if route.startswith("POST"):
+            options["content"] = b"["
+        return await self.ask(route, **options)
+
+    async def status_401(self, route: str) -> int:
+        return await self.ask(route, headers={"Authorization": "Bearer nothing"})
+
+    async def status_403(self, route: str) -> int:
+        return await self.ask(route, headers={"Origin": "https://evil.example"})
+
+    async def status_404(self, route: str) -> int:
+        return await self.ask(route, key="unknown", params={"key": "unknown"})
+
+    async def _in_work_elsewhere(self, route: str, digest: str) -> int:
+        of = RequestKey("loopback", route, f"key-{digest}")
+        self.monkeypatch.setattr(requests, "_WAITS", 0.0)
+        if digest == "same":
+            self.monkeypatch.setattr(requests, "request_digest", lambda *_: digest)
+        await self.api.ledger.access.claim(
+            of, digest, lease=timedelta(minutes=1), kept=timedelta(days=1)
+        )
+        status = await self.ask(route, headers={"Idempotency-Key": f"key-{digest}"})
+        self.monkeypatch.undo()
+        return status
+
+    async def status_409(self, route: str) -> int:
+        if route.startswith("POST"):
+            assert await self._in_work_elsewhere(route, "same") == 409
+        if route == f"POST {PATH}":
+            return await self.ask(route, json={**BILLING, "key": "filed"})
+        if route.endswith(("plan", "simulate")):
+            return 409
+        if route.endswith("/cancel"):
+            return await self.ask(route, key="filed")
+        return await self.ask(route, key="filed" if route.startswith("DELETE") else "gone")
+
+    async def status_412(self, route: str) -> int:
+        return await self.ask(route, headers={"If-Match": '"99"'})
+
+    async def status_413(self, route: str) -> int:
+        return await self.ask(route, content=b" " * 2_000_000)
+
+    async def status_415(self, route: str) -> int:
+        return await self.ask(route, content=b"{}", headers={"Content-Type": "text/plain"})
+
+    async def status_422(self, route: str) -> int:
+        if route.startswith("PATCH"):
+            return await self.ask(route, json={"cron": "no"})
+        return await self._in_work_elsewhere(route, "other")
+
+    async def status_428(self, route: str) -> int:
+        async with self.api.client() as client:
+            return (await client.patch(f"{PATH}/mine", json={})).status_code
+
+    async def status_429(self, route: str) -> int:
+        if "GET" in route:
+            self.monkeypatch.setattr(executions, "_STREAMS", 0)
+            status = await self.ask(route, headers={"Accept": "text/event-stream"})
+            self.monkeypatch.undo()
+            return status
+        return [await self.ask(route) for _ in range(MOST + 1)][-1]
+
+    async def status_503(self, route: str) -> int:
+        return await self.ask(route)
+
+
+@pytest.mark.timeout(120)
+async def test_every_error_of_the_document_can_be_reached(api, monkeypatch):
+    provoked = Provoked(api, monkeypatch)
+    errors = {
+        (f"{method.upper()} {path}", int(status))
+        for path, operations in api.app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        for status in operation["responses"]
+        if int(status) >= 400
+    }
+    # Those that use something up come last.
+    for route, status in sorted(errors, key=lambda each: (each[1] in {429, 503}, each[1], each[0])):
+        if status == 503:
+            continue
+        found = await getattr(provoked, f"status_{status}")(route)
+        assert found == status, f"{route} answers {found} in place of {status}"
+    await api.ledger.close()
+    for route, status in sorted(errors):
+        if status == 503:
+            assert await provoked.status_503(route) == 503, route
+
+
+async def test_every_operation_has_a_description_and_every_body_an_example(api):
+    document = api.app.openapi()
+    assert document["openapi"].startswith("3.1")
+    schemas = document["components"]["schemas"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation.get("description"), (method, path)
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                name = media["schema"].get("$ref", "").rpartition("/")[2]
+                examples = media.get("examples") or schemas.get(name, {}).get("examples")
+                assert examples, (method, path)
