@@ -16,6 +16,7 @@ from engine.ledger import (
     Condition,
     DataGap,
     DeadLetter,
+    Delivery,
     DriftRow,
     FailingStep,
     FailureLink,
@@ -28,6 +29,7 @@ from engine.ledger import (
     Served,
     State,
     Status,
+    Subscription,
     Try,
 )
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
@@ -61,6 +63,7 @@ __all__ = [
     "Considered",
     "DataGap",
     "DeadLetter",
+    "Delivery",
     "DriftRow",
     "DryRun",
     "Explanation",
@@ -86,6 +89,7 @@ __all__ = [
     "State",
     "Status",
     "StatusReport",
+    "Subscription",
     "Try",
     "WorkerRow",
     "as_text",

@@ -23,6 +23,7 @@ from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
+from engine.service.events import EventOperations
 from engine.service.one_shots import ApplicationSchedules
 from engine.service.pages import Lists
 from engine.service.status import Overview
@@ -121,8 +122,9 @@ class FileOperations(ReadOperations):
 
 
 class ScheduleService(
-    FileOperations, ApplicationSchedules, Lists, PastWindows, DeadLetters, Accounts, Overview
-):
+    FileOperations, ApplicationSchedules, Lists, PastWindows, DeadLetters, EventOperations,
+    Accounts, Overview,
+):  # fmt: skip
     """All operations on the schedules of one namespace.
 
     It checks no permission: its caller authorises. Owner, tenant and the other identifiers in

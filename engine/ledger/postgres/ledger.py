@@ -64,6 +64,7 @@ from engine.ledger.postgres.rows import (
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
+from engine.ledger.postgres.stored_events import StoredEvents
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     Action,
@@ -403,6 +404,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._look_at = -math.inf
         self._older = True
         self.alerts = StoredAlerts(self._run)
+        self.events = StoredEvents(
+            self._run, self.transaction, self._listen_to_events, namespace=namespace
+        )
 
     @classmethod
     async def connect(
@@ -497,6 +501,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def listen(self, wake: Callable[[], None]) -> None:
         """Listen on an additional connection."""
         await self._connections.listen(self._schema, self._namespace, wake)
+
+    async def _listen_to_events(self, wake: Callable[[], None]) -> None:
+        await self._connections.listen(self._schema, f"events:{self._namespace}", wake)
 
     async def wake(self) -> list[str]:
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)

@@ -1,0 +1,197 @@
+"""Events of a ledger in PostgreSQL: who subscribes to them, and what is delivered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from engine.errors import EngineError
+from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
+from engine.ledger.postgres.rows import parse_definition
+from engine.schedules import EventType, Schedule
+
+_KEPT_DEFINITIONS: Final = 2000
+_OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
+Run = Callable[..., Awaitable[list[Any]]]
+
+
+class Statements(Protocol):
+    """A transaction that runs the ledger's statements by their names."""
+
+    async def run(self, name: str, *arguments: object) -> list[Any]:
+        """Run a statement; its first argument is the namespace."""
+
+
+def as_subscription(row: Mapping[str, Any]) -> Subscription:
+    """Return the subscription of a row."""
+    return Subscription(**{**row, "events": tuple(row["events"]), "keys": tuple(row["keys"])})
+
+
+class StoredEvents:
+    """The events of a ledger in PostgreSQL.
+
+    Args:
+        run: runs one of the ledger's statements by its name.
+        transaction: begins a transaction.
+        listen: listens to the channel of events.
+        namespace: of the ledger.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        transaction: Callable[[], AbstractAsyncContextManager[Statements]],
+        listen: Callable[[Callable[[], None]], Awaitable[None]],
+        *,
+        namespace: str,
+    ) -> None:
+        self.namespace = namespace
+        self._run, self._transaction, self._listen = run, transaction, listen
+        # A definition is never changed, and may be large: it is read once for all its events.
+        self._definitions: OrderedDict[tuple[str, int], Schedule | None] = OrderedDict()
+
+    # --- subscriptions ---
+
+    async def subscribe(
+        self, subscription: Subscription, *, lasts: timedelta, by: str, renew: bool = False
+    ) -> None:
+        its = subscription
+        await self._run(
+            "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys), lasts,
+            renew, by,
+        )  # fmt: skip
+
+    async def unsubscribe(self, name: str) -> bool:
+        return bool(await self._run("unsubscribe", name))
+
+    async def subscriptions(self) -> list[Subscription]:
+        return [as_subscription(row) for row in await self._run("subscriptions")]
+
+    async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
+        rows = await self._run("take_subscription", name, holder, lease)
+        return as_subscription(rows[0]) if rows else None
+
+    async def give_back(self, holder: str) -> None:
+        await self._run("give_back_subscriptions", holder)
+
+    # --- events ---
+
+    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+        (row,) = await self._run("event_work", holder, list(listeners))
+        return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
+
+    async def place(self, limit: int) -> list[EventRow]:
+        async with self._transaction() as transaction:
+            if not await transaction.run("lock_event_head"):
+                return []
+            rows = await transaction.run("place_events", limit)
+            if rows:
+                await transaction.run("hint_events")
+        return await self._events(sorted(rows, key=lambda row: row["position"]))
+
+    async def read(self, after: int, limit: int) -> list[EventRow]:
+        return await self._events(await self._run("read_events", after, limit))
+
+    async def newest(
+        self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
+    ) -> list[EventRow]:
+        return await self._events(await self._run("newest_events", key, event_type, limit))
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        await self._listen(wake)
+
+    # --- deliveries ---
+
+    async def due(self, name: str, limit: int) -> list[Delivery]:
+        return await self._deliveries(await self._run("due_deliveries", name, limit))
+
+    async def blocked(self, name: str) -> set[str]:
+        return {row["key"] for row in await self._run("blocked_keys", name)}
+
+    async def settle(
+        self,
+        name: str,
+        holder: str,
+        *,
+        position: int,
+        fresh: Sequence[Attempt],
+        again: Sequence[Attempt],
+    ) -> bool:
+        async with self._transaction() as transaction:
+            if not await transaction.run("move_subscription", name, holder, position):
+                return False
+            if fresh:
+                of = ("position", "name", "key", "attempts", "wait", "error")
+                await transaction.run("put_back", name, *_columns(fresh, of))
+            if done := [each for each in again if each.done]:
+                await transaction.run("delivered", name, *_columns(done, ("position", "name")))
+            if failed := [each for each in again if not each.done]:
+                of = ("position", "name", "attempts", "wait", "error")
+                await transaction.run("put_off_deliveries", name, *_columns(failed, of))
+        return True
+
+    async def dead(self, limit: int = 50) -> list[Delivery]:
+        return await self._deliveries(await self._run("dead_deliveries", limit))
+
+    async def redeliver(self, event_id: str, subscription: str | None = None) -> int:
+        return len(await self._run("redeliver", event_id, subscription))
+
+    async def forget(
+        self, after: int, *, keep: timedelta, dead: timedelta, limit: int
+    ) -> int | None:
+        if after == 0:
+            await self._run("end_subscriptions")
+            await self._run("forget_deliveries", dead)
+        (row,) = await self._run("forget_events", keep, after, limit)
+        return row["last"] if row["goes_on"] else None
+
+    # --- rows ---
+
+    async def _events(self, rows: Sequence[Mapping[str, Any]]) -> list[EventRow]:
+        await self._learn({(row["key"], row["definition_version"]) for row in rows})
+        return [self._event(row) for row in rows]
+
+    def _event(self, row: Mapping[str, Any]) -> EventRow:
+        given = {name: row[name] for name in _OF_EVENT}
+        schedule = self._definitions.get((row["key"], row["definition_version"]))
+        return EventRow(**given, schedule=schedule)
+
+    async def _deliveries(self, rows: Sequence[Mapping[str, Any]]) -> list[Delivery]:
+        events = await self._events(rows)
+        return [
+            Delivery(
+                event=event, name=row["delivery_name"], attempts=row["attempts"],
+                first_at=row["first_at"], in_front=row["in_front"], error=row["delivery_error"],
+                died_at=row["dead_at"], subscription=row["subscription"],
+            )
+            for event, row in zip(events, rows, strict=True)
+        ]  # fmt: skip
+
+    async def _learn(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Read the definitions that are not known yet."""
+        unknown = [each for each in wanted if each not in self._definitions]
+        for each in wanted:
+            if each in self._definitions:
+                self._definitions.move_to_end(each)
+        if not unknown:
+            return
+        keys, versions = [key for key, _ in unknown], [version for _, version in unknown]
+        for row in await self._run("definitions_of", keys, versions):
+            self._definitions[row["key"], row["version"]] = _readable(row["definition"])
+        while len(self._definitions) > max(_KEPT_DEFINITIONS, len(wanted)):
+            self._definitions.popitem(last=False)
+
+
+def _columns(attempts: Sequence[Attempt], of: Sequence[str]) -> list[list[Any]]:
+    return [[getattr(each, name) for each in attempts] for name in of]
+
+
+def _readable(definition: str) -> Schedule | None:
+    try:
+        return parse_definition(definition)
+    except (EngineError, ValueError):
+        return None
