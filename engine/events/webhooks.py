@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
 import ssl
@@ -30,6 +31,7 @@ _CONNECTIONS: Final = httpx.Limits(
     max_connections=8, max_keepalive_connections=4, keepalive_expiry=15
 )
 _OK: Final = range(200, 300)
+_KEY_BYTES: Final = range(24, 65)
 
 
 def encoded(event: ScheduleEvent) -> str:
@@ -118,7 +120,8 @@ class HookSender:
             return f"the event is larger than {_MOST_SENT // 1024} KB"
         signed = self._signed(body, message_id(event))
         if signed is None:
-            return f"the signature cannot be made: set {self._secret} to whsec_… of 24 to 64 bytes"
+            cure = f"set {self._secret} to whsec_… and 24 to 64 bytes in base64"
+            return f"the signature cannot be made: {cure}"
         to = await checked(self._url, self._allowed, resolve=self._resolve)
         async with self._http.stream(
             "POST",
@@ -150,7 +153,11 @@ class HookSender:
 
 @cache
 def _webhook(secret: str) -> Webhook:
-    return Webhook(secret)
+    """Return the signer of a secret; the library itself takes any text for base64."""
+    key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    if len(key) not in _KEY_BYTES:
+        raise ValueError
+    return Webhook(key)
 
 
 @cache

@@ -464,12 +464,9 @@ class _Application:
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             plugin = SchedulePlugin(
-                source,
-                database_url=target.database_url,
-                settings=self.settings,
-                on_event=self._relay,
-                listeners=self.code.listeners,
-            )
+                source, database_url=target.database_url, settings=self.settings,
+                on_event=self._relay, listeners=self.code.listeners,
+            )  # fmt: skip
             await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))

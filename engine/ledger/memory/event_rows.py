@@ -114,10 +114,9 @@ class EventTables:
             if kind == "arrived":
                 mark = fire.first_run_id or fire.run_id
             self._add(put, EventRow(
-                **{**shared(EventRow, fire), "reason_code": fire.reason_code, "own_input": None},
+                **{**shared(EventRow, fire), **_input_of(fire)},
                 event_id=":".join(filter(None, (fire.workflow_id, kind, mark))),
                 type=kind, at=now,
-                **_input_of(fire),
             ))  # fmt: skip
 
     def note_schedule(
@@ -176,9 +175,10 @@ class EventTables:
 def _input_of(fire: WrittenFire) -> dict[str, Any]:
     """Return the input of this run alone, if it has one."""
     if not fire.own_input:
-        return {}
+        return {"own_input": None}
     (own,) = fire.own_input
-    return {"sealed": True} if isinstance(own, Sealed) else {"own_input": json.dumps(own)}
+    sealed = isinstance(own, Sealed)
+    return {"own_input": None if sealed else json.dumps(own), "sealed": sealed}
 
 
 def _changes(

@@ -19,7 +19,7 @@ _OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedul
 Run = Callable[..., Awaitable[list[Any]]]
 
 
-class Statements(Protocol):
+class NamedStatements(Protocol):
     """A transaction that runs the ledger's statements by their names."""
 
     async def run(self, name: str, *arguments: object) -> list[Any]:
@@ -44,7 +44,7 @@ class StoredEvents:
     def __init__(
         self,
         run: Run,
-        transaction: Callable[[], AbstractAsyncContextManager[Statements]],
+        transaction: Callable[[], AbstractAsyncContextManager[NamedStatements]],
         listen: Callable[[Callable[[], None]], Awaitable[None]],
         *,
         namespace: str,
