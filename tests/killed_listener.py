@@ -20,17 +20,22 @@ def listener(note) -> Listener:
     return Listener("shop.note", note, ("schedule.changed",))
 
 
+def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
+    sys.stderr.write(f"{text} {good}\n")
+
+
 def surrounding(holder: str) -> Surrounding:
     tick = timedelta(milliseconds=20)
     return Surrounding(
         holder=holder, namespace="test", project="default", tick=tick, idle=tick,
-        report=lambda text, good: sys.stderr.write(f"{text} {good}\n"),
+        report=report,
     )  # fmt: skip
 
 
 async def main(url: str, notes: Path) -> None:
     def killed(event: ScheduleEvent) -> None:
-        notes.write_text(f"{event.id}\n", encoding="utf-8")
+        with notes.open("a", encoding="utf-8") as file:  # other schedules' events come beside
+            file.write(f"{event.id}\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
     ledger = await PostgresLedger.connect(url, namespace="test")

@@ -26,7 +26,8 @@ def events(
     session: Session,
     key: AnyKey = None,
     name: Annotated[
-        str, typer.Option("--name", help="Pattern of names, as schedule.*.arrived.")
+        str,
+        typer.Option("--name", metavar="PATTERN", help="Pattern of names: schedule.*.arrived."),
     ] = ALL_EVENTS,
     limit: Limit = 20,
     follow: Annotated[

@@ -1,7 +1,7 @@
 """Guard of the addresses that webhooks may reach: the public internet, and what is allowed.
 
-A file names the addresses, and whoever may write a schedule is not for that reason inside the
-network of the workers. A name is resolved once for each delivery, every address that it has is
+A file names the addresses, and the author of a schedule is not for that reason inside the network
+of the workers. A name is resolved once for each delivery, every address that it has is
 checked, and the connection goes to the one that was checked: a name that changes its mind between
 the check and the connection gains nothing.
 """

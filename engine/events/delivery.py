@@ -79,6 +79,8 @@ _LIMIT: Final = 100
 """Events, and deliveries that are due, of one turn."""
 _AT_ONCE: Final = 8
 """Schedules of a subscription whose events are under way at once."""
+_LIMIT_BUSY: Final = 10
+"""The same while the replica has more starts to send than it can."""
 _BEGIN_WITHIN: Final = 5.0
 """Seconds of a turn in which attempts begin. With the patience it stays far below the lease."""
 LEASE: Final = timedelta(seconds=30)
@@ -184,7 +186,7 @@ _PLACED_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Surrounding:
-    """What a deliverer knows of its process.
+    """Knowledge of a deliverer about its process.
 
     Attributes:
         holder: the replica.
@@ -193,6 +195,7 @@ class Surrounding:
         tick: the longest time until it looks for events again.
         idle: the same while there is no subscription.
         allowed: addresses that hooks may reach although they are not public.
+        is_busy: returns whether starts wait, which come first: then each look delivers a little.
         report: emits a sentence; the second argument says whether it is good news.
     """
 
@@ -203,6 +206,7 @@ class Surrounding:
     idle: timedelta
     report: Callable[[str, bool], None]
     allowed: Allowed = field(default_factory=Allowed)
+    is_busy: Callable[[], bool] = lambda: False
 
 
 class Deliverer:
@@ -310,14 +314,17 @@ class Deliverer:
     async def _deliver(self, name: str) -> None:
         """Deliver to a subscription until nothing is due, or another replica has it."""
         while not self._stopping:
+            is_busy = self._around.is_busy()
             its = await self._book.take(name, self._around.holder, self._lease)
-            if its is None or not await self._turn(its):
+            if its is None or not await self._turn(its, _LIMIT_BUSY if is_busy else _LIMIT):
                 return
+            if is_busy:
+                return  # the next look goes on
 
-    async def _turn(self, its: Subscription) -> bool:
+    async def _turn(self, its: Subscription, limit: int) -> bool:
         """Deliver what is due and what is fresh; return whether there may be more."""
-        due = await self._book.due(its.name, _LIMIT)
-        rows = await self._book.read(its.position, _LIMIT)
+        due = await self._book.due(its.name, limit)
+        rows = await self._book.read(its.position, limit)
         if not due and not rows:
             return False
         fresh = [_Item(row, name, is_fresh=True) for row in rows for name in its.wanted(row)]

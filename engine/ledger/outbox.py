@@ -290,7 +290,10 @@ class EventBook(Protocol):
     async def newest(
         self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
     ) -> list[EventRow]:
-        """Return the newest events that have a position, newest first."""
+        """Return the newest events that have a position, newest first.
+
+        Those of a key, or of a type, are looked for among the newest 5,000.
+        """
 
     async def dead(self, limit: int = 50) -> list[Delivery]:
         """Return deliveries that were given up, newest first."""

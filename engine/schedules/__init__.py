@@ -16,6 +16,7 @@ from engine.schedules.hooks import Hook as Hook
 from engine.schedules.hooks import event_patterns as event_patterns
 from engine.schedules.hooks import key_patterns as key_patterns
 from engine.schedules.hooks import place_of_url as place_of_url
+from engine.schedules.hooks import refusals as refusals
 from engine.schedules.loader.loader import load_schedules as load_schedules
 from engine.schedules.model import *
 from engine.schedules.terms import *

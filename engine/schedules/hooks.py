@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, get_args
@@ -77,6 +78,16 @@ def key_patterns(value: Any, what: str = "keys") -> tuple[str, ...]:
     return found
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise the refusal of a check within the block as a ``ScheduleError``, for applications."""
+    try:
+        yield
+    except PydanticCustomError as error:
+        context = dict(error.context or {})
+        raise ScheduleError(context["message"], cure=context["cure"]) from None
+
+
 def _texts(value: Any, what: str, example: str) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
@@ -131,15 +142,12 @@ class Hook:
             ScheduleError: a field is invalid; the text has neither address nor secret.
         """
         given = {"url": url, "secret": secret, "events": events, "keys": keys}
-        try:
+        with refusals():
             return cls(**{
                 name: HOOK_FIELDS[name][0](value, what)
                 for name, value in given.items()
                 if value is not None or name in {"url", "secret"}
             })  # fmt: skip
-        except PydanticCustomError as error:
-            context = dict(error.context or {})
-            raise ScheduleError(context["message"], cure=context["cure"]) from None
 
 
 def place_of_url(url: str) -> str:
@@ -158,7 +166,7 @@ def _url(value: Any, what: str) -> str:
         parts = urlsplit(value)
         sound = parts.hostname and parts.port != 0
     except ValueError:
-        sound = False
+        raise refuse(f"the url of {what} is no address", _URL_CURE) from None
     if not sound or " " in value or "\\" in value or len(value) > _LONGEST_URL:
         raise refuse(f"the url of {what} is no address", _URL_CURE)
     if parts.scheme not in {"http", "https"}:

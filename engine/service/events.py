@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -13,8 +13,7 @@ from engine.errors import LedgerError, LedgerRequired
 from engine.events.messages import ScheduleEvent
 from engine.ledger import Delivery, EventBook, EventRow, Subscription
 from engine.runtime.clock import boottime, wait_for
-from engine.runtime.loop import beside
-from engine.schedules import ALL_EVENTS, Hook, event_patterns, key_patterns
+from engine.schedules import ALL_EVENTS, Hook, event_patterns, key_patterns, refusals
 from engine.service.base import ReadOperations
 
 _AT_ONCE: Final = 200
@@ -35,9 +34,10 @@ class EventOperations(ReadOperations):
     ) -> list[ScheduleEvent]:
         """Return the newest events, newest first: of a key, with names that match a pattern.
 
-        Events are written while there is a subscription, and stay for ``SCHED_EVENTS_KEEP``.
+        ``ScheduleError`` refuses a pattern that is none. Events are written while there is a subscription, and stay for ``SCHED_EVENTS_KEEP``.
         """
-        its = Subscription(name="", kind="reader", events=event_patterns([name]))
+        its = _reader("", key=None, name=name)
+        await self._place(self._actor)
         rows = await self._events.newest(key=key, limit=limit)
         return self._messages(its, rows)[:limit]
 
@@ -48,7 +48,7 @@ class EventOperations(ReadOperations):
         name: str = ALL_EVENTS,
         tick: timedelta = timedelta(seconds=1),
         on_begin: Callable[[], None] | None = None,
-    ) -> AsyncIterator[ScheduleEvent]:
+    ) -> AsyncGenerator[ScheduleEvent, None]:
         """Yield events from now on, until the caller ends it.
 
         Args:
@@ -57,11 +57,10 @@ class EventOperations(ReadOperations):
             tick: the longest time between an event and its output.
             on_begin: is called once every event from now on is sure to come.
         """
+        from engine.runtime.loop import beside  # noqa: PLC0415 - it loads the Temporal SDK
+
         book, reader = self._events, f"reader:{self._actor}:{secrets.token_hex(4)}"
-        its = Subscription(
-            name=reader, kind="reader", events=event_patterns([name]),
-            keys=key_patterns([key]) if key else (),
-        )  # fmt: skip
+        its = _reader(reader, key=key, name=name)
         await book.subscribe(its, lasts=_WATCHES_FOR, by=self._actor)
         (position,) = (each.position for each in await book.subscriptions() if each.name == reader)
         if on_begin is not None:
@@ -74,9 +73,7 @@ class EventOperations(ReadOperations):
                     if boottime() - renewed > _RENEW:
                         await book.subscribe(its, lasts=_WATCHES_FOR, by=self._actor)
                         renewed = boottime()
-                    # Where no worker is left, the events of operators are placed here.
-                    if (await book.work(reader, ())).fresh:
-                        await book.place(_AT_ONCE)
+                    await self._place(reader)
                     rows = await book.read(position, _AT_ONCE)
                     for message in self._messages(its, rows):
                         yield message
@@ -85,6 +82,11 @@ class EventOperations(ReadOperations):
                         await wait_for(news, tick.total_seconds())
         finally:
             await book.unsubscribe(reader)
+
+    async def _place(self, reader: str) -> None:
+        """Give new events their positions, in case no worker is there to do it."""
+        while (await self._events.work(reader, ())).fresh and await self._events.place(_AT_ONCE):
+            pass
 
     def _messages(self, its: Subscription, rows: Sequence[EventRow]) -> list[ScheduleEvent]:
         namespace = self._events.namespace
@@ -145,6 +147,18 @@ class EventOperations(ReadOperations):
     async def redeliver(self, event_id: str, *, subscription: str | None = None) -> int:
         """Have an event that was given up delivered again; return to how many subscriptions."""
         return await self._events.redeliver(event_id, subscription)
+
+
+def _reader(reader: str, *, key: str | None, name: str) -> Subscription:
+    """Return a subscription by patterns.
+
+    Raises:
+        ScheduleError: one of them is no pattern, or matches nothing.
+    """
+    with refusals():
+        keys = key_patterns([key], "the key") if key else ()
+        events = event_patterns([name], "the name")
+    return Subscription(name=reader, kind="reader", events=events, keys=keys)
 
 
 async def _hints(book: EventBook, news: asyncio.Event) -> None:

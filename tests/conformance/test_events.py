@@ -331,7 +331,7 @@ async def test_delivered_events_leave_and_others_stay(bench):
     book = bench.ledger.events
 
     async def forget():
-        after = 0
+        after: int | None = 0
         while after is not None:
             after = await book.forget(after, keep=AT_ONCE, dead=DAY, limit=1)
         return [event.type for event in await book.newest()]

@@ -1,4 +1,4 @@
-"""Events: a function of the worker, and a webhook, get what becomes of each fire (docs/events.md)."""
+"""Events: a function of the worker and a webhook get what becomes of each fire."""
 
 from __future__ import annotations
 

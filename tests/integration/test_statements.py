@@ -208,7 +208,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "hint_events": [()],
     "lock_event_head": [()],
     "move_subscription": [(HOOK, "one", 5)],
-    "newest_events": [(None, None, 50), ("busy", None, 50), (QUIET, None, 50)],
+    "newest_events": [(key, None, 50, 5000) for key in (None, "busy", QUIET)],
     "place_events": [(500,)],
     "put_back": [(HOOK, [1], ["n"], ["busy"], [1], [A_MINUTE], ["e"])],
     "put_off_deliveries": [(HOOK, [100], ["schedule.arrived"], [2], [A_MINUTE], ["e"])],

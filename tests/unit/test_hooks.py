@@ -64,7 +64,7 @@ def test_no_hooks_are_none():
         ("[{url: https://a.example}]", "1:9", "hook 1 has no secret"),
         (
             "[{url: https://a.example, secret: hunter2}]",
-            "1:35",
+            "1:34",
             "the secret of hook 1 is not the name of a variable; write ${env:NAME}",
         ),
         ("[{url: 'ftp://a.example', secret: '${env:A}'}]", "1:10", "is neither http nor https"),

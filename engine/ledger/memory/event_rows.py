@@ -35,7 +35,7 @@ _OF_NEW_FIRES: Final = DENIED | {"started"}
 
 
 class WrittenFire(Protocol):
-    """What events are made of, in the row of a fire."""
+    """Row of a fire, as far as events are made of it."""
 
     @property
     def status(self) -> Status: ...
@@ -108,8 +108,8 @@ class EventTables:
         """Write the events of a fire's row that is written."""
         if not self._subscribed(now) or (was is None and fire.status not in _OF_NEW_FIRES):
             return
-        before = (was.status, was.run_id) if was else (None, None)
-        for kind in transitions_of(*before, fire.status, fire.run_id):
+        before, run = (was.status, was.run_id) if was else (None, None)
+        for kind in transitions_of(before, run, fire.status, fire.run_id):
             mark = fire.run_id or (str(len(fire.history)) if fire.history and was else None)
             if kind == "arrived":
                 mark = fire.first_run_id or fire.run_id

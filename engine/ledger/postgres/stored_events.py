@@ -15,7 +15,12 @@ from engine.ledger.postgres.rows import parse_definition
 from engine.schedules import EventType, Schedule
 
 _KEPT_DEFINITIONS: Final = 2000
+_LOOKED_AT: Final = 5000
+"""The newest events that a search by key reads."""
 _OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
+_OF_DONE: Final = ("position", "name")
+_OF_FAILED: Final = (*_OF_DONE, "attempts", "wait", "error")
+_OF_FRESH: Final = (*_OF_DONE, "key", "attempts", "wait", "error")
 Run = Callable[..., Awaitable[list[Any]]]
 
 
@@ -26,7 +31,7 @@ class NamedStatements(Protocol):
         """Run a statement; its first argument is the namespace."""
 
 
-def as_subscription(row: Mapping[str, Any]) -> Subscription:
+def as_subscription(row: Any) -> Subscription:
     """Return the subscription of a row."""
     return Subscription(**{**row, "events": tuple(row["events"]), "keys": tuple(row["keys"])})
 
@@ -99,7 +104,9 @@ class StoredEvents:
     async def newest(
         self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
     ) -> list[EventRow]:
-        return await self._events(await self._run("newest_events", key, event_type, limit))
+        return await self._events(
+            await self._run("newest_events", key, event_type, limit, _LOOKED_AT)
+        )
 
     async def listen(self, wake: Callable[[], None]) -> None:
         await self._listen(wake)
@@ -125,13 +132,11 @@ class StoredEvents:
             if not await transaction.run("move_subscription", name, holder, position):
                 return False
             if fresh:
-                of = ("position", "name", "key", "attempts", "wait", "error")
-                await transaction.run("put_back", name, *_columns(fresh, of))
+                await transaction.run("put_back", name, *_columns(fresh, _OF_FRESH))
             if done := [each for each in again if each.done]:
-                await transaction.run("delivered", name, *_columns(done, ("position", "name")))
+                await transaction.run("delivered", name, *_columns(done, _OF_DONE))
             if failed := [each for each in again if not each.done]:
-                of = ("position", "name", "attempts", "wait", "error")
-                await transaction.run("put_off_deliveries", name, *_columns(failed, of))
+                await transaction.run("put_off_deliveries", name, *_columns(failed, _OF_FAILED))
         return True
 
     async def dead(self, limit: int = 50) -> list[Delivery]:

@@ -59,7 +59,6 @@ COMMENT ON COLUMN events.position IS 'The order of delivery in the namespace, gi
 COMMENT ON COLUMN events.sequence IS 'The number of the event among those of its schedule, without gaps.';
 CREATE INDEX events_unplaced ON events (namespace, id) WHERE position IS NULL;
 CREATE UNIQUE INDEX events_placed ON events (namespace, position) WHERE position IS NOT NULL;
-CREATE INDEX events_by_key ON events (namespace, key, position DESC) WHERE position IS NOT NULL;
 
 CREATE TABLE event_heads (
     namespace  text PRIMARY KEY,
