@@ -18,6 +18,7 @@ from benchmarks import (
     apply,
     backfill,
     cron,
+    events,
     herd,
     idle,
     isolation,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "backfill": backfill.run,
     "steady": steady.run,
     "telemetry": telemetry.run,
+    "events": events.run,
 }
 
 

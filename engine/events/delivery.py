@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Literal, cast
 
@@ -182,6 +182,7 @@ _ANNOUNCED: Final = timedelta(days=7)
 """How long the events of a listener are kept after the last worker that had it."""
 _ANNOUNCE_AGAIN: Final = 3600.0
 _PLACED_AT_ONCE: Final = 500
+_ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,8 @@ class Deliverer:
         self._failing: set[str] = set()
         self._warned = self._stopping = False
         self._subscribed: bool | None = None
+        self._learnt_at: float | None = None
+        self._wanted: dict[str, bool] = {}
 
     async def run_once(self) -> timedelta:
         """Place new events and begin what is due; return the wait until the next look.
@@ -252,11 +255,12 @@ class Deliverer:
         await self._announce()
         work = await self._book.work(self._around.holder, list(self._listeners))
         self._subscribed = work.subscribed
+        await self._learn_subscriptions()
         if not work.subscribed and not work.due:
             return self._around.idle
         if work.fresh:
-            while placed := await self._book.place(_PLACED_AT_ONCE):
-                await self._find_unmatched(placed)
+            while await self._book.place(_PLACED_AT_ONCE) == _PLACED_AT_ONCE:
+                pass
             work = await self._book.work(self._around.holder, list(self._listeners))
         for name in work.due:
             if name not in self._tasks and not self._stopping:
@@ -283,9 +287,35 @@ class Deliverer:
         return bool(self._subscribed)
 
     def note_start(self, schedule: Schedule) -> None:
-        """Note a run that has started; without a subscription its event is not written at all."""
-        if self._subscribed is False:
-            self._unmatched(schedule.key, schedule.topic)
+        """Note a run that has started; its ``arrived`` event may be one that no subscription gets.
+
+        Subscriptions of the last few seconds are not known here yet.
+        """
+        if self._subscribed is None:
+            return
+        if schedule.key not in self._wanted:
+            event = EventRow(
+                event_id="", project=self._around.project, key=schedule.key, type="arrived",
+                at=_ANY_TIME, definition_version=0, schedule=schedule,
+            )  # fmt: skip
+            wanted = any(each.wanted(event) for each in self._subscriptions)
+            self._wanted[schedule.key] = wanted
+        if self._wanted[schedule.key]:
+            return
+        measures().count(instruments.EVENTS_UNMATCHED)
+        if schedule.topic is not None and not self._warned:
+            self._warned = True
+            text = f"no listener and no hook gets schedule.{schedule.topic}.arrived"
+            count = "sched_events_unmatched_total counts them"
+            self._around.report(f"{text} of {schedule.key}; {count}", False)
+
+    async def _learn_subscriptions(self) -> None:
+        """Read from time to time who subscribes, to find events that nobody gets."""
+        now = time.monotonic()
+        if self._learnt_at is None or now - self._learnt_at >= self._around.idle.total_seconds():
+            self._subscriptions = await self._book.subscriptions() if self._subscribed else []
+            self._wanted.clear()
+            self._learnt_at = now
 
     def _collect(self) -> None:
         """Forget tasks that have ended, and raise the error of one that failed."""
@@ -378,24 +408,6 @@ class Deliverer:
             which = f"{len(dead)} events of {its.name} were given up after {dead[0].attempts}"
             text = f"{which} attempts: {dead[0].error}; `sched events --dead` lists them"
             self._around.report(text, False)
-
-    # --- events that nobody gets ---
-
-    async def _find_unmatched(self, placed: Sequence[EventRow]) -> None:
-        arrived = [event for event in placed if event.type == "arrived"]
-        if not arrived:
-            return
-        self._subscriptions = await self._book.subscriptions()
-        for event in arrived:
-            if not any(each.wanted(event) for each in self._subscriptions):
-                self._unmatched(event.key, event.schedule.topic if event.schedule else None)
-
-    def _unmatched(self, key: str, topic: str | None) -> None:
-        measures().count(instruments.EVENTS_UNMATCHED)
-        if topic is not None and not self._warned:
-            self._warned = True
-            text = f"no listener and no hook gets schedule.{topic}.arrived of {key}"
-            self._around.report(f"{text}; sched_events_unmatched_total counts them", False)
 
 
 def _name_of(listener: Listener, project: str) -> str:

@@ -246,10 +246,10 @@ class EventBook(Protocol):
     async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
         """Return what there is to do for a replica that has these listeners, in one statement."""
 
-    async def place(self, limit: int) -> list[EventRow]:
-        """Give committed events their positions and sequences, and return them in this order.
+    async def place(self, limit: int) -> int:
+        """Give committed events their positions and sequences; return how many got one.
 
-        One session at a time does it: another one gets none meanwhile. Readers that listen
+        One session at a time does it: another one places none meanwhile. Readers that listen
         (``listen``) are woken.
         """
 

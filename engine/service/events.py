@@ -34,7 +34,10 @@ class EventOperations(ReadOperations):
     ) -> list[ScheduleEvent]:
         """Return the newest events, newest first: of a key, with names that match a pattern.
 
-        ``ScheduleError`` refuses a pattern that is none. Events are written while there is a subscription, and stay for ``SCHED_EVENTS_KEEP``.
+        Events are written while there is a subscription, and stay for ``SCHED_EVENTS_KEEP``.
+
+        Raises:
+            ScheduleError: the name is no pattern, or matches no event.
         """
         its = _reader("", key=None, name=name)
         await self._place(self._actor)
@@ -85,8 +88,9 @@ class EventOperations(ReadOperations):
 
     async def _place(self, reader: str) -> None:
         """Give new events their positions, in case no worker is there to do it."""
-        while (await self._events.work(reader, ())).fresh and await self._events.place(_AT_ONCE):
-            pass
+        if (await self._events.work(reader, ())).fresh:
+            while await self._events.place(_AT_ONCE) == _AT_ONCE:
+                pass
 
     def _messages(self, its: Subscription, rows: Sequence[EventRow]) -> list[ScheduleEvent]:
         namespace = self._events.namespace

@@ -22,7 +22,7 @@ FILE = """
 hooks:
   - {url: "http://127.0.0.1:%d/sched", secret: "${env:HOOK_SECRET}", events: [schedule.arrived]}
 schedules:
-  - {key: remind, workflow: noop, everyMs: 1000, topic: notifications.task-reminder, input: {n: 1}}
+  - {key: remind, workflow: noop, everyMs: 1000, topic: notifications.task-reminder, input: {n: one}}
 """
 GOT: list[ScheduleEvent] = []
 
@@ -65,7 +65,7 @@ async def test_a_listener_and_a_hook_get_what_becomes_of_a_fire(
 
     arrived, completed = GOT[0], next(e for e in GOT if e.name == "schedule.completed")
     assert arrived.name == "schedule.notifications.task-reminder.arrived"
-    assert arrived.data["userPayload"] == {"n": 1}
+    assert arrived.data["userPayload"] == {"n": "one"}
     assert (arrived.data["attempt"], arrived.data["timing"]) == (1, "on_time")
     assert completed.data["workflowId"].startswith("sched:remind:")
     its = [event for event in GOT if event.data["workflowId"] == completed.data["workflowId"]]

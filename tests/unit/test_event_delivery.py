@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from engine.events.delivery import (
     pause_after,
 )
 from engine.events.listeners import Listener, listener_of
-from engine.ledger import EventRow, MemoryLedger, Subscription
+from engine.ledger import MemoryLedger, Subscription
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -27,6 +27,11 @@ from tests.waiting import eventually
 
 TICK = timedelta(milliseconds=5)
 HOOK = "hooks: [{url: 'https://a.example/x', secret: '${env:S}', events: [schedule.changed]}]\n"
+
+
+(WITH_TOPIC,) = load_schedules(
+    "schedules: [{key: a, workflow: w, everyMs: 1000, topic: bills.due}]"
+).schedules
 
 
 class Scene:
@@ -250,14 +255,11 @@ async def test_a_listener_that_hangs_is_a_failure(scene: Scene, monkeypatch: pyt
 
 
 async def test_a_topic_without_a_listener_is_reported_once(scene: Scene):
-    """Seed 000, events; issue: no listener for an `arrived` event."""
-    (schedule,) = load_schedules(
-        "schedules: [{key: a, workflow: w, everyMs: 1000, topic: bills.due}]"
-    ).schedules
+    """Seed 000, events: an `arrived` event without any listener."""
     deliverer = scene.deliverer()
     await deliverer.run_once()
     for _ in range(3):
-        deliverer.note_start(schedule)
+        deliverer.note_start(WITH_TOPIC)
     (report,) = scene.reports
     assert report[0].startswith("no listener and no hook gets schedule.bills.due.arrived of a;")
 
@@ -266,18 +268,20 @@ async def test_a_listener_of_another_topic_is_none(scene: Scene):
     @on("schedule.other.arrived")
     async def note(event: ScheduleEvent) -> None: ...
 
-    await scene.change("a")
-    async with scene.delivering(scene.deliverer(note)):
-        await scene.ledger.events.place(10)
-        (schedule,) = load_schedules(
-            "schedules: [{key: a, workflow: w, everyMs: 1000, topic: bills.due}]"
-        ).schedules
-        arrived = EventRow(
-            event_id="e", project="default", key="a", type="arrived", at=datetime.now(UTC),
-            definition_version=1, schedule=schedule,
-        )  # fmt: skip
-        await scene.deliverer(note)._find_unmatched([arrived])
+    deliverer = scene.deliverer(note)
+    async with scene.delivering(deliverer):
+        deliverer.note_start(WITH_TOPIC)
     assert "schedule.bills.due.arrived of a" in scene.reports[0][0]
+
+
+async def test_what_a_listener_gets_is_not_reported(scene: Scene):
+    @on("schedule.*.arrived")
+    async def note(event: ScheduleEvent) -> None: ...
+
+    deliverer = scene.deliverer(note)
+    async with scene.delivering(deliverer):
+        deliverer.note_start(WITH_TOPIC)
+    assert scene.reports == []
 
 
 # --- what is marked ---

@@ -258,18 +258,18 @@ class EventsInMemory:
         fresh = any(event.position is None for event in self._of.events.values())
         return EventWork(bool(await self.subscriptions()), fresh, tuple(due))
 
-    async def place(self, limit: int) -> list[EventRow]:
-        placed: list[EventRow] = []
+    async def place(self, limit: int) -> int:
+        placed = 0
         async with self._lock:
             of = self._of
             for number, event in list(of.events.items()):
-                if event.position is not None or len(placed) == limit:
+                if event.position is not None or placed == limit:
                     continue
                 of.counters["position"] += 1
                 sequence = of.sequences[event.key] = of.sequences.get(event.key, 0) + 1
                 position = of.counters["position"]
-                row = of.events[number] = replace(event, position=position, sequence=sequence)
-                placed.append(row)
+                of.events[number] = replace(event, position=position, sequence=sequence)
+                placed += 1
             self._forget_delivered()
         for wake in self._listening if placed else ():
             wake()

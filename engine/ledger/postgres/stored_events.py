@@ -89,14 +89,14 @@ class StoredEvents:
         (row,) = await self._run("event_work", holder, list(listeners))
         return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
 
-    async def place(self, limit: int) -> list[EventRow]:
+    async def place(self, limit: int) -> int:
         async with self._transaction() as transaction:
             if not await transaction.run("lock_event_head"):
-                return []
-            rows = await transaction.run("place_events", limit)
-            if rows:
+                return 0
+            placed = len(await transaction.run("place_events", limit))
+            if placed:
                 await transaction.run("hint_events")
-        return await self._events(sorted(rows, key=lambda row: row["position"]))
+        return placed
 
     async def read(self, after: int, limit: int) -> list[EventRow]:
         return await self._events(await self._run("read_events", after, limit))

@@ -19,4 +19,4 @@ UPDATE events e
 SET position = moved.position - f.number + f.nth, sequence = c.sequence - f.of_keys + f.of_key
 FROM moved, fresh f JOIN counted c ON c.key = f.key
 WHERE e.id = f.id
-RETURNING e.*, NULL::text AS own_input, false AS sealed
+RETURNING e.position
