@@ -101,7 +101,6 @@ class _Item:
 class _Turn:
     """Results of a turn."""
 
-    subscription: Subscription
     send: Callable[[_Item], Awaitable[str | None]]
     pause: Callable[[int], timedelta | None]
     blocked: frozenset[str]
@@ -135,9 +134,9 @@ class _Turn:
                 pause = self.pause(attempts)
                 result = self._result(item, attempts, wait=pause, error=error)
                 (self.fresh if item.is_fresh else self.again).append(result)
-                _count(self.subscription, "failed" if pause is not None else "dead")
+                _count("failed" if pause is not None else "dead")
                 continue
-            _count(self.subscription, "delivered")
+            _count("delivered")
             if not item.is_fresh:
                 self.again.append(self._result(item, attempts, done=True))
 
@@ -162,8 +161,8 @@ class _Turn:
         return [each for each in (*self.fresh, *self.again) if not each.done and each.wait is None]
 
 
-def _count(subscription: Subscription, outcome: Literal["delivered", "failed", "dead"]) -> None:
-    measures().count(instruments.EVENT_DELIVERIES, outcome=outcome, subscriber=subscription.kind)
+def _count(outcome: Literal["delivered", "failed", "dead"]) -> None:
+    measures().count(instruments.EVENT_DELIVERIES, outcome=outcome)
 
 
 def _lanes(due: Sequence[Delivery], fresh: Sequence[_Item]) -> dict[str, list[_Item]]:
@@ -359,7 +358,7 @@ class Deliverer:
             return False
         fresh = [_Item(row, name, is_fresh=True) for row in rows for name in its.wanted(row)]
         turn = _Turn(
-            its, self._sender(its), self._pause,
+            self._sender(its), self._pause,
             blocked=frozenset(await self._book.blocked(its.name) if fresh else ()),
             until=time.monotonic() + _BEGIN_WITHIN,
         )  # fmt: skip

@@ -274,7 +274,7 @@ ALERTS: Final = _counter(
 # --- events ---
 
 EVENT_DELIVERIES: Final = _counter(
-    "sched.events.deliveries", "{delivery}", "outcome subscriber",
+    "sched.events.deliveries", "{delivery}", "outcome",
     "Attempts to deliver an event to a hook or a listener; `dead`: the last one failed",
     values="delivered failed dead",
 )  # fmt: skip

@@ -22,7 +22,11 @@ FILE = """
 hooks:
   - {url: "http://127.0.0.1:%d/sched", secret: "${env:HOOK_SECRET}", events: [schedule.arrived]}
 schedules:
-  - {key: remind, workflow: noop, everyMs: 1000, topic: notifications.task-reminder, input: {n: one}}
+  - key: remind
+    workflow: noop
+    everyMs: 1000
+    topic: notifications.task-reminder
+    input: {n: one}
 """
 GOT: list[ScheduleEvent] = []
 
