@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks import steady
 from benchmarks.arena import arena, postgres
@@ -35,6 +35,7 @@ _STRETCH, _STRETCH_QUICK = 30.0, 10.0
 _RUNS, _RUNS_QUICK = 500, 200
 _WITHOUT, _WITH = "without", "with"
 _MOST_LEAD = 4
+_HERE = "127.0.0.1"
 _SECRET = "whsec_" + "c2VjcmV0" * 4
 
 
@@ -44,7 +45,6 @@ class Receiver:
 
     head: str = ""
     posts: int = 0
-    environment: dict[str, str] = field(default_factory=dict)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the posts of one connection."""
@@ -65,12 +65,11 @@ async def _receiving(who: str) -> AsyncIterator[Receiver]:
     if who == _WITHOUT:
         yield receiver
         return
-    server = await asyncio.start_server(receiver.answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(receiver.answer, _HERE, 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        hook = f"url: 'http://127.0.0.1:{port}/', secret: '${{env:HOOK}}'"
+        hook = f"url: 'http://{_HERE}:{port}/', secret: '${{env:HOOK}}'"
         receiver.head = f"hooks: [{{{hook}, events: [schedule.arrived]}}]\n"
-        receiver.environment = {"HOOK": _SECRET, "SCHED_HOOKS_ALLOW": "127.0.0.1"}
         yield receiver
 
 
@@ -105,7 +104,7 @@ async def _sample(server: PostgresServer, who: str, *, quick: bool) -> dict[str,
     stretch = _STRETCH_QUICK if quick else _STRETCH
     async with _receiving(who) as receiver:
         carried = await steady.sample(
-            server, "sched-engine", 0, stretch, receiver.head, **receiver.environment
+            server, "sched-engine", 0, stretch, receiver.head, HOOK=_SECRET, SCHED_HOOKS_ALLOW=_HERE
         )
         posts = receiver.posts
     runs = _RUNS_QUICK if quick else _RUNS
@@ -126,8 +125,9 @@ async def _herd(server: PostgresServer, receiver: Receiver, runs: int) -> Herd:
         try:
             async with arena(server) as place:
                 return await engine(
-                    place, runs, 1, lead, head=receiver.head, **receiver.environment
-                )
+                    place, runs, 1, lead, head=receiver.head,
+                    HOOK=_SECRET, SCHED_HOOKS_ALLOW=_HERE,
+                )  # fmt: skip
         except NotReadyError:
             lead *= 2
             if lead > _MOST_LEAD:

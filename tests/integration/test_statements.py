@@ -121,11 +121,13 @@ HOOK = "hook:default:a.example#1"
 KEPT_BY_TRIGGERS += f"""
 INSERT INTO event_heads VALUES ('{NAMESPACE}', {EVENTS});
 INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, url, secret,
-                           position, declared_by)
+                           declared_by)
 SELECT '{NAMESPACE}', CASE n WHEN 1 THEN '{HOOK}' ELSE 'hook:default:b#' || n END, 'hook',
-       'default', 'file', '{{schedule.*}}', '{{}}', 'https://a.example', 'S', {EVENTS} - 1000,
+       'default', 'file', '{{schedule.*}}', '{{}}', 'https://a.example', 'S',
        'test'
 FROM generate_series(1, 20) n;
+INSERT INTO subscription_positions
+SELECT namespace, name, {EVENTS} - 1000 FROM subscriptions;
 INSERT INTO events (namespace, project, key, type, event_id, at, position, sequence,
                     definition_version, workflow_id, kind)
 SELECT '{NAMESPACE}', 'default', CASE WHEN n % 1000 = 0 THEN 'quiet-1' ELSE 'busy' END,
@@ -201,7 +203,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "drop_hooks": [("default", "file", [HOOK])],
     "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100)],
     "end_subscriptions": [()],
-    "event_work": [("one", ["listener:x"])],
+    "event_work": [("one", ["listener:x"], 0), ("one", ["listener:x"], EVENTS)],
     "forget_deliveries": [(DAY,)],
     "forget_events": [(DAY, 0, 1000), (DAY, EVENTS // 2, 1000)],
     "give_back_subscriptions": [("one",)],
@@ -209,7 +211,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "lock_event_head": [()],
     "move_subscription": [(HOOK, "one", 5)],
     "newest_events": [(key, None, 50, 5000) for key in (None, "busy", QUIET)],
-    "place_events": [(500,)],
+    "place_events": [(500, 0), (500, EVENTS)],
     "put_back": [(HOOK, [1], ["n"], ["busy"], [1], [A_MINUTE], ["e"])],
     "put_off_deliveries": [(HOOK, [100], ["schedule.arrived"], [2], [A_MINUTE], ["e"])],
     "read_events": [(EVENTS - 100, 100), (0, 100)],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields
@@ -10,11 +11,14 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from engine.errors import EngineError
+from engine.ledger.floors import LOOK_AGAIN, again_after
 from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
 from engine.ledger.postgres.rows import parse_definition
 from engine.schedules import EventType, Schedule
 
 _KEPT_DEFINITIONS: Final = 2000
+_OPEN: Final = 10.0
+"""Seconds from an id to the commit of its row, at most; a tick's transaction lives for 4 s."""
 _LOOKED_AT: Final = 5000
 """The newest events that a search by key reads."""
 _OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
@@ -34,6 +38,35 @@ class NamedStatements(Protocol):
 def as_subscription(row: Any) -> Subscription:
     """Return the subscription of a row."""
     return Subscription(**{**row, "events": tuple(row["events"]), "keys": tuple(row["keys"])})
+
+
+class _Unplaced:
+    """Lower bound of the ids of events without a position; see ``engine.ledger.floors``.
+
+    What a longer transaction has written is found by the next search without a bound.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+        self._floor, self._unbounded_at, self.asked = 0, 0.0, 0
+
+    def begin(self) -> int:
+        """Return the lower bound of a search."""
+        self.asked = 0 if time.monotonic() >= self._unbounded_at else self._floor
+        return self.asked
+
+    def looked(self, begun: float) -> None:
+        """Record that a search ended which began then."""
+        if self.asked == 0:
+            ended = time.monotonic()
+            self._unbounded_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
+
+    def placed(self, newest: int) -> None:
+        """Record the newest event that has got a position."""
+        now = time.monotonic()
+        self._marks.append((now, newest))
+        while self._marks[0][0] < now - _OPEN:
+            self._floor = self._marks.popleft()[1]
 
 
 class StoredEvents:
@@ -57,6 +90,7 @@ class StoredEvents:
         self.namespace = namespace
         self._run, self._transaction, self._listen = run, transaction, listen
         # A definition is never changed, and may be large: it is read once for all its events.
+        self._unplaced = _Unplaced()
         self._definitions: OrderedDict[tuple[str, int], Schedule | None] = OrderedDict()
 
     # --- subscriptions ---
@@ -86,17 +120,20 @@ class StoredEvents:
     # --- events ---
 
     async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
-        (row,) = await self._run("event_work", holder, list(listeners))
+        begun = time.monotonic()
+        (row,) = await self._run("event_work", holder, list(listeners), self._unplaced.begin())
+        self._unplaced.looked(begun)
         return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
 
     async def place(self, limit: int) -> int:
         async with self._transaction() as transaction:
             if not await transaction.run("lock_event_head"):
                 return 0
-            placed = len(await transaction.run("place_events", limit))
-            if placed:
+            rows = await transaction.run("place_events", limit, self._unplaced.asked)
+            if rows:
                 await transaction.run("hint_events")
-        return placed
+                self._unplaced.placed(max(row["id"] for row in rows))
+        return len(rows)
 
     async def read(self, after: int, limit: int) -> list[EventRow]:
         return await self._events(await self._run("read_events", after, limit))

@@ -13,9 +13,6 @@ CREATE TABLE subscriptions (
     keys         text[] NOT NULL,
     url          text,
     secret       text,
-    position     bigint NOT NULL DEFAULT 0,
-    holder       text,
-    lease_until  timestamptz,
     expires_at   timestamptz,
     declared_by  text NOT NULL,
     declared_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -23,8 +20,20 @@ CREATE TABLE subscriptions (
 );
 COMMENT ON TABLE subscriptions IS 'Those who get events: webhooks, functions of workers, and readers that watch for a while.';
 COMMENT ON COLUMN subscriptions.secret IS 'The name of an environment variable of the workers; never the secret.';
-COMMENT ON COLUMN subscriptions.position IS 'Every event up to here was delivered, or has a row in deliveries.';
 COMMENT ON COLUMN subscriptions.expires_at IS 'When it ends unless it is renewed; null: it stays until it is removed.';
+
+CREATE TABLE subscription_positions (
+    namespace    text NOT NULL,
+    name         text NOT NULL,
+    position     bigint NOT NULL,
+    holder       text,
+    lease_until  timestamptz,
+    PRIMARY KEY (namespace, name),
+    FOREIGN KEY (namespace, name) REFERENCES subscriptions ON DELETE CASCADE
+);
+COMMENT ON TABLE subscription_positions IS 'Where each subscription stands, apart from what it is: this changes with each turn, and the triggers read only the other. Beside an old snapshot they would visit every version of its rows.';
+COMMENT ON COLUMN subscription_positions.position IS 'Every event up to here was delivered, or has a row in deliveries.';
+COMMENT ON COLUMN subscription_positions.holder IS 'The replica that delivers, until lease_until.';
 
 CREATE TABLE events (
     id                  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -96,6 +105,7 @@ CREATE INDEX deliveries_dead ON deliveries (namespace, dead_at) WHERE dead_at IS
 CREATE INDEX deliveries_of_events ON deliveries (namespace, position);
 
 SELECT grant_as_on_schedules('subscriptions');
+SELECT grant_as_on_schedules('subscription_positions');
 SELECT grant_as_on_schedules('events');
 SELECT grant_as_on_schedules('event_heads');
 SELECT grant_as_on_schedules('event_sequences');

@@ -4,7 +4,8 @@ WITH piece AS (
     SELECT id, position, at < (SELECT clock_timestamp()) - $2::interval AS old
     FROM events WHERE namespace = $1 AND id > $3 ORDER BY id LIMIT $4
 ), first AS (
-    SELECT min(s.position) AS position, count(*) > 0 AS there FROM subscriptions s
+    SELECT min(p.position) AS position, count(*) > 0 AS there
+    FROM subscriptions s JOIN subscription_positions p ON p.namespace = s.namespace AND p.name = s.name
     WHERE s.namespace = $1 AND s.kind <> 'reader'
 ), gone AS (
     DELETE FROM events USING piece, first

@@ -4,7 +4,7 @@ WITH fresh AS (
     SELECT e.id, e.key, row_number() OVER (ORDER BY e.id) AS nth,
            row_number() OVER (PARTITION BY e.key ORDER BY e.id) AS of_key,
            count(*) OVER (PARTITION BY e.key) AS of_keys, count(*) OVER () AS number
-    FROM (SELECT id, key FROM events WHERE namespace = $1 AND position IS NULL ORDER BY id LIMIT $2) AS e
+    FROM (SELECT id, key FROM events WHERE namespace = $1 AND position IS NULL AND id >= $3 ORDER BY id LIMIT $2) AS e
 ), counted AS (
     INSERT INTO event_sequences AS s (namespace, key, sequence)
     SELECT $1, f.key, count(*) FROM fresh f GROUP BY f.key ORDER BY f.key
@@ -19,4 +19,4 @@ UPDATE events e
 SET position = moved.position - f.number + f.nth, sequence = c.sequence - f.of_keys + f.of_key
 FROM moved, fresh f JOIN counted c ON c.key = f.key
 WHERE e.id = f.id
-RETURNING e.position
+RETURNING e.id

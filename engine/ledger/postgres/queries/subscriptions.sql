@@ -1,3 +1,4 @@
-SELECT name, kind, project, origin, events, keys, url, secret, position FROM subscriptions
-WHERE namespace = $1 AND (expires_at IS NULL OR expires_at > (SELECT clock_timestamp()))
-ORDER BY name
+SELECT s.name, s.kind, s.project, s.origin, s.events, s.keys, s.url, s.secret, p.position
+FROM subscriptions s JOIN subscription_positions p ON p.namespace = s.namespace AND p.name = s.name
+WHERE s.namespace = $1 AND (s.expires_at IS NULL OR s.expires_at > (SELECT clock_timestamp()))
+ORDER BY s.name

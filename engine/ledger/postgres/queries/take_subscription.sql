@@ -1,3 +1,5 @@
-UPDATE subscriptions SET holder = $3, lease_until = clock_timestamp() + $4::interval
-WHERE namespace = $1 AND name = $2 AND (holder = $3 OR lease_until IS NULL OR lease_until <= (SELECT clock_timestamp()))
-RETURNING name, kind, project, origin, events, keys, url, secret, position
+UPDATE subscription_positions p SET holder = $3, lease_until = clock_timestamp() + $4::interval
+FROM subscriptions s
+WHERE p.namespace = $1 AND p.name = $2 AND s.namespace = $1 AND s.name = $2
+  AND (p.holder = $3 OR p.lease_until IS NULL OR p.lease_until <= (SELECT clock_timestamp()))
+RETURNING s.name, s.kind, s.project, s.origin, s.events, s.keys, s.url, s.secret, p.position
