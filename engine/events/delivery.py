@@ -309,7 +309,7 @@ class Deliverer:
             self._around.report(f"{text} of {schedule.key}; {count}", False)
 
     async def _learn_subscriptions(self) -> None:
-        """Read from time to time who subscribes, to find events that nobody gets."""
+        """Read from time to time who subscribes, to find events without a subscription."""
         now = time.monotonic()
         if self._learnt_at is None or now - self._learnt_at >= self._around.idle.total_seconds():
             self._subscriptions = await self._book.subscriptions() if self._subscribed else []
