@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import asyncpg
 import pytest
@@ -17,7 +20,7 @@ from engine.embedded import PostgresServer
 from engine.errors import LedgerUnavailable
 from engine.events import ScheduleEvent
 from engine.events.delivery import Deliverer
-from engine.ledger import PostgresLedger, Subscription
+from engine.ledger import PostgresLedger, Status, Subscription, transitions_of
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -248,6 +251,40 @@ async def test_an_event_is_written_beside_code_that_knows_nothing_of_it(
     assert (event.name, event.data["reason"]) == ("schedule.paused", "by hand")
     await following.aclose()
     assert await ledger.events.subscriptions() == [], "a follower leaves nothing behind"
+
+
+async def test_a_terminal_follows_events_until_it_is_interrupted(shop: Shop, tmp_path: Path):
+    ledger = await shop.ledger()
+    await shop.change(ledger)
+    terminal = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("sched"), "events", "a", "--name", "schedule.changed", "--follow", "--json",
+        cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "SCHED_DATABASE_URL": shop.url, "TEMPORAL_NAMESPACE": "test"},
+    )  # fmt: skip
+    assert terminal.stdout
+    assert terminal.stderr
+    assert await terminal.stderr.readline() == b"following events\n"
+    await shop.change(ledger)
+    event = json.loads(await asyncio.wait_for(terminal.stdout.readline(), 10))
+    assert (event["id"], event["name"]) == ("a:changed:2", "schedule.changed")
+    terminal.send_signal(signal.SIGINT)
+    assert await asyncio.wait_for(terminal.wait(), 10) == 130
+    assert await ledger.events.subscriptions() == []
+
+
+async def test_the_trigger_and_the_ledger_in_memory_know_the_same_transitions(shop: Shop):
+    await shop.ledger()
+    connection = await asyncpg.connect(shop.url, server_settings={"search_path": "sched"})
+    rows = await connection.fetch(
+        "SELECT was, was_run, now_is, now_run, transitions_of(was, was_run, now_is, now_run) AS found"
+        " FROM unnest($1::text[]) AS was, unnest($2::text[]) AS now_is,"
+        " unnest('{a,NULL}'::text[]) AS was_run, unnest('{a,b,NULL}'::text[]) AS now_run",
+        [None, *get_args(Status)], list(get_args(Status)),
+    )  # fmt: skip
+    await connection.close()
+    assert len(rows) == 14 * 13 * 6
+    for was, was_run, status, run, found in rows:
+        assert transitions_of(was, was_run, status, run) == tuple(found or ())
 
 
 async def test_two_that_place_at_once_give_no_position_twice(shop: Shop):
