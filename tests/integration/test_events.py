@@ -257,7 +257,8 @@ async def test_a_terminal_follows_events_until_it_is_interrupted(shop: Shop, tmp
     ledger = await shop.ledger()
     await shop.change(ledger)
     terminal = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("sched"), "events", "a", "--name", "schedule.changed", "--follow", "--json",
+        Path(sys.executable).with_name("sched"), "events", "a", "--name", "schedule.changed",
+        "--follow", "--json",
         cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "SCHED_DATABASE_URL": shop.url, "TEMPORAL_NAMESPACE": "test"},
     )  # fmt: skip
@@ -276,7 +277,8 @@ async def test_the_trigger_and_the_ledger_in_memory_know_the_same_transitions(sh
     await shop.ledger()
     connection = await asyncpg.connect(shop.url, server_settings={"search_path": "sched"})
     rows = await connection.fetch(
-        "SELECT was, was_run, now_is, now_run, transitions_of(was, was_run, now_is, now_run) AS found"
+        "SELECT was, was_run, now_is, now_run,"
+        " transitions_of(was, was_run, now_is, now_run) AS found"
         " FROM unnest($1::text[]) AS was, unnest($2::text[]) AS now_is,"
         " unnest('{a,NULL}'::text[]) AS was_run, unnest('{a,b,NULL}'::text[]) AS now_run",
         [None, *get_args(Status)], list(get_args(Status)),
