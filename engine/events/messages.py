@@ -128,8 +128,7 @@ def _payload(event: EventRow) -> dict[str, Any]:
 
 def _most_tries(schedule: Schedule | None) -> int:
     """Return how often a run is tried: once, unless its schedule declares a retry."""
-    retry = schedule.to_json().get("retry") if schedule else None
-    return int(retry.get("attempts", 1)) if isinstance(retry, Mapping) else 1
+    return schedule.retry.tries if schedule and schedule.retry else 1
 
 
 def _text(value: object) -> str | None:

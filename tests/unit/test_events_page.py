@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.events import ScheduleEvent
+from engine.flow import IDENTITIES
 from engine.ledger import EventRow
 from engine.schedules import EVENT_TYPES, load_schedules
 
@@ -33,7 +34,7 @@ def test_the_page_has_every_field_of_a_message():
     )  # fmt: skip
     message = ScheduleEvent.of(row, "schedule.created", "test")
     named = rows("What an event has")
-    identities = {"ownerId", "tenantId", "correlationId", "clientRequestId"}
+    identities = set(IDENTITIES)
     assert set(message.data) - set(named) - {"payloadOmitted"} == set()
     assert set(named) - set(message.data) - identities == set()
     assert set(message.data["metadata"]) == identities
