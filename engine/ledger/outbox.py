@@ -229,12 +229,10 @@ class EventBook(Protocol):
     def namespace(self) -> str:
         """The namespace, which the sources of events name."""
 
-    async def subscribe(
-        self, subscription: Subscription, *, lasts: timedelta, by: str, renew: bool = False
-    ) -> None:
+    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
         """Write a subscription that ends after this time, from the newest event on.
 
-        One of this name keeps its position. ``renew``: only if it is still there.
+        One of this name keeps its position.
         """
 
     async def unsubscribe(self, name: str) -> bool:

@@ -385,9 +385,10 @@ class Replica:
 
     def _hint_at_events(self, event: Event) -> None:
         """Wake the delivery of what this replica has just written, a moment later for all of it."""
-        started = isinstance(event, Settled) and event.outcome.status == "started"
-        if self._deliverer and isinstance(event, Settled) and started:
-            self._deliverer.note_start(event.claim.schedule)
+        if self._deliverer and isinstance(event, Settled):
+            claim, status = event.claim, event.outcome.status
+            if claim.kind != "handler" and status == "started":
+                self._deliverer.note_start(claim.schedule)
         news = isinstance(event, Settled | Decided | Closed)
         if news and self._delivering and self._deliverer and self._deliverer.has_subscriptions:
             self._delivering.wake_within(_SOON)

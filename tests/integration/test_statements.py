@@ -216,7 +216,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "put_off_deliveries": [(HOOK, [100], ["schedule.arrived"], [2], [A_MINUTE], ["e"])],
     "read_events": [(EVENTS - 100, 100), (0, 100)],
     "redeliver": [("e-100", None), ("e-100", HOOK)],
-    "subscribe": [("r", "reader", None, ["schedule.*"], [], A_MINUTE, False, "me")],
+    "subscribe": [("r", "reader", None, ["schedule.*"], [], A_MINUTE, "me")],
     "subscriptions": [()],
     "take_subscription": [(HOOK, "one", A_MINUTE)],
     "unsubscribe": [("hook:default:b#2",)],

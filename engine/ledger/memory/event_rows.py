@@ -220,13 +220,9 @@ class EventsInMemory:
         self.namespace = "default"
         self._listening: list[Callable[[], None]] = []
 
-    async def subscribe(
-        self, subscription: Subscription, *, lasts: timedelta, by: str, renew: bool = False
-    ) -> None:
+    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
         async with self._lock:
             known = self._of.subscriptions.get(subscription.name)
-            if known is None and renew:
-                return
             position = known.what.position if known else self._of.counters["position"]
             self._of.subscriptions[subscription.name] = replace(
                 known or SubscriptionEntry(subscription),

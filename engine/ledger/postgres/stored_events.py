@@ -89,19 +89,17 @@ class StoredEvents:
     ) -> None:
         self.namespace = namespace
         self._run, self._transaction, self._listen = run, transaction, listen
-        # A definition is never changed, and may be large: it is read once for all its events.
         self._unplaced = _Unplaced()
+        # A definition is never changed, and may be large: it is read once for all its events.
         self._definitions: OrderedDict[tuple[str, int], Schedule | None] = OrderedDict()
 
     # --- subscriptions ---
 
-    async def subscribe(
-        self, subscription: Subscription, *, lasts: timedelta, by: str, renew: bool = False
-    ) -> None:
+    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
         its = subscription
         await self._run(
-            "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys), lasts,
-            renew, by,
+            "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys),
+            lasts, by,
         )  # fmt: skip
 
     async def unsubscribe(self, name: str) -> bool:

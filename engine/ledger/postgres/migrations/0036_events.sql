@@ -136,7 +136,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- A range that is split comes in pieces that were decided before: they are no news.
-CREATE FUNCTION write_events_of_new_fires() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION write_events_of_new_fires() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE subscribed text[] := subscribed_namespaces();
 BEGIN
     IF subscribed IS NULL THEN
@@ -157,7 +157,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION write_events_of_fires() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION write_events_of_fires() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE subscribed text[] := subscribed_namespaces();
 BEGIN
     IF subscribed IS NULL THEN
@@ -182,7 +182,7 @@ BEGIN
 END $$;
 
 -- The rows of starts by applications, @<workflow>, are no schedules.
-CREATE FUNCTION write_events_of_new_schedules() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION write_events_of_new_schedules() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE subscribed text[] := subscribed_namespaces();
 BEGIN
     IF subscribed IS NULL THEN
@@ -197,7 +197,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION write_events_of_schedule() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION write_events_of_schedule() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     returned boolean := OLD.retired_at IS NOT NULL AND NEW.retired_at IS NULL;
 BEGIN
