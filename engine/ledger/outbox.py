@@ -172,8 +172,8 @@ class Delivery:
 
     Attributes:
         attempts: 0 if it waits for an earlier event of its schedule.
-        in_front: whether an earlier event of the schedule has failed once, and its first retry is
-            still to come.
+        in_front: whether, of one that was put back, an earlier event of the schedule has failed
+            once, and its first retry is still to come.
         first_at: when it was first tried, or put back.
         died_at: when it was given up, if it was.
     """

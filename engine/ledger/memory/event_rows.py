@@ -305,7 +305,7 @@ class EventsInMemory:
         )
         for place, row in rows:
             if row.due_at is not None and row.due_at <= now:
-                in_front = any(
+                in_front = row.attempts == 0 and any(
                     other.key == row.key and other.attempts == 1
                     and other.due_at is not None and other.due_at > now and before < place
                     for before, other in rows

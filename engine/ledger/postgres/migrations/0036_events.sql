@@ -100,7 +100,8 @@ CREATE TABLE deliveries (
 COMMENT ON TABLE deliveries IS 'Events that a subscription has passed without success: to be tried again, to be tried after an earlier one of their schedule, or dead.';
 COMMENT ON COLUMN deliveries.due_at IS 'When it is tried next; null of a dead letter.';
 CREATE INDEX deliveries_due ON deliveries (namespace, subscription, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX deliveries_in_front ON deliveries (namespace, subscription, key) WHERE due_at IS NOT NULL AND attempts <= 1;
+CREATE INDEX deliveries_in_front ON deliveries (namespace, subscription, key, attempts, position)
+    WHERE due_at IS NOT NULL AND attempts <= 1;
 CREATE INDEX deliveries_dead ON deliveries (namespace, dead_at) WHERE dead_at IS NOT NULL;
 CREATE INDEX deliveries_of_events ON deliveries (namespace, position);
 

@@ -1,8 +1,9 @@
 SELECT e.*, f.input::text AS own_input, f.sealed_input IS NOT NULL AS sealed,
        d.name AS delivery_name, d.attempts, d.first_at, d.error AS delivery_error, d.dead_at, d.subscription,
-       EXISTS (SELECT 1 FROM deliveries b
-               WHERE b.namespace = $1 AND b.subscription = $2 AND b.key = d.key AND b.attempts = 1
-                 AND b.due_at > (SELECT clock_timestamp()) AND (b.position, b.name) < (d.position, d.name)) AS in_front
+       d.attempts = 0 AND EXISTS (
+           SELECT 1 FROM deliveries b
+           WHERE b.namespace = $1 AND b.subscription = $2 AND b.key = d.key AND b.attempts = 1 AND b.position <= d.position
+             AND b.due_at > (SELECT clock_timestamp()) AND (b.position, b.name) < (d.position, d.name)) AS in_front
 FROM (SELECT * FROM deliveries
       WHERE namespace = $1 AND subscription = $2 AND due_at <= (SELECT clock_timestamp())
       ORDER BY due_at, position, name LIMIT $3) AS d

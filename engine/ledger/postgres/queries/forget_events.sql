@@ -3,7 +3,7 @@
 WITH piece AS (
     SELECT id, position, at < (SELECT clock_timestamp()) - $2::interval AS old
     FROM events WHERE namespace = $1 AND id > $3 ORDER BY id LIMIT $4
-), first AS (
+), first AS MATERIALIZED (
     SELECT min(p.position) AS position, count(*) > 0 AS there
     FROM subscriptions s JOIN subscription_positions p ON p.namespace = s.namespace AND p.name = s.name
     WHERE s.namespace = $1 AND s.kind <> 'reader'
