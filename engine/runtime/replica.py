@@ -109,7 +109,7 @@ async def build_indexes(ledger: Ledger) -> None:
 
 T = TypeVar("T")
 
-_SOON = 0.05
+_SOON = 0.2
 """Seconds in which news are gathered before the delivery of events looks for them."""
 _PATIENCE = 2.0
 """Seconds between two attempts to begin while a server is away."""
