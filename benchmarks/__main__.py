@@ -19,6 +19,7 @@ from benchmarks import (
     apply,
     backfill,
     cron,
+    events,
     herd,
     idle,
     isolation,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "steady": steady.run,
     "telemetry": telemetry.run,
     "api": api.run,
+    "events": events.run,
 }
 
 

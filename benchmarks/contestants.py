@@ -38,16 +38,17 @@ async def engine(
     lead: float = 1,
     *,
     at_end: Callable[[list[Process]], None] = lambda _: None,
+    head: str = "",
     **environment: str,
 ) -> Herd:
     """Run N cron schedules with one fire time, and ``workers`` replicas as shipped.
 
-    ``at_end`` is called with the processes after the last run; ``environment`` has their settings
-    that are not the default ones.
+    ``at_end`` is called with the processes after the last run; ``head`` comes before the schedules
+    of the file; ``environment`` has their settings that are not the default ones.
     """
     due = _instant((6 + 2 * workers + count / 250) * lead)
     file = arena.folder / "schedules.yaml"
-    file.write_text(_schedule_file(count, due))
+    file.write_text(head + _schedule_file(count, due))
     async with replicas(arena, workers, file, **environment) as processes:
         await _declared(arena, count, workers)
         _require_ahead(due)

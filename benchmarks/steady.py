@@ -18,7 +18,7 @@ with two million old rows of the same schedules, made by SQL.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -73,7 +73,7 @@ async def run(*, quick: bool = False) -> Measured:
     async with postgres() as server:
         for old in (0, OLD_QUICK if quick else OLD):
             found = {
-                who: await _sample(server, who, old, _STRETCH_QUICK if quick else _STRETCH)
+                who: await sample(server, who, old, _STRETCH_QUICK if quick else _STRETCH)
                 for who in ("floor", "sched-engine")
             }
             rows += (_row(who, old, carried, found["floor"]) for who, carried in found.items())
@@ -93,7 +93,10 @@ def _row(who: str, old: int, carried: Carried, floor: Carried) -> Row:
     }
 
 
-async def _sample(server: PostgresServer, who: str, old: int, stretch: float) -> Carried:
+async def sample(
+    server: PostgresServer, who: str, old: int, stretch: float, head: str = "", **environment: str
+) -> Carried:
+    """Take one sample; ``head`` comes before the schedules of the replicas' file."""
     async with arena(server) as place, connected(place.database_url) as connection:
         await _declare(place.database_url)
         if old:
@@ -103,18 +106,18 @@ async def _sample(server: PostgresServer, who: str, old: int, stretch: float) ->
             # Not of an empty ledger: what nobody has counted is planned for as if it had rows.
             await connection.execute("VACUUM (ANALYZE)")
         await connection.execute("CHECKPOINT")
-        async with _contestant(who, place) as processes:
+        async with _contestant(who, place, head, environment) as processes:
             return await _carried(connection, [each.pid for each in processes], stretch)
 
 
 def _contestant(
-    who: str, place: Arena
+    who: str, place: Arena, head: str, environment: Mapping[str, str]
 ) -> AbstractAsyncContextManager[list[asyncio.subprocess.Process]]:
     if who == "floor":
         return bare_ledgers(place, REPLICAS)
     file = place.folder / "schedules.yaml"
-    file.write_text(_file(enabled=True))
-    return costless_replicas(place, REPLICAS, file)
+    file.write_text(head + _file(enabled=True))
+    return costless_replicas(place, REPLICAS, file, **environment)
 
 
 async def _declare(url: str) -> None:

@@ -95,7 +95,7 @@ class ScheduleView(ApiView):
     )
 
     @classmethod
-    def of(cls, row: ScheduleRow) -> Self:
+    def of(cls, row: ScheduleRow) -> ScheduleView:
         """Return the view of a schedule; a sealed input stays sealed unless the row has it open."""
         schedule = row.schedule
         # Not validated: the values are those of the row.

@@ -65,6 +65,12 @@ EXAMPLES = {
         "sched explain nightly-report 2026-11-22T02:00:00-03:00 --json",
     ),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
+    "events": (
+        "sched events",
+        "sched events nightly-report --name 'schedule.*.arrived' --json",
+        "sched events --follow",
+        "sched events --dead",
+    ),
     "pause": (
         'sched pause nightly-report --reason "the warehouse moves"',
         "sched pause cache-sync --reason deploy --until 2026-11-22T06:00:00Z",
@@ -209,6 +215,7 @@ MODULES = {
     "api": "api", "token": "api",
     "status": "status", "workers": "status",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
+    "events": "events",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
     "dead": "dead", "audit": "audit", "explain": "audit",
@@ -235,6 +242,7 @@ GROUPS = {
         "next": "Show the next fire of each schedule, or the next fires of one.",
         "fires": "Show what became of each window, newest first.",
         "log": "Show the actions on schedules and runs, newest first.",
+        "events": "Show events of fires and schedules, newest first.",
         "audit": "Check that the ledger has exactly the windows that every schedule owed.",
         "explain": "Explain what was decided about one window, and why.",
     },

@@ -248,6 +248,7 @@ def _describe_applied(
 ) -> Iterator[str]:
     yield str(report)
     yield from report.queues
+    yield from report.hooks
     yield from located_remarks(report, Source(path))
     if report.absent and not prune:
         yield f"not in the file: {', '.join(report.absent)} (--prune retires them)"
@@ -386,7 +387,7 @@ def plan(
         if not session.as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
         raise typer.Exit(2)
-    if found.changes or found.queues:
+    if found.changes or found.queues or found.hooks:
         raise typer.Exit(CHANGES)
     raise typer.Exit(1 if found.refused_keys else 0)
 
@@ -407,7 +408,7 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
         yield from _change(change, zones.get(change.key, "UTC"))
-    yield from _first_lines([f"~ {line}" for line in found.queues])
+    yield from _first_lines([f"~ {line}" for line in (*found.queues, *found.hooks)])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
     yield from _first_lines(foreign)
     if found.absent and not any(change.kind == "retired" for change in found.changes):
@@ -508,6 +509,7 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         ],
         "resumed": found.resumed,
         "queues": found.queues,
+        "hooks": found.hooks,
     }
 
 

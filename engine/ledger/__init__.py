@@ -10,6 +10,7 @@ from engine.ledger.alerts import *
 from engine.ledger.failures import *
 from engine.ledger.fires import *
 from engine.ledger.interface import *
+from engine.ledger.outbox import *
 from engine.ledger.records import *
 from engine.ledger.schedule_rows import *
 

@@ -27,6 +27,7 @@ from engine.ledger.fires import (
     StopOrder,
     Timing,
 )
+from engine.ledger.outbox import DeclaresHooks, EventBook
 from engine.ledger.records import (
     Action,
     ActionRow,
@@ -299,7 +300,7 @@ class Backfilling(Protocol):
         """
 
 
-class Transaction(Declaring, Operating, Backfilling, Protocol):
+class Transaction(Declaring, Operating, Backfilling, DeclaresHooks, Protocol):
     """All statements of a transaction: those of a tick, and the other parts."""
 
     async def now(self) -> datetime:
@@ -467,6 +468,10 @@ class Ledger(Slots, AccountBook, Protocol):
     @property
     def access(self) -> AccessBook:
         """The tokens of the API, and the requests that may be repeated."""
+
+    @property
+    def events(self) -> EventBook:
+        """The events of the namespace, and who subscribes to them."""
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.

@@ -8,7 +8,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,6 +19,7 @@ DEFAULT_PACKAGES = ("workflows", "activities")
 _MARK: Final = "__temporal_workflow_definition"
 _STEP_MARK: Final = "__temporal_activity_definition"
 _OUR_STEP_MARK: Final = "__sched_step__"
+_LISTENER_MARK: Final = "__sched_listener__"
 
 
 def imports_from_environment() -> tuple[str, ...]:
@@ -29,10 +30,14 @@ def imports_from_environment() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """Workflows and activities that a worker serves, decorated or plain Temporal ones."""
+    """Workflows and activities that a worker serves, decorated or plain Temporal ones.
+
+    ``listeners`` are functions that get events, marked with ``on``.
+    """
 
     workflows: list[type]
     activities: list[Callable[..., Any]]
+    listeners: list[Callable[..., Any]] = field(default_factory=list)
 
     @property
     def types(self) -> frozenset[str]:
@@ -47,7 +52,7 @@ def types_of(classes: Iterable[type]) -> frozenset[str]:
 
 
 def import_user_code(names: Sequence[str] = ()) -> UserCode:
-    """Import every module of these packages and return the workflows and activities they define.
+    """Import every module of these packages and return what of the user they define.
 
     Without names, import ``workflows`` and ``activities`` of the working directory if they exist.
     The working directory is added to ``sys.path``, where a console script lacks it.
@@ -69,6 +74,7 @@ def import_user_code(names: Sequence[str] = ()) -> UserCode:
             for step in (thing, *_methods(thing))
             if _STEP_MARK in vars(step)
         ],
+        listeners=[thing for thing in found if _LISTENER_MARK in vars(thing)],
     )
 
 

@@ -51,6 +51,7 @@ class Loop:
         self._run_once, self._end, self._emit = run_once, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
+        self._waking: asyncio.TimerHandle | None = None
         self._failures, self._asks = 0, asks
         self._away: Server | None = None
 
@@ -62,6 +63,11 @@ class Loop:
     def wake(self) -> None:
         """Skip the wait before the next turn, also when a turn is in progress."""
         self._roused.set()
+
+    def wake_within(self, seconds: float) -> None:
+        """Skip the wait that remains after so many seconds; calls until then are one."""
+        if self._waking is None or self._waking.when() <= asyncio.get_running_loop().time():
+            self._waking = asyncio.get_running_loop().call_later(seconds, self.wake)
 
     def turn_age(self) -> float | None:
         """Return the seconds since the turn in progress began; None between turns."""

@@ -20,6 +20,8 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 
 from engine.errors import LedgerRequired, ScheduleFileError
+from engine.events.delivery import listeners_by_name
+from engine.events.listeners import listener_of
 from engine.flow import CleanUp, RunOptions, definition_of
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
@@ -77,13 +79,15 @@ class SchedulePlugin(SimplePlugin):
         steps: objects whose methods are steps; the worker serves all of these methods.
         resources: objects that are open already, by class or in place of an ``@resource``
             function. They are given to steps and never closed; others are opened once per worker.
+        listeners: functions marked with ``engine.events.on``; the worker calls them with events.
 
     Raises:
         LedgerError: ``database_url`` is no address of a PostgreSQL database.
         ScheduleFileError: the file is broken, and no ledger could hold the last good one.
         LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
         SettingsInvalid: a setting is invalid.
-        TypeError: an object of ``steps`` has no step, or a key of ``resources`` is of no use.
+        TypeError: an object of ``steps`` has no step, a key of ``resources`` is of no use, or a
+            function of ``listeners`` is not marked.
 
     Attributes:
         health: whether the replicas of this plugin work; ``engine.telemetry`` serves it over HTTP.
@@ -99,7 +103,9 @@ class SchedulePlugin(SimplePlugin):
         on_event: OnEvent | None = None,
         steps: Sequence[object] = (),
         resources: Mapping[Any, object] | None = None,
+        listeners: Sequence[Callable[..., Any]] = (),
     ) -> None:
+        self._listeners = tuple(listeners_by_name(map(listener_of, listeners)).values())
         self._seen = SeenQueues()
         super().__init__(
             "sched-engine",
@@ -247,6 +253,7 @@ class SchedulePlugin(SimplePlugin):
             health=self.health,
             traces=self._traces(name),
             reports=_reports_of(worker),
+            listeners=self._listeners,
         )
 
     def _places(self, client: Client) -> dict[Server, str]:

@@ -13,6 +13,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
+from engine.events.addresses import Allowed
+from engine.events.delivery import Deliverer, Surrounding
+from engine.events.listeners import Listener
 from engine.ledger import Ledger, PostgresLedger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
@@ -22,7 +25,18 @@ from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_f
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
-from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
+from engine.runtime.events import (
+    Applied,
+    Closed,
+    Decided,
+    Degraded,
+    Event,
+    Notice,
+    OnEvent,
+    Recovered,
+    Settled,
+    logger,
+)
 from engine.runtime.interceptors import RetryReports
 from engine.runtime.loop import Loop, beside
 from engine.runtime.measurements import TotalsReader, gauge
@@ -95,6 +109,8 @@ async def build_indexes(ledger: Ledger) -> None:
 
 T = TypeVar("T")
 
+_SOON = 0.2
+"""Seconds in which news are gathered before the delivery of events looks for them."""
 _PATIENCE = 2.0
 """Seconds between two attempts to begin while a server is away."""
 
@@ -111,6 +127,7 @@ class Replica:
         worker: the worker whose steps may wait in queues; without one no queue is served.
         health: judges this replica while it serves.
         on_event: receives every event.
+        listeners: functions of its worker that get events.
         traces: makes the spans of this replica; None where nothing is traced.
         reports: what its worker reports of steps; None of a worker without the plugin's steps.
     """
@@ -129,7 +146,11 @@ class Replica:
         health: Health | None = None,
         traces: ReplicaTraces | None = None,
         reports: RetryReports | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
+        self._listeners = listeners
+        self._deliverer: Deliverer | None = None
+        self._delivering: Loop | None = None
         self._reports = reports or RetryReports()
         self._health, self._traces = health or Health(), traces
         self._seen, self._worker = seen or SeenQueues(), worker
@@ -239,7 +260,6 @@ class Replica:
             go_on=polling.wake,
         )  # fmt: skip
         janitor = self._tidying = self._janitor(ledger, identity)
-        watchdog = self._watchdog(ledger, presence, poller)
         totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         loop = partial(Loop, on_event=on_event)
@@ -253,10 +273,11 @@ class Replica:
             unhurried("lines", waiter.run_once, end=waiter.end),
             unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
             self._reporting(ledger),
-            loop("watchdog", watchdog.run_once),
+            loop("watchdog", self._watchdog(ledger, presence, poller).run_once),
             loop("presence", presence.run_once, asks=True),
             unhurried("watch", watch.run_once, end=watch.end, asks=True),
             loop("totals", totals.run_once),
+            self._delivery(ledger, dispatcher),
             *([unhurried("janitor", janitor.run_once)] if janitor else ()),
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
             *([loop("slots", keeper.watch)] if keeper else ()),
@@ -360,6 +381,35 @@ class Replica:
             self._waiter.on_event(event)
         if self._failing:
             self._failing.on_event(event)
+        self._hint_at_events(event)
+
+    def _hint_at_events(self, event: Event) -> None:
+        """Wake the delivery of what this replica has just written, a moment later for all of it."""
+        if self._deliverer and isinstance(event, Settled):
+            claim, status = event.claim, event.outcome.status
+            if claim.kind != "handler" and status == "started":
+                self._deliverer.note_start(claim.schedule)
+        news = isinstance(event, Settled | Decided | Closed)
+        if news and self._delivering and self._deliverer and self._deliverer.has_subscriptions:
+            self._delivering.wake_within(_SOON)
+
+    def _delivery(self, ledger: Ledger, dispatcher: Dispatcher) -> Loop:
+        settings = self._settings
+
+        def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
+            self._emit(Notice(text, good=good))
+
+        around = Surrounding(
+            holder=self._serving.replica, namespace=self._client.namespace,
+            project=self._serving.project, tick=settings.tick, idle=settings.heartbeat,
+            report=report, allowed=Allowed.parse(settings.hooks_allow or ""),
+            is_busy=lambda: not dispatcher.room,
+        )  # fmt: skip
+        deliverer = self._deliverer = Deliverer(ledger.events, around, self._listeners)
+        delivering = self._delivering = Loop(
+            "events", deliverer.run_once, end=deliverer.end, on_event=self._on_event
+        )
+        return delivering
 
     def _watchdog(self, ledger: Ledger, presence: Presence, poller: Poller) -> Watchdog:
         return Watchdog(

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from engine.errors import SettingsInvalid
+from engine.events.addresses import Allowed
 from engine.ledger.postgres.address import checked_address
 from engine.schedules import Rate, format_duration, parse_duration, parse_rate
 
@@ -25,6 +26,9 @@ ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 Url: TypeAlias = "str | None"
 """An address of HTTP; None is none."""
+
+Hosts: TypeAlias = "str | None"
+"""Hosts, addresses and networks; None is none."""
 
 Period: TypeAlias = "timedelta | None"
 """Time between two rounds; None is never."""
@@ -82,6 +86,9 @@ class Settings:
         heartbeat_url: the address that is called every minute while no window may be late.
         apply: whether a worker applies its file at start. With ``never`` another process does,
             e.g. a deploy with ``sched apply``, and the file only names the project.
+        hooks_allow: hosts, addresses and networks that webhooks may reach although they are not
+            public, with commas between: ``hooks.internal:8443,10.1.0.0/16``.
+        events_keep: how long events stay that all subscriptions have got.
         metrics_keys: schedules whose keys may be labels of metrics, with ``*`` for any text.
         log_format: the form of the log of ``sched worker``, ``up`` and ``watch``; None for lines to
             people. An application configures its own logging.
@@ -115,6 +122,8 @@ class Settings:
     alert_url: Url = None
     heartbeat_url: Url = None
     apply: ApplyWhen = "on-start"
+    hooks_allow: Hosts = None
+    events_keep: timedelta = timedelta(days=1)
     metrics_keys: Patterns = ()
     log_format: LogForm = None
     api_hosts: Names = ()
@@ -219,6 +228,11 @@ def _url(text: str) -> Url:
     return text
 
 
+def _hosts(text: str) -> Hosts:
+    Allowed.parse(text)
+    return text
+
+
 def _apply(text: str) -> str:
     if text not in {"on-start", "never"}:
         raise ValueError("write on-start or never")
@@ -279,6 +293,7 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "failing_attempts": (1, 1_000_000),
     "failing_after": (timedelta(0), _YEARS),
     "janitor": (timedelta(milliseconds=100), _DAY),
+    "events_keep": (timedelta(0), _YEARS),
     "retention_keep": (1, 1_000_000),
     "retention_age": (timedelta(0), _YEARS),
     "retention_failed_age": (timedelta(0), _YEARS),
@@ -307,6 +322,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Period": lambda text: None if text == "off" else parse_duration(text),
     "Path | None": Path,
     "Url": _url,
+    "Hosts": _hosts,
     "ApplyWhen": _apply,
     "Patterns": _patterns,
     "Names": _names,

@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.schedules.hooks import ALL_EVENTS as ALL_EVENTS
+from engine.schedules.hooks import EVENT_TYPES as EVENT_TYPES
+from engine.schedules.hooks import EventType as EventType
+from engine.schedules.hooks import Hook as Hook
+from engine.schedules.hooks import event_patterns as event_patterns
+from engine.schedules.hooks import key_patterns as key_patterns
+from engine.schedules.hooks import place_of_url as place_of_url
+from engine.schedules.hooks import refusals as refusals
 from engine.schedules.loader.loader import load_schedules as load_schedules
 from engine.schedules.model import *
 from engine.schedules.terms import *

@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 
 from engine.errors import Code, Problem, ScheduleError
 from engine.schedules import validators as checks
+from engine.schedules.hooks import Hook
 from engine.schedules.rules import (
     Fault,
     as_validation_error,
@@ -766,6 +767,7 @@ class ScheduleFile:
         digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
         warnings: probable mistakes.
         calendars: the .ics files that were read, as (file that names it, its name there).
+        hooks: the webhooks of the project.
     """
 
     project: str
@@ -776,3 +778,4 @@ class ScheduleFile:
     queues: Mapping[str, Queue] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     calendars: tuple[tuple[str, str], ...] = ()
+    hooks: tuple[Hook, ...] = ()

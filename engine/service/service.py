@@ -24,6 +24,7 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.editing import ScheduleEdits
+from engine.service.events import EventOperations
 from engine.service.pages import Lists
 from engine.service.status import Overview
 from engine.service.tokens import Tokens
@@ -122,8 +123,9 @@ class FileOperations(ReadOperations):
 
 
 class ScheduleService(
-    FileOperations, ScheduleEdits, Lists, PastWindows, DeadLetters, Accounts, Overview, Tokens
-):
+    FileOperations, ScheduleEdits, Lists, PastWindows, DeadLetters, EventOperations,
+    Accounts, Overview, Tokens,
+):  # fmt: skip
     """All operations on the schedules of one namespace.
 
     It checks no permission: its caller authorises. Owner, tenant and the other identifiers in

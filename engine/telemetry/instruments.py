@@ -271,6 +271,18 @@ ALERTS: Final = _counter(
     "failed jobs requiring attention, clock skew, stuck runs and others by code",
 )  # fmt: skip
 
+# --- events ---
+
+EVENT_DELIVERIES: Final = _counter(
+    "sched.events.deliveries", "{delivery}", "outcome",
+    "Attempts to deliver an event to a hook or a listener; `dead`: the last one failed",
+    values="delivered failed dead",
+)  # fmt: skip
+EVENTS_UNMATCHED: Final = _counter(
+    "sched.events.unmatched", "{event}", "",
+    "Runs that started whose `arrived` event no hook and no listener gets",
+)  # fmt: skip
+
 INSTRUMENTS: Final = tuple(each for each in [*globals().values()] if isinstance(each, Instrument))
 """Every instrument of the engine, in the order of this module."""
 

@@ -48,6 +48,8 @@ SEEN = [
     'sched_windows_total{class="skipped",reason="queue_full"}',
     "sched_queue_depth",
     "sched_runs_open",
+    'sched_events_deliveries_total{outcome="delivered"}',
+    "sched_events_unmatched_total",
     'sched_slots_held{queue="narrow"}',
     'sched_claims_total{source="due"}',
     "sched_replicas_live",

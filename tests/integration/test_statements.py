@@ -35,7 +35,7 @@ MOST_ROWS, MOST_BLOCKS = 8000, 12_000
 
 The most is what `wake` reads: of 400 windows that wait for others, some 15 rows each."""
 
-LARGE = {"fires", "actions"}
+LARGE = {"fires", "actions", "events"}
 NAMESPACE = "test"
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 LAST = int(NOW.timestamp()) // 60
@@ -116,6 +116,32 @@ SELECT '{NAMESPACE}', 'busy', to_timestamp(n * 60), n
 FROM generate_series({LAST - 100_000}, {LAST}, 100) n;
 """
 """What no trigger writes while the rows come; written as migrations write it of old rows."""
+EVENTS = 200_000
+HOOK = "hook:default:a.example#1"
+KEPT_BY_TRIGGERS += f"""
+INSERT INTO event_heads VALUES ('{NAMESPACE}', {EVENTS});
+INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, url, secret,
+                           declared_by)
+SELECT '{NAMESPACE}', CASE n WHEN 1 THEN '{HOOK}' ELSE 'hook:default:b#' || n END, 'hook',
+       'default', 'file', '{{schedule.*}}', '{{}}', 'https://a.example', 'S',
+       'test'
+FROM generate_series(1, 20) n;
+INSERT INTO subscription_positions
+SELECT namespace, name, {EVENTS} - 1000 FROM subscriptions;
+INSERT INTO events (namespace, project, key, type, event_id, at, position, sequence,
+                    definition_version, workflow_id, kind)
+SELECT '{NAMESPACE}', 'default', CASE WHEN n % 1000 = 0 THEN 'quiet-1' ELSE 'busy' END,
+       CASE n % 2 WHEN 0 THEN 'arrived' ELSE 'completed' END, 'e-' || n,
+       now() - interval '1 s' * ({EVENTS} - n), CASE WHEN n <= {EVENTS} THEN n END, n, 1,
+       'sched:busy:' || ({LAST - ROWS} + n), 'window'
+FROM generate_series(1, {EVENTS} + 50) n;
+INSERT INTO event_sequences VALUES ('{NAMESPACE}', 'busy', {EVENTS});
+INSERT INTO deliveries (namespace, subscription, position, name, key, attempts, due_at, dead_at)
+SELECT '{NAMESPACE}', '{HOOK}', n * 100, 'schedule.arrived',
+       CASE n % 9 WHEN 0 THEN 'busy' ELSE 'quiet-1' END, n % 4,
+       CASE WHEN n % 5 > 0 THEN now() END, CASE WHEN n % 5 = 0 THEN now() END
+FROM generate_series(1, 1000) n;
+"""
 SCHEDULES = f"""
 INSERT INTO schedules (namespace, key, project, definition_version, digest, series, suffixed,
                        effective_from, cursor, next_fire_at, workflow, workflow_type, task_queue,
@@ -169,6 +195,31 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "asked_under": [("r-1",)],
     "back_off": [("busy", "error")],
     "backfill_looked_at": [("busy", NOW)],
+    "blocked_keys": [(HOOK,)],
+    "dead_deliveries": [(50,)],
+    "declare_hooks": [("default", "file", "me", ["h"], ["schedule.*"], [""], ["https://a"], ["S"])],
+    "definitions_of": [(["busy"], [1])],
+    "delivered": [(HOOK, [100], ["schedule.arrived"])],
+    "drop_hooks": [("default", "file", [HOOK])],
+    "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100)],
+    "end_subscriptions": [()],
+    "event_work": [("one", ["listener:x"], 0), ("one", ["listener:x"], EVENTS)],
+    "forget_deliveries": [(DAY,)],
+    "forget_events": [(DAY, 0, 1000), (DAY, EVENTS // 2, 1000)],
+    "give_back_subscriptions": [("one",)],
+    "hint_events": [()],
+    "lock_event_head": [()],
+    "move_subscription": [(HOOK, "one", 5)],
+    "newest_events": [(key, None, 50, 5000) for key in (None, "busy", QUIET)],
+    "place_events": [(500, 0), (500, EVENTS)],
+    "put_back": [(HOOK, [1], ["n"], ["busy"], [1], [A_MINUTE], ["e"])],
+    "put_off_deliveries": [(HOOK, [100], ["schedule.arrived"], [2], [A_MINUTE], ["e"])],
+    "read_events": [(EVENTS - 100, 100), (0, 100)],
+    "redeliver": [("e-100", None), ("e-100", HOOK)],
+    "subscribe": [("r", "reader", None, ["schedule.*"], [], A_MINUTE, "me")],
+    "subscriptions": [()],
+    "take_subscription": [(HOOK, "one", A_MINUTE)],
+    "unsubscribe": [("hook:default:b#2",)],
     "backfills": [("busy", True, 100), ("busy", False, 20), (QUIET, False, 20)],
     "split_range": [("busy", 1, NOW, [1], [NOW], [1], [NOW], ["id"], 2, NOW)],
     "check_data_gaps": [(timedelta(0), 100)],

@@ -78,6 +78,7 @@ schedules:
 """
 CHANGED = """
 project: default
+hooks: [{url: "https://hooks.example/secret", secret: "${env:HOOK}", events: [schedule.changed]}]
 schedules:
   - {key: hourly, workflow: noop, everyMs: 1800000}
   - {key: nightly, workflow: report, cron: "0 3 * * *", timezone: America/Sao_Paulo}
@@ -260,6 +261,15 @@ start noop order:7 --input '{"item": "a book"}' --json
 start noop order:7 --input '{"item": "a pen"}'
 start noop order:undo
 start nobody 7 --json
+events
+events --json -n 2
+events hourly --name schedule.changed
+events --subscribers
+events --subscribers --json
+events --dead
+events --dead --json
+events --redeliver nothing
+events --name schedule.nothing
 start noop@1 8 --wait 10ms
 fires @noop
 show @noop

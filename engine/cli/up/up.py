@@ -277,12 +277,12 @@ def worker(
     SIGTERM and Ctrl-C drain the worker: it claims nothing new, and starts and steps in flight
     finish.
     """
-    settings = _begin()
-    options = Setup.load(setup)
-    code = _served(imports)
+    settings, options, code = _begin(), Setup.load(setup), _served(imports)
     printer = LinePrinter(logs=logs_events())
     export_traces()
-    plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
+    plugin = SchedulePlugin(
+        schedules, settings=settings, on_event=printer, listeners=code.listeners
+    )
     endpoint = Endpoint(http_port, http_host)
     exports = configure(prometheus=http_port is not None)
 
@@ -468,11 +468,9 @@ class _Application:
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             plugin = SchedulePlugin(
-                source,
-                database_url=target.database_url,
-                settings=self.settings,
-                on_event=self._relay,
-            )
+                source, database_url=target.database_url, settings=self.settings,
+                on_event=self._relay, listeners=self.code.listeners,
+            )  # fmt: skip
             await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))

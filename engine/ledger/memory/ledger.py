@@ -14,6 +14,7 @@ from engine.errors import LedgerRequired
 from engine.ledger.access import AccessInMemory
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import shared
+from engine.ledger.memory.event_rows import EventsInMemory
 from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
 from engine.ledger.memory.operations import laying_of
 from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, facts_of, is_dead
@@ -151,6 +152,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._last_asks = {}
         self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
         self.access = AccessInMemory(lambda: self.clock())  # noqa: PLW0108 - as above
+        self.events = EventsInMemory(self._tables.outbox, self._lock, lambda: self.clock())  # noqa: PLW0108 - the same
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""

@@ -239,7 +239,8 @@ class MemoryBackfilling(MemoryRows):
                     windows=piece.windows,
                     last_fire_time=piece.last,
                     workflow_id=piece.window.workflow_id(suffixed),
-                )
+                ),
+                is_news=False,
             )
 
     async def lock_laying(self, serving: Serving) -> str | None:

@@ -28,6 +28,7 @@ from engine.ledger.fires import (
     shared,
     shown_timing,
 )
+from engine.ledger.memory.event_rows import EventTables
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -219,6 +220,7 @@ class Tables:
     backfills: dict[int, Backfill] = field(default_factory=dict)
     gaps: dict[tuple[str, datetime], tuple[datetime, int, bool]] = field(default_factory=dict)
     """Denied windows: when, their buckets, and whether that was reported as a gap."""
+    outbox: EventTables = field(default_factory=EventTables)
     remembers: bool = False
     _journal: list[tuple[Any, object, object]] | None = None
 
@@ -295,8 +297,13 @@ class Tables:
 # Where the data of runs begin; migration 0022 does the same in PostgreSQL.
 
 
-def write_fire(tables: Tables, fire: FireEntry, now: datetime) -> FireEntry:
-    """Write the row of a fire; fix where its data begin, or note that it was denied."""
+def write_fire(
+    tables: Tables, fire: FireEntry, now: datetime, *, is_news: bool = True
+) -> FireEntry:
+    """Write the row of a fire; fix where its data begin, or note that it was denied.
+
+    Its events are written too, unless it is no news.
+    """
     was = tables.fires.get(fire.fire_id)
     if fire.kind in OF_A_WINDOW:
         if fire.status == "starting" and (was is None or was.status != "starting"):
@@ -306,6 +313,8 @@ def write_fire(tables: Tables, fire: FireEntry, now: datetime) -> FireEntry:
             _, _, told = tables.gaps.get(place, (now, 0, False))
             tables.put(tables.gaps, place, (now, fire.bucket, told))
     tables.put(tables.fires, fire.fire_id, fire)
+    if is_news:
+        tables.outbox.note_fire(tables.put, was, fire, now)
     return fire
 
 
@@ -451,10 +460,11 @@ class MemoryRows:
             replace(fire, status=status, reason=reason, token=None, lease_until=None, awaits=None)
         )
 
-    def _add(self, fire: FireEntry) -> FireEntry:
-        """Write a new row and index it."""
+    def _add(self, fire: FireEntry, *, is_news: bool = True) -> FireEntry:
+        """Write a new row and index it; one that is split off another one is no news."""
         number = self._tables.count("fire")
-        fire = self._write(replace(fire, fire_id=number, decided_at=self.clock()))
+        fire = replace(fire, fire_id=number, decided_at=self.clock())
+        fire = write_fire(self._tables, fire, self.clock(), is_news=is_news)
         if fire.kind == "window":
             place = (fire.key, fire.series, fire.fire_time)
             self._tables.put(self._tables.windows, place, number)
@@ -476,7 +486,10 @@ class MemoryRows:
         """Write the row of a schedule, with these fields of its state."""
         if state:
             row = replace(row, state=replace(row.state, **state))
-        self._tables.put(self._tables.schedules, row.state.key, row)
+        tables = self._tables
+        was = tables.schedules.get(row.state.key)
+        tables.put(tables.schedules, row.state.key, row)
+        tables.outbox.note_schedule(tables.put, was.state if was else None, row.state, self.clock())
 
     def living(self, alive: timedelta) -> list[Serving]:
         """Return the replicas that announced within ``alive``, or three of their heartbeats."""

@@ -15,6 +15,7 @@ from engine.ledger.memory.operations import (
     open_fire,
 )
 from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
+from engine.ledger.outbox import Subscription, SubscriptionOrigin
 from engine.ledger.records import (
     Action,
     DefinitionVersion,
@@ -25,7 +26,7 @@ from engine.ledger.records import (
     QueueRow,
     Serving,
 )
-from engine.schedules import Queue, Reason, Schedule, ScheduleFile, resolve_type
+from engine.schedules import Hook, Queue, Reason, Schedule, ScheduleFile, resolve_type
 from engine.schedules.diff import Head
 from engine.schedules.planner import (
     ALL_READ,
@@ -168,6 +169,25 @@ class MemoryDeclaring(MemoryRows):
         row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
         self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")
+
+    async def hooks(self) -> list[Subscription]:
+        rows = sorted(self._tables.outbox.subscriptions.items())
+        return [row.what for _, row in rows if row.what.kind == "hook"]
+
+    async def declare_hooks(
+        self,
+        project: str,
+        hooks: Sequence[Hook],
+        *,
+        origin: SubscriptionOrigin,
+        by: str,
+        only: bool = True,
+    ) -> None:
+        tables = self._tables
+        named = [Subscription.of_hook(each, project, origin) for each in hooks]
+        if only:
+            tables.outbox.drop_hooks(tables.drop, project, origin, {each.name for each in named})
+        tables.outbox.put_hooks(tables.put, named)
 
     async def queues(self) -> dict[str, QueueRow]:
         return dict(sorted(self._tables.queues.items()))

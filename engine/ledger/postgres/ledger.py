@@ -65,6 +65,7 @@ from engine.ledger.postgres.rows import (
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
 from engine.ledger.postgres.stored_access import StoredAccess
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
+from engine.ledger.postgres.stored_events import StoredEvents
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     Action,
@@ -421,6 +422,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._older = True
         self.alerts = StoredAlerts(self._run)
         self.access = StoredAccess(self._run)
+        self.events = StoredEvents(
+            self._run, self.transaction, self._listen_to_events, namespace=namespace
+        )
 
     @classmethod
     async def connect(
@@ -515,6 +519,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def listen(self, wake: Callable[[], None]) -> None:
         """Listen on an additional connection."""
         await self._connections.listen(self._schema, self._namespace, wake)
+
+    async def _listen_to_events(self, wake: Callable[[], None]) -> None:
+        await self._connections.listen(self._schema, f"events:{self._namespace}", wake)
 
     async def wake(self) -> list[str]:
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)

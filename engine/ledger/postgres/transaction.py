@@ -24,6 +24,7 @@ from engine.ledger.fires import (
     begins,
 )
 from engine.ledger.floors import Floors
+from engine.ledger.outbox import Subscription, SubscriptionOrigin
 from engine.ledger.postgres.connections import Connection, query
 from engine.ledger.postgres.rows import (
     as_backfill,
@@ -38,6 +39,7 @@ from engine.ledger.postgres.rows import (
     parse_definition,
 )
 from engine.ledger.postgres.schema import version_of
+from engine.ledger.postgres.stored_events import as_subscription
 from engine.ledger.records import (
     Action,
     Backfill,
@@ -55,6 +57,7 @@ from engine.ledger.records import (
 )
 from engine.schedules import (
     STARTS,
+    Hook,
     Queue,
     Reason,
     ReasonCode,
@@ -336,6 +339,31 @@ class PostgresDeclaring(Statements):
             "save_project", file.project, file.revision, file.name, file.digest, by, list(refused)
         )
         await self.run("hint")
+
+    async def hooks(self) -> list[Subscription]:
+        found = [as_subscription(row) for row in await self.run("subscriptions")]
+        return [each for each in found if each.kind == "hook"]
+
+    async def declare_hooks(
+        self,
+        project: str,
+        hooks: Sequence[Hook],
+        *,
+        origin: SubscriptionOrigin,
+        by: str,
+        only: bool = True,
+    ) -> None:
+        named = [Subscription.of_hook(each, project, origin) for each in hooks]
+        names = [each.name for each in named]
+        if only:
+            await self.run("drop_hooks", project, origin, names)
+        if named:
+            events, keys = (
+                [" ".join(each.events) for each in named],
+                [" ".join(each.keys) for each in named],
+            )
+            urls, secrets = [each.url for each in named], [each.secret for each in named]
+            await self.run("declare_hooks", project, origin, by, names, events, keys, urls, secrets)
 
     async def queues(self) -> dict[str, QueueRow]:
         return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}

@@ -24,6 +24,7 @@ from engine.runtime.apply.edits import (
     OwesManyError,
     PruneReport,
     chunks,
+    hook_edits,
     queue_edits,
     read_all,
     take,
@@ -228,6 +229,7 @@ def require_no_memory(file: ScheduleFile) -> None:
         (f"{what} of {first_of(names, _NAMED)} needs a ledger", cure)
         for what, names, cure in (
             ("the limit", list(file.queues), "remove queues"),
+            ("the hook", [hook.place for hook in file.hooks], "remove hooks"),
             ("maxConcurrentRuns", limited, "remove maxConcurrentRuns and overlap"),
             ("overlap", overlap, "write overlap: allow"),
             ("after or needs", follows, "remove after and needs"),
@@ -318,6 +320,7 @@ class DryRun:
         refused_keys: keys that would not be applied; see ``edits.refused``.
         unknown: what is known of each workflow that no worker can run, by key, refused or not.
         queues: changes to the step queues, a sentence each.
+        hooks: changes to the webhooks, the same.
     """
 
     project: str
@@ -335,6 +338,7 @@ class DryRun:
     refused_keys: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
 
     @property
     def fires(self) -> int:
@@ -413,7 +417,7 @@ class _DryRunTransaction(ApplyTransaction):
         drift = await transaction.drift(file.project)
         refused: EngineError | None = None
         changes: list[Change] = []
-        report, queues = ApplyReport(), tuple[str, ...]()
+        report, queues, hooks = ApplyReport(), tuple[str, ...](), tuple[str, ...]()
         now = await transaction.now()
         try:
             if not force:
@@ -422,6 +426,7 @@ class _DryRunTransaction(ApplyTransaction):
                     require_half(file, compared.absent)
             leaving = compared.absent if prune else ()
             queues = () if same else queue_edits(file, await transaction.queues())
+            hooks = () if same else hook_edits(file, await transaction.hooks())
             changes, report = await self._changes(compared, leaving)
         except REFUSALS as error:
             refused = error
@@ -435,9 +440,8 @@ class _DryRunTransaction(ApplyTransaction):
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
                 and schedule.key not in held
             ),
-            refused_keys=tuple(report.refused),
-            unknown=report.unknown,
-            queues=queues,
+            refused_keys=tuple(report.refused), unknown=report.unknown,
+            queues=queues, hooks=hooks,
         )  # fmt: skip
 
     async def _changes(

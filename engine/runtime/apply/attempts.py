@@ -65,7 +65,10 @@ def remarks(
     """
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
-        *(Notice(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
+        *(
+            Notice(line, good=True)
+            for line in [*_news(file, report), *report.queues, *report.hooks, *warnings]
+        ),
         *(Notice(remark, good=False) for remark in located_remarks(report, source)),
         *(
             Notice(each.located(file.name), good=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from engine.errors import DefinitionUnreadable, InputsSealed, KeyForeign, WorkflowUnknown
@@ -16,12 +16,22 @@ from engine.ledger import (
     QueueRow,
     Serving,
     SkippedAhead,
+    Subscription,
     Transaction,
 )
 from engine.runtime import planning
 from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
 from engine.runtime.sealing import CODEC_CURE, Sealing
-from engine.schedules import TICK, Reason, Schedule, ScheduleFile, Sealed, Window, iso_text
+from engine.schedules import (
+    TICK,
+    Reason,
+    Schedule,
+    ScheduleFile,
+    Sealed,
+    Window,
+    iso_text,
+    place_of_url,
+)
 from engine.schedules.diff import Diff, diff, edits, starts_new_series
 from engine.schedules.planner import (
     Decision,
@@ -310,6 +320,38 @@ def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, 
     return tuple(edits)
 
 
+# --- webhooks ---
+# Changes of a file to its project's webhooks.
+
+
+async def write_hooks(transaction: Transaction, file: ScheduleFile, *, by: str) -> tuple[str, ...]:
+    """Make the file's hooks those of its project; return the changes, a sentence each."""
+    edits = hook_edits(file, await transaction.hooks())
+    if edits:
+        await transaction.declare_hooks(file.project, file.hooks, origin="file", by=by)
+    return edits
+
+
+def hook_edits(file: ScheduleFile, rows: Sequence[Subscription]) -> tuple[str, ...]:
+    """Return the changes to the ledger's hooks, a sentence each, without addresses or secrets."""
+    there = {row.name: row for row in rows if row.project == file.project}
+    edits, declared = [], set[str]()
+    for hook in file.hooks:
+        new = Subscription.of_hook(hook, file.project, "file")
+        declared.add(new.name)
+        row = there.get(new.name)
+        if row is None:
+            edits.append(f"hook {hook}")
+        elif replace(row, position=0) != new:
+            edits.append(f"hook {hook} (changed)")
+    edits += [
+        f"hook {place_of_url(row.url or '')} is in no file any more; it gets nothing from now on"
+        for name, row in there.items()
+        if row.origin == "file" and name not in declared
+    ]
+    return tuple(edits)
+
+
 # --- schedules of older time rules ---
 # Takeover of schedules that older time rules computed (docs/time.md).
 
@@ -357,6 +399,7 @@ class ApplyReport:
         waiting: for each written definition whose workflow no worker can run what is known of it.
         unskipped: for each key the skipped moments at which no window opens any more.
         queues: changes to the step queues, a sentence each.
+        hooks: changes to the webhooks, the same.
         already_applied: whether nothing was written because this file was the last one applied.
 
     The others except ``project`` hold keys.
@@ -374,6 +417,7 @@ class ApplyReport:
     waiting: Mapping[str, str] = field(default_factory=dict)
     unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
     project: str = "default"
     already_applied: bool = False
 
@@ -467,6 +511,8 @@ class ApplyTransaction:
         if compared.foreign:
             raise _foreign(file, {key: heads[key].owner for key in compared.foreign})
         queues = await write_queues(transaction, file, by=self._by)
+        # Before the schedules: the first events of a hook are those of its own file.
+        hooks = await write_hooks(transaction, file, by=self._by)
         self._types = await transaction.resolve(
             (schedule.task_queue, schedule.workflow)
             for schedule in file.schedules
@@ -489,7 +535,7 @@ class ApplyTransaction:
             expired=tuple(self._expired), rejected=tuple(self._rejected),
             edits={key: self._edits[key] for key in compared.changed},
             refused=refusals, waiting=self._unknown, unskipped=self._dropped,
-            queues=queues, project=file.project,
+            queues=queues, hooks=hooks, project=file.project,
         )  # fmt: skip
 
     async def _edit(

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
-from engine.ledger import KeyMaintenance, Serving
+from engine.ledger import EventBook, KeyMaintenance, Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.planning import LONGEST_WAIT
@@ -102,6 +102,9 @@ _LEASE = timedelta(seconds=60)
 _KEYS = 200
 _OPEN_DAYS = 200
 _DAY = timedelta(days=1)
+_EVENTS = 1000
+_DEAD_DELIVERIES = timedelta(days=30)
+"""How long a delivery that was given up can be made again."""
 _LATE = timedelta(hours=1)
 """Delay after midnight before the previous day is counted."""
 _BREATH = timedelta(milliseconds=20)
@@ -113,6 +116,10 @@ _DEAD = 20_000
 
 class Kept(Tended, Protocol):
     """A ledger that has a janitor: the one in PostgreSQL."""
+
+    @property
+    def events(self) -> EventBook:
+        """See ``Ledger``."""
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
@@ -181,6 +188,8 @@ class Janitor:
         async for _ in self._count_open_days():
             yield
         async for _ in self._fill_columns():
+            yield
+        async for _ in self._forget_events():
             yield
         async with self._ledger.upkeep() as upkeep:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
@@ -275,6 +284,15 @@ class Janitor:
             if rows:
                 text = f"filled what migration {version:04} has added in {rows} older fires"
                 self._emit(Notice(text, good=True))
+
+    async def _forget_events(self) -> AsyncIterator[None]:
+        """Remove events that have been delivered, and dead deliveries."""
+        after: int | None = 0
+        while after is not None:
+            after = await self._ledger.events.forget(
+                after, keep=self._settings.events_keep, dead=_DEAD_DELIVERIES, limit=_EVENTS
+            )
+            yield
 
     async def _count_open_days(self) -> AsyncIterator[None]:
         after = ("", date.min)

@@ -1,4 +1,4 @@
-"""Readers of the entries of a file: schedules, defaults, calendars and queues."""
+"""Readers of the entries of a file: schedules, defaults, calendars, queues and webhooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
-from engine.schedules.loader.nodes import MapNode, Node, Report, Scalar, descend, nearest
+from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
+from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend, nearest
 from engine.schedules.model import FIELDS, FIELDS_ONLY, NESTED, Defaults, Queue, Schedule
 from engine.schedules.rules import (
     BY_CLOCK,
@@ -402,3 +403,48 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
             with report.refusals(given[field]):
                 checked[field] = func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
     return Queue(**checked) if checked else None
+
+
+# --- webhooks ---
+# Reader of ``hooks:``: a list of addresses that get events.
+
+
+def read_hooks(node: Node | None, report: Report) -> tuple[Hook, ...]:
+    """Return the webhooks in their order; invalid ones are reported and left out.
+
+    Problems stand at the name of a field, because its value may be a secret.
+    """
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return ()
+    if not isinstance(node, ListNode):
+        report.add_wrong(node, "hooks", f"write {HOOK_EXAMPLE}")
+        return ()
+    found: dict[str, Hook] = {}
+    for number, item in enumerate(node.items, 1):
+        hook = _read_hook(f"hook {number}", item, report)
+        if hook is None:
+            continue
+        if hook.label in found:
+            message, cure = f"hook {number} has the url of another one", "write both as one"
+            report.add(item, Code.FIELD_INVALID, message, cure)
+        found.setdefault(hook.label, hook)
+    return tuple(found.values())
+
+
+def _read_hook(owner: str, node: Node, report: Report) -> Hook | None:
+    if not isinstance(node, MapNode):
+        report.add(node, Code.FIELD_INVALID, f"{owner} is no mapping", f"write {HOOK_EXAMPLE}")
+        return None
+    given = read_fields(node, HOOK_FIELDS, owner, report)
+    checked: dict[str, Any] = {}
+    for name, (check, _) in HOOK_FIELDS.items():
+        if name in given:
+            written, value = given[name]
+            plain = value.plain()
+            with report.refusals(written):
+                if plain is not BROKEN:
+                    checked[name] = check(plain, owner)
+        elif name in {"url", "secret"}:
+            message, cure = f"{owner} has no {name}", f"write {HOOK_EXAMPLE}"
+            report.add(node, Code.FIELD_MISSING, message, cure)
+    return Hook(**checked) if {"url", "secret"} <= checked.keys() else None

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from engine.schedules.hooks import HOOK_FIELDS
 from engine.schedules.loader.entries import QUEUE_FIELDS
 from engine.schedules.model import CatchUp, Defaults, Schedule
 from engine.schedules.rules import BY_CLOCK, KINDS
@@ -63,6 +64,15 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
             },
         },
         "How many steps run at once, and how fast they begin, by the queue they name.",
+    ),
+    "hooks": (
+        {
+            "type": ["array", "null"],
+            "items": mapping(
+                {name: shape for name, (_, shape) in HOOK_FIELDS.items()}, "url", "secret"
+            ),
+        },
+        "Addresses that get events: what becomes of fires and schedules (docs/events.md).",
     ),
     "schedules": ({"type": "array", "minItems": 1}, "The schedules."),
 }

@@ -10,11 +10,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from engine.errors import Code, Problem, ScheduleFileError
+from engine.schedules.hooks import Hook
 from engine.schedules.loader.entries import (
     OpenIcs,
     Shared,
     read_calendars,
     read_fields,
+    read_hooks,
     read_queues,
     read_schedule,
     report_faults,
@@ -70,6 +72,7 @@ class FileReader:
         project, revision: None if the file does not set them.
         schedules: in file order.
         queues: by name.
+        hooks: in file order.
         keys: the first node of each key, valid or not.
         calendars: the texts of the .ics files, by name; None of one that could not be read.
     """
@@ -83,6 +86,7 @@ class FileReader:
         self.report = Report()
         self.schedules: list[Schedule] = []
         self.queues: dict[str, Queue] = {}
+        self.hooks: tuple[Hook, ...] = ()
         self.keys: dict[str, Node] = {}
         self.calendars: dict[str, str | None] = {}
         self.relations = Relations()
@@ -109,6 +113,7 @@ class FileReader:
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
         self.queues = read_queues(nodes.get("queues"), self.report)
+        self.hooks = read_hooks(nodes.get("hooks"), self.report)
         open_ics = self._open_ics if self.asked.open_ics else None
         shared = Shared(read_calendars(nodes.get("calendars"), open_ics, self.report))
         self._read_defaults(nodes.get("defaults"), shared)
@@ -373,8 +378,8 @@ def load_several(
 ) -> ScheduleFile:
     """Return the schedules that several files declare together, each read as a single file.
 
-    ``defaults`` and ``calendars`` apply to their own file only. ``project``, ``revision`` and
-    ``queues`` may be in any of them.
+    ``defaults`` and ``calendars`` apply to their own file only. ``project``, ``revision``,
+    ``queues`` and ``hooks`` may be in any of them.
 
     Args:
         texts: the files, in the order of their schedules.
@@ -451,6 +456,7 @@ class _Joined:
             warnings=tuple(self.warnings),
             calendars=tuple(self.calendars),
             queues={name: queue for r in stated for name, queue in r.queues.items()},
+            hooks=tuple(hook for r in stated for hook in r.hooks),
         )
 
 
@@ -474,6 +480,7 @@ def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Proble
                 place = _top(reading, name)
                 problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
     problems += _twin_queues(read)
+    problems += _twin_hooks(read)
     first: dict[str, tuple[NamedText, FileReader]] = {}
     twins = (
         (schedule.key, each, reading)
@@ -501,6 +508,18 @@ def _twin_queues(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
                 if isinstance(place, MapNode):
                     place = place.entries[name][0]
                 cure = "declare it in one of them; it holds for the whole project"
+                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
+    return problems
+
+
+def _twin_hooks(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
+    problems = []
+    first: dict[str, NamedText] = {}
+    for each, reading in read:
+        for hook in reading.hooks:
+            if (owner := first.setdefault(hook.label, each)) is not each:
+                message = f"a hook to {hook.place} has the url of one in {owner.name}"
+                place, cure = _top(reading, "hooks"), "write both as one"
                 problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
     return problems
 

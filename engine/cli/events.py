@@ -1,0 +1,159 @@
+"""Command ``sched events``: list and follow events, and deliver dead ones again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from engine.cli.output import console, fields, instant
+from engine.cli.target import AnyKey, Limit, Session, command, open_service
+from engine.events import ScheduleEvent
+from engine.schedules import ALL_EVENTS, place_of_url
+from engine.service import Delivery, ScheduleService, Subscription
+
+commands = typer.Typer(rich_markup_mode=None)
+
+_NO_READER = "no event; they are written while there is a hook, a listener or a follower"
+
+
+@command(commands)
+def events(
+    session: Session,
+    key: AnyKey = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="PATTERN", help="Pattern of names: schedule.*.arrived."),
+    ] = ALL_EVENTS,
+    limit: Limit = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep running: show each new event.")
+    ] = False,
+    subscribers: Annotated[
+        bool, typer.Option("--subscribers", help="Show who gets events, and which.")
+    ] = False,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Show deliveries that were given up.")
+    ] = False,
+    redeliver: Annotated[
+        str | None,
+        typer.Option("--redeliver", metavar="ID", help="Deliver an event again that was given up."),
+    ] = None,
+) -> None:
+    """Show events of fires and schedules, newest first.
+
+    With --follow the oldest comes first, and Ctrl-C ends it; with --json each line is a document.
+    """
+    if follow:
+        _follow(session, key, name)
+    elif redeliver is not None:
+        _redeliver(session, redeliver)
+    elif subscribers:
+        _show_subscribers(session)
+    elif dead:
+        _show_dead(session, limit)
+    else:
+        _show_newest(session, key, name, limit)
+
+
+def _show_newest(session: Session, key: str | None, name: str, limit: int) -> None:
+    found = session.ask(lambda opened: opened.events(key=key, name=name, limit=limit))
+    session.print_rows(
+        [each.to_json() for each in found],
+        ("AT", "SEQ", "NAME", "KEY", "RUN", "WHY"),
+        map(_row, found),
+        spare=("SEQ", "RUN"),
+        none=_NO_READER,
+    )
+
+
+def _row(event: ScheduleEvent) -> tuple[object, ...]:
+    data = event.data
+    why = data["error"] or data["reason"]
+    return instant(event.time), event.sequence, event.name, event.key, data["workflowId"], why
+
+
+def _follow(session: Session, key: str | None, name: str) -> None:
+    out = console()
+
+    def show(event: ScheduleEvent) -> None:
+        if session.as_json:
+            typer.echo(json.dumps(event.to_json(), ensure_ascii=False))
+            return
+        at, _, shown, its, run, why = (str(each or "") for each in _row(event))
+        out.print(Text("  ".join(filter(None, (at, its, shown, run, why)))))
+
+    async def run() -> None:
+        async with open_service(session.target) as opened:
+            async for event in opened.follow_events(
+                key=key, name=name, on_begin=lambda: typer.echo("following events", err=True)
+            ):
+                show(event)
+
+    async def until_interrupted() -> None:
+        following = asyncio.create_task(run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, following.cancel)
+        try:
+            await following
+        except asyncio.CancelledError:
+            raise typer.Exit(128 + signal.SIGINT) from None
+
+    asyncio.run(until_interrupted())
+
+
+def _show_subscribers(session: Session) -> None:
+    found = session.ask(lambda opened: opened.subscriptions())
+    session.print_rows(
+        [_subscription_json(each) for each in found],
+        ("NAME", "KIND", "EVENTS", "KEYS", "POSITION"),
+        [
+            (each.name, each.kind, ", ".join(each.events), ", ".join(each.keys), each.position)
+            for each in found
+        ],
+        spare=("POSITION",),
+        none="no hook, no listener and no follower: no events are written",
+    )
+
+
+def _subscription_json(each: Subscription) -> dict[str, object]:
+    shown = fields(each, "name kind project origin events keys position")
+    return {**shown, "url": place_of_url(each.url) if each.url else None}
+
+
+def _show_dead(session: Session, limit: int) -> None:
+    found = session.ask(lambda opened: opened.dead_events(limit=limit))
+    session.print_rows(
+        [_dead_json(each) for each in found],
+        ("GIVEN UP", "NAME", "ID", "SUBSCRIBER", "ATTEMPTS", "WHY"),
+        [
+            (instant(each.died_at), each.name, each.event.event_id, each.subscription,
+             each.attempts, each.error)
+            for each in found
+        ],
+        spare=("ATTEMPTS",),
+        none="no delivery was given up",
+    )  # fmt: skip
+
+
+def _dead_json(each: Delivery) -> dict[str, object]:
+    return {
+        "id": each.event.event_id,
+        "key": each.event.key,
+        **fields(each, "name subscription attempts first_at died_at error"),
+    }
+
+
+def _redeliver(session: Session, event_id: str) -> None:
+    async def ask(opened: ScheduleService) -> int:
+        return await opened.redeliver(event_id)
+
+    number = session.ask(ask)
+    to = "1 subscriber" if number == 1 else f"{number} subscribers"
+    text = f"{event_id} is delivered again to {to}" if number else f"{event_id} was not given up"
+    session.print({"id": event_id, "deliveries": number}, text)
+    if not number:
+        raise typer.Exit(1)

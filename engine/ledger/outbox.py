@@ -1,0 +1,333 @@
+"""Outbox: the events of fires and schedules, who subscribes to them, and their deliveries.
+
+A transition is written once, in the transaction that makes it. Its event may have several names,
+and each subscription gets each name that it asks for. Deliveries are tracked by subscription: up
+to its position all is delivered, except for what has a row of its own.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Attempt",
+    "Delivery",
+    "EventBook",
+    "EventRow",
+    "EventWork",
+    "Subscription",
+    "SubscriptionKind",
+    "SubscriptionOrigin",
+    "transitions_of",
+]
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Final, Literal, Protocol, get_args
+
+from engine.ledger.fires import DENIED, DIED, Closed, Kind, Status, Timing
+from engine.schedules import EventType, Hook, ReasonCode, Schedule
+
+# --- events ---
+
+_CLOSED: Final[frozenset[str]] = frozenset(get_args(Closed))
+
+
+def transitions_of(
+    was: Status | None, was_run: str | None, status: Status, run: str | None
+) -> tuple[EventType, ...]:
+    """Return the events of a fire that moves to a status, in order; migration 0036 does the same.
+
+    A run that is seen only once it has closed has arrived as well. One that was reset after its
+    end has not arrived again, and its next end is another one.
+    """
+    if status in _CLOSED:
+        if was in _CLOSED:
+            again = was != status or (was_run is not None and run is not None and was_run != run)
+            return (status,) if again else ()  # type: ignore[return-value] # words of both
+        return (status,) if was == "started" else ("arrived", status)  # type: ignore[return-value]
+    if status == "started":
+        return () if was == "started" or was in _CLOSED else ("arrived",)
+    if status in DENIED and was != status:
+        return (status,)  # type: ignore[return-value]
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """A transition of a fire or of a schedule.
+
+    Attributes:
+        event_id: made of the run or of the change: the same transition has the same ID, even if
+            the ledger has lost its first commit.
+        position: its place in the order of delivery; None until it has one.
+        sequence: its number among the events of its schedule, from 1 without gaps.
+        at: when it was written, by the ledger's clock.
+        schedule: the definition in force; None if this version cannot read it.
+        own_input: the input of this run alone, as JSON; None: that of the definition.
+        sealed: whether the run has an input of its own that is sealed.
+    """
+
+    event_id: str
+    project: str
+    key: str
+    type: EventType
+    at: datetime
+    definition_version: int
+    position: int | None = None
+    sequence: int | None = None
+    schedule: Schedule | None = None
+    workflow_id: str | None = None
+    run_id: str | None = None
+    kind: Kind | None = None
+    series: int | None = None
+    bucket: int | None = None
+    fire_time: datetime | None = None
+    windows: int | None = None
+    last_fire_time: datetime | None = None
+    timing: Timing | None = None
+    missed: int | None = None
+    reason: str | None = None
+    reason_code: ReasonCode | None = None
+    error: str | None = None
+    started_at: datetime | None = None
+    closed_at: datetime | None = None
+    own_input: str | None = None
+    sealed: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which it is delivered, the plain one first."""
+        return _names(self)
+
+
+def _names(event: EventRow) -> tuple[str, ...]:
+    found = [f"schedule.{event.type}"]
+    topic = event.schedule.topic if event.schedule else None
+    # A handler runs for a fire that ended badly; no window of the topic has come.
+    if event.type == "arrived" and topic and event.kind != "handler":
+        found.append(f"schedule.{topic}.arrived")
+    if event.type == "expired" or (event.type == "skipped" and event.reason_code == "coalesced"):
+        found.append("schedule.missed")
+    if event.type in DIED:
+        found.append("schedule.dead")
+    return tuple(found)
+
+
+# --- subscriptions ---
+
+SubscriptionKind = Literal["hook", "listener", "reader"]
+SubscriptionOrigin = Literal["file", "api", "code"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One that gets events.
+
+    Attributes:
+        name: unique in the namespace, and without secrets.
+        events: patterns of names of events, with ``*`` for any text; one of them has to match.
+        keys: the same of keys of schedules; none are all of them.
+        url: of a hook.
+        secret: of a hook, the environment variable that has the secret of its signatures.
+        position: every event up to here is delivered, or has a ``Delivery``.
+    """
+
+    name: str
+    kind: SubscriptionKind
+    events: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    project: str | None = None
+    origin: SubscriptionOrigin = "code"
+    url: str | None = None
+    secret: str | None = None
+    position: int = 0
+
+    def wanted(self, event: EventRow) -> tuple[str, ...]:
+        """Return the names under which it gets an event."""
+        # A file's hooks and a worker's functions are its project's.
+        if self.project is not None and self.project != event.project:
+            return ()
+        if self.keys and not any(fnmatchcase(event.key, each) for each in self.keys):
+            return ()
+        return tuple(
+            name for name in event.names if any(fnmatchcase(name, each) for each in self.events)
+        )
+
+    @classmethod
+    def of_hook(cls, hook: Hook, project: str, origin: SubscriptionOrigin) -> Subscription:
+        """Return the subscription of a webhook."""
+        return cls(
+            name=f"hook:{project}:{hook.label}", kind="hook", events=hook.events, keys=hook.keys,
+            project=project, origin=origin, url=hook.url, secret=hook.secret,
+        )  # fmt: skip
+
+
+# --- deliveries ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """An event under one name that a subscription has passed without success.
+
+    Attributes:
+        attempts: 0 if it waits for an earlier event of its schedule.
+        in_front: whether, of one that was put back, an earlier event of the schedule has failed
+            once, and its first retry is still to come.
+        first_at: when it was first tried, or put back.
+        died_at: when it was given up, if it was.
+    """
+
+    event: EventRow
+    name: str
+    attempts: int
+    first_at: datetime
+    in_front: bool = False
+    error: str | None = None
+    died_at: datetime | None = None
+    subscription: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Result of an attempt to deliver an event under one name.
+
+    Attributes:
+        done: whether it was delivered. Otherwise it is tried again after ``wait``; without one it
+            is a dead letter.
+        attempts: number of attempts so far; 0 if it was put back untried.
+    """
+
+    position: int
+    name: str
+    key: str
+    attempts: int
+    done: bool = False
+    wait: timedelta | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventWork:
+    """Work of deliverers at one moment.
+
+    Attributes:
+        subscribed: whether there is any subscription; without one no events are written.
+        fresh: whether there are events without a position.
+        due: the subscriptions with something to deliver, that the asking replica may take.
+    """
+
+    subscribed: bool = False
+    fresh: bool = False
+    due: tuple[str, ...] = ()
+
+
+class EventBook(Protocol):
+    """The events of a namespace. Hooks are declared by ``Transaction.declare_hooks``."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace, which the sources of events name."""
+
+    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
+        """Write a subscription that ends after this time, from the newest event on.
+
+        One of this name keeps its position.
+        """
+
+    async def unsubscribe(self, name: str) -> bool:
+        """Remove a subscription and its deliveries; return False if there is none."""
+
+    async def subscriptions(self) -> list[Subscription]:
+        """Return every subscription that has not ended, by name."""
+
+    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+        """Return what there is to do for a replica that has these listeners, in one statement."""
+
+    async def place(self, limit: int) -> int:
+        """Give committed events their positions and sequences; return how many got one.
+
+        One session at a time does it: another one places none meanwhile. Readers that listen
+        (``listen``) are woken.
+        """
+
+    async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
+        """Take or keep a subscription for a lease; return None while another one has it."""
+
+    async def give_back(self, holder: str) -> None:
+        """Give back all subscriptions of a holder."""
+
+    async def read(self, after: int, limit: int) -> list[EventRow]:
+        """Return the events behind this position, in their order."""
+
+    async def due(self, name: str, limit: int) -> list[Delivery]:
+        """Return deliveries of a subscription that are due, in the order of their events."""
+
+    async def blocked(self, name: str) -> set[str]:
+        """Return the schedules whose later events wait: one failed once, or waits itself."""
+
+    async def settle(
+        self,
+        name: str,
+        holder: str,
+        *,
+        position: int,
+        fresh: Sequence[Attempt],
+        again: Sequence[Attempt],
+    ) -> bool:
+        """Write the results of a turn, all or nothing; return False if it has another holder now.
+
+        Args:
+            name: the subscription.
+            holder: who has delivered.
+            position: up to which its events were read.
+            fresh: results of events up to there, except for those that were delivered.
+            again: results of deliveries that were due.
+        """
+
+    async def newest(
+        self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
+    ) -> list[EventRow]:
+        """Return the newest events that have a position, newest first.
+
+        Those of a key, or of a type, are looked for among the newest 5,000.
+        """
+
+    async def dead(self, limit: int = 50) -> list[Delivery]:
+        """Return deliveries that were given up, newest first."""
+
+    async def redeliver(self, event_id: str, subscription: str | None = None) -> int:
+        """Make dead deliveries of an event due again; return their number."""
+
+    async def forget(
+        self, after: int, *, keep: timedelta, dead: timedelta, limit: int
+    ) -> int | None:
+        """Remove delivered events that are older, and dead letters; return where to go on.
+
+        One piece at a time: events behind the number ``after``, from 0. None: it is done.
+        Subscriptions that have ended are removed too.
+        """
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` after events got their positions; see ``Ledger.listen``."""
+
+
+class DeclaresHooks(Protocol):
+    """Statements of a transaction that declare webhooks."""
+
+    async def hooks(self) -> list[Subscription]:
+        """Return every webhook of the namespace, by name."""
+
+    async def declare_hooks(
+        self,
+        project: str,
+        hooks: Sequence[Hook],
+        *,
+        origin: SubscriptionOrigin,
+        by: str,
+        only: bool = True,
+    ) -> None:
+        """Declare hooks of a project; ``only``: remove its others of this origin.
+
+        A hook that is there already keeps its position.
+        """

@@ -1,0 +1,15 @@
+-- In pieces, in the order of their ids, which is nearly that of their age. One without a position was left
+-- behind by a subscription that has ended; a reader that watches keeps none.
+WITH piece AS (
+    SELECT id, position, at < (SELECT clock_timestamp()) - $2::interval AS old
+    FROM events WHERE namespace = $1 AND id > $3 ORDER BY id LIMIT $4
+), first AS MATERIALIZED (
+    SELECT min(p.position) AS position, count(*) > 0 AS there
+    FROM subscriptions s JOIN subscription_positions p ON p.namespace = s.namespace AND p.name = s.name
+    WHERE s.namespace = $1 AND s.kind <> 'reader'
+), gone AS (
+    DELETE FROM events USING piece, first
+    WHERE events.id = piece.id AND piece.old AND CASE WHEN first.there THEN piece.position <= first.position ELSE true END
+      AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.namespace = $1 AND d.position = piece.position)
+)
+SELECT max(id) AS last, coalesce(bool_and(old), false) AND count(*) = $4 AS goes_on FROM piece

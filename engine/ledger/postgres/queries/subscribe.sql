@@ -1,0 +1,14 @@
+-- From the newest event on. One that is there keeps its position.
+WITH head AS (
+    INSERT INTO event_heads AS h (namespace) VALUES ($1)
+    ON CONFLICT (namespace) DO UPDATE SET position = h.position
+    RETURNING position
+), its AS (
+    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, expires_at, declared_by)
+    VALUES ($1, $2, $3, $4, 'code', $5::text[], $6::text[], clock_timestamp() + $7::interval, $8)
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET events = excluded.events, keys = excluded.keys, expires_at = excluded.expires_at
+    RETURNING name)
+INSERT INTO subscription_positions (namespace, name, position)
+SELECT $1, its.name, head.position FROM its, head
+ON CONFLICT (namespace, name) DO NOTHING

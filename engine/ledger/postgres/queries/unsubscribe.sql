@@ -1,0 +1,1 @@
+DELETE FROM subscriptions WHERE namespace = $1 AND name = $2 RETURNING name

@@ -1,0 +1,237 @@
+"""Events of a ledger in PostgreSQL: who subscribes to them, and what is delivered."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from engine.errors import EngineError
+from engine.ledger.floors import LOOK_AGAIN, again_after
+from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
+from engine.ledger.postgres.rows import parse_definition
+from engine.schedules import EventType, Schedule
+
+_KEPT_DEFINITIONS: Final = 2000
+_OPEN: Final = 10.0
+"""Seconds from an id to the commit of its row, at most; a tick's transaction lives for 4 s."""
+_LOOKED_AT: Final = 5000
+"""The newest events that a search by key reads."""
+_OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
+_OF_DONE: Final = ("position", "name")
+_OF_FAILED: Final = (*_OF_DONE, "attempts", "wait", "error")
+_OF_FRESH: Final = (*_OF_DONE, "key", "attempts", "wait", "error")
+Run = Callable[..., Awaitable[list[Any]]]
+
+
+class NamedStatements(Protocol):
+    """A transaction that runs the ledger's statements by their names."""
+
+    async def run(self, name: str, *arguments: object) -> list[Any]:
+        """Run a statement; its first argument is the namespace."""
+
+
+def as_subscription(row: Any) -> Subscription:
+    """Return the subscription of a row."""
+    return Subscription(**{**row, "events": tuple(row["events"]), "keys": tuple(row["keys"])})
+
+
+class _Unplaced:
+    """Lower bound of the ids of events without a position; see ``engine.ledger.floors``.
+
+    What a longer transaction has written is found by the next search without a bound.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+        self._floor, self._unbounded_at, self.asked = 0, 0.0, 0
+
+    def begin(self) -> int:
+        """Return the lower bound of a search."""
+        self.asked = 0 if time.monotonic() >= self._unbounded_at else self._floor
+        return self.asked
+
+    def looked(self, begun: float) -> None:
+        """Record that a search ended which began then."""
+        if self.asked == 0:
+            ended = time.monotonic()
+            self._unbounded_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
+
+    def placed(self, newest: int) -> None:
+        """Record the newest event that has got a position."""
+        now = time.monotonic()
+        self._marks.append((now, newest))
+        while self._marks[0][0] < now - _OPEN:
+            self._floor = self._marks.popleft()[1]
+
+
+class StoredEvents:
+    """The events of a ledger in PostgreSQL.
+
+    Args:
+        run: runs one of the ledger's statements by its name.
+        transaction: begins a transaction.
+        listen: listens to the channel of events.
+        namespace: of the ledger.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        transaction: Callable[[], AbstractAsyncContextManager[NamedStatements]],
+        listen: Callable[[Callable[[], None]], Awaitable[None]],
+        *,
+        namespace: str,
+    ) -> None:
+        self.namespace = namespace
+        self._run, self._transaction, self._listen = run, transaction, listen
+        self._unplaced = _Unplaced()
+        # A definition is never changed, and may be large: it is read once for all its events.
+        self._definitions: OrderedDict[tuple[str, int], Schedule | None] = OrderedDict()
+
+    # --- subscriptions ---
+
+    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
+        its = subscription
+        await self._run(
+            "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys),
+            lasts, by,
+        )  # fmt: skip
+
+    async def unsubscribe(self, name: str) -> bool:
+        return bool(await self._run("unsubscribe", name))
+
+    async def subscriptions(self) -> list[Subscription]:
+        return [as_subscription(row) for row in await self._run("subscriptions")]
+
+    async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
+        rows = await self._run("take_subscription", name, holder, lease)
+        return as_subscription(rows[0]) if rows else None
+
+    async def give_back(self, holder: str) -> None:
+        await self._run("give_back_subscriptions", holder)
+
+    # --- events ---
+
+    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+        begun = time.monotonic()
+        (row,) = await self._run("event_work", holder, list(listeners), self._unplaced.begin())
+        self._unplaced.looked(begun)
+        return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
+
+    async def place(self, limit: int) -> int:
+        async with self._transaction() as transaction:
+            if not await transaction.run("lock_event_head"):
+                return 0
+            rows = await transaction.run("place_events", limit, self._unplaced.asked)
+            if rows:
+                await transaction.run("hint_events")
+                self._unplaced.placed(max(row["id"] for row in rows))
+        return len(rows)
+
+    async def read(self, after: int, limit: int) -> list[EventRow]:
+        return await self._events(await self._run("read_events", after, limit))
+
+    async def newest(
+        self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
+    ) -> list[EventRow]:
+        return await self._events(
+            await self._run("newest_events", key, event_type, limit, _LOOKED_AT)
+        )
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        await self._listen(wake)
+
+    # --- deliveries ---
+
+    async def due(self, name: str, limit: int) -> list[Delivery]:
+        return await self._deliveries(await self._run("due_deliveries", name, limit))
+
+    async def blocked(self, name: str) -> set[str]:
+        return {row["key"] for row in await self._run("blocked_keys", name)}
+
+    async def settle(
+        self,
+        name: str,
+        holder: str,
+        *,
+        position: int,
+        fresh: Sequence[Attempt],
+        again: Sequence[Attempt],
+    ) -> bool:
+        async with self._transaction() as transaction:
+            if not await transaction.run("move_subscription", name, holder, position):
+                return False
+            if fresh:
+                await transaction.run("put_back", name, *_columns(fresh, _OF_FRESH))
+            if done := [each for each in again if each.done]:
+                await transaction.run("delivered", name, *_columns(done, _OF_DONE))
+            if failed := [each for each in again if not each.done]:
+                await transaction.run("put_off_deliveries", name, *_columns(failed, _OF_FAILED))
+        return True
+
+    async def dead(self, limit: int = 50) -> list[Delivery]:
+        return await self._deliveries(await self._run("dead_deliveries", limit))
+
+    async def redeliver(self, event_id: str, subscription: str | None = None) -> int:
+        return len(await self._run("redeliver", event_id, subscription))
+
+    async def forget(
+        self, after: int, *, keep: timedelta, dead: timedelta, limit: int
+    ) -> int | None:
+        if after == 0:
+            await self._run("end_subscriptions")
+            await self._run("forget_deliveries", dead)
+        (row,) = await self._run("forget_events", keep, after, limit)
+        return row["last"] if row["goes_on"] else None
+
+    # --- rows ---
+
+    async def _events(self, rows: Sequence[Mapping[str, Any]]) -> list[EventRow]:
+        await self._learn({(row["key"], row["definition_version"]) for row in rows})
+        return [self._event(row) for row in rows]
+
+    def _event(self, row: Mapping[str, Any]) -> EventRow:
+        given = {name: row[name] for name in _OF_EVENT}
+        schedule = self._definitions.get((row["key"], row["definition_version"]))
+        return EventRow(**given, schedule=schedule)
+
+    async def _deliveries(self, rows: Sequence[Mapping[str, Any]]) -> list[Delivery]:
+        events = await self._events(rows)
+        return [
+            Delivery(
+                event=event, name=row["delivery_name"], attempts=row["attempts"],
+                first_at=row["first_at"], in_front=row["in_front"], error=row["delivery_error"],
+                died_at=row["dead_at"], subscription=row["subscription"],
+            )
+            for event, row in zip(events, rows, strict=True)
+        ]  # fmt: skip
+
+    async def _learn(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Read the definitions that are not known yet."""
+        unknown = [each for each in wanted if each not in self._definitions]
+        for each in wanted:
+            if each in self._definitions:
+                self._definitions.move_to_end(each)
+        if not unknown:
+            return
+        keys, versions = [key for key, _ in unknown], [version for _, version in unknown]
+        for row in await self._run("definitions_of", keys, versions):
+            self._definitions[row["key"], row["version"]] = _readable(row["definition"])
+        while len(self._definitions) > max(_KEPT_DEFINITIONS, len(wanted)):
+            self._definitions.popitem(last=False)
+
+
+def _columns(attempts: Sequence[Attempt], of: Sequence[str]) -> list[list[Any]]:
+    return [[getattr(each, name) for each in attempts] for name in of]
+
+
+def _readable(definition: str) -> Schedule | None:
+    try:
+        return parse_definition(definition)
+    except (EngineError, ValueError):
+        return None

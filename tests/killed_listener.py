@@ -1,0 +1,53 @@
+"""A replica that is killed in its first delivery; test_events.py lets another one take over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from engine.events import ScheduleEvent
+from engine.events.delivery import Deliverer, Surrounding
+from engine.events.listeners import Listener
+from engine.ledger import PostgresLedger
+
+
+def listener(note) -> Listener:
+    """Return a listener of the same name in every process."""
+    return Listener("shop.note", note, ("schedule.changed",))
+
+
+def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
+    sys.stderr.write(f"{text} {good}\n")
+
+
+def surrounding(holder: str) -> Surrounding:
+    tick = timedelta(milliseconds=20)
+    return Surrounding(
+        holder=holder, namespace="test", project="default", tick=tick, idle=tick,
+        report=report,
+    )  # fmt: skip
+
+
+async def main(url: str, notes: Path) -> None:
+    def killed(event: ScheduleEvent) -> None:
+        with notes.open("a", encoding="utf-8") as file:  # other schedules' events come beside
+            file.write(f"{event.id}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    ledger = await PostgresLedger.connect(url, namespace="test")
+    deliverer = Deliverer(
+        ledger.events, surrounding("killed"), [listener(killed)], lease=timedelta(seconds=1)
+    )
+    while True:
+        wait = await deliverer.run_once()
+        sys.stdout.write("runs\n")
+        sys.stdout.flush()
+        await asyncio.sleep(wait.total_seconds())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
