@@ -53,7 +53,7 @@ from engine.service import (
 )
 
 if TYPE_CHECKING:
-    from engine.service.base import Filters
+    from engine.service import Filters
 
 commands = typer.Typer(rich_markup_mode=None)
 
