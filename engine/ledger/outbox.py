@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, get_args
 
 from engine.ledger.fires import DENIED, DIED, Closed, Kind, Status, Timing
-from engine.schedules import EventType, Hook, ReasonCode, Schedule
+from engine.schedules import EVENT_TYPES, EventType, Hook, ReasonCode, Schedule
 
 # --- events ---
 
@@ -154,6 +154,11 @@ class Subscription:
             name for name in event.names if any(fnmatchcase(name, each) for each in self.events)
         )
 
+    @property
+    def types(self) -> tuple[EventType, ...]:
+        """The transitions that its patterns may match; others need not be written for it."""
+        return tuple(each for each in _TRANSITIONS if any(map(_may_match(each), self.events)))
+
     @classmethod
     def of_hook(cls, hook: Hook, project: str, origin: SubscriptionOrigin) -> Subscription:
         """Return the subscription of a webhook."""
@@ -161,6 +166,27 @@ class Subscription:
             name=f"hook:{project}:{hook.label}", kind="hook", events=hook.events, keys=hook.keys,
             project=project, origin=origin, url=hook.url, secret=hook.secret,
         )  # fmt: skip
+
+
+_TRANSITIONS: Final = tuple(each for each in EVENT_TYPES if each not in {"missed", "dead"})
+_WITH: Final[dict[str, frozenset[str]]] = {
+    "missed": frozenset({"expired", "skipped"}),
+    "dead": DIED,
+}
+"""Types that come with others, each with these."""
+
+
+def _may_match(kind: EventType) -> Callable[[str], bool]:
+    names = [f"schedule.{kind}", *(f"schedule.{each}" for each, of in _WITH.items() if kind in of)]
+
+    def matches(pattern: str) -> bool:
+        if any(fnmatchcase(name, pattern) for name in names):
+            return True
+        # Of topics nothing is known here but how the names end.
+        tail = pattern.rpartition("*")[2]
+        return kind == "arrived" and ("arrived".endswith(tail) or tail.endswith(".arrived"))
+
+    return matches
 
 
 # --- deliveries ---

@@ -364,7 +364,7 @@ async def test_hints_come_after_events_got_their_positions(bench):
 
 # --- hooks ---
 
-HOOKS = "hooks: [{url: 'https://a.example/x', secret: '${env:S}', events: [schedule.failed]}]\n"
+HOOKS = "hooks: [{url: 'https://a.example/x', secret: '${env:S}', events: [schedule.created]}]\n"
 
 
 async def hooks(bench):
@@ -373,12 +373,12 @@ async def hooks(bench):
 
 async def test_a_file_declares_hooks_and_takes_them_back(bench):
     report = await bench.declare(HOOKS + HOURLY)
-    assert report.hooks == ("hook https://a.example/… gets schedule.failed",)
+    assert report.hooks == ("hook https://a.example/… gets schedule.created",)
     (hook,) = await hooks(bench)
     assert (hook.url, hook.secret, hook.project) == ("https://a.example/x", "S", "default")
     assert (await placed(bench))[0].type == "created", "those of its own file are its first"
 
-    report = await bench.declare(HOOKS.replace("failed", "*") + HOURLY)
+    report = await bench.declare(HOOKS.replace("schedule.created", "schedule.*") + HOURLY)
     assert report.hooks == ("hook https://a.example/… gets schedule.* (changed)",)
     (changed,) = await hooks(bench)
     assert (changed.name, changed.position, changed.events) == (
@@ -419,3 +419,32 @@ async def test_a_hook_without_a_ledger_is_refused():
         await ScheduleService(MemoryLedger(), actor="me").declare_hook(
             "https://b.example", secret="${env:S}"
         )
+
+
+async def test_only_what_some_subscription_may_want_is_written(bench):
+    await listened(bench, Subscription(name="listener:x", kind="listener", events=("*.failed",)))
+    claim = await claimed(bench)
+    await run_of(bench, claim)
+    await operator(bench).pause("hourly", reason="x")
+    await bench.ledger.record_evidence([seen(claim, "failed")])
+    (event,) = await placed(bench)
+    assert (event.type, event.sequence) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "types"),
+    [
+        ("schedule.arrived", "arrived"),
+        ("schedule.bills.due.arrived", "arrived"),
+        ("schedule.bills*", "arrived"),
+        ("schedule.*.arrived", "arrived"),
+        ("*ved", "arrived"),
+        ("schedule.dead", "failed timed_out rejected"),
+        ("schedule.missed", "skipped expired"),
+        ("schedule.failed", "failed"),
+        ("schedule.cre*ed", "arrived created"),
+    ],
+)
+async def test_a_pattern_may_match_these_transitions(pattern: str, types: str):
+    its = Subscription(name="x", kind="listener", events=(pattern,))
+    assert its.types == tuple(types.split())

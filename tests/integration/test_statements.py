@@ -120,10 +120,10 @@ EVENTS = 200_000
 HOOK = "hook:default:a.example#1"
 KEPT_BY_TRIGGERS += f"""
 INSERT INTO event_heads VALUES ('{NAMESPACE}', {EVENTS});
-INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, url, secret,
-                           declared_by)
+INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, url,
+                           secret, declared_by)
 SELECT '{NAMESPACE}', CASE n WHEN 1 THEN '{HOOK}' ELSE 'hook:default:b#' || n END, 'hook',
-       'default', 'file', '{{schedule.*}}', '{{}}', 'https://a.example', 'S',
+       'default', 'file', '{{schedule.*}}', '{{}}', '{{arrived}}', 'https://a.example', 'S',
        'test'
 FROM generate_series(1, 20) n;
 INSERT INTO subscription_positions
@@ -197,7 +197,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "backfill_looked_at": [("busy", NOW)],
     "blocked_keys": [(HOOK,)],
     "dead_deliveries": [(50,)],
-    "declare_hooks": [("default", "file", "me", ["h"], ["schedule.*"], [""], ["https://a"], ["S"])],
+    "declare_hooks": [
+        ("default", "file", "me", ["h"], ["schedule.*"], [""], ["https://a"], ["S"], ["arrived"])
+    ],
     "definitions_of": [(["busy"], [1])],
     "delivered": [(HOOK, [100], ["schedule.arrived"])],
     "drop_hooks": [("default", "file", [HOOK])],
@@ -216,7 +218,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "put_off_deliveries": [(HOOK, [100], ["schedule.arrived"], [2], [A_MINUTE], ["e"])],
     "read_events": [(EVENTS - 100, 100), (0, 100)],
     "redeliver": [("e-100", None), ("e-100", HOOK)],
-    "subscribe": [("r", "reader", None, ["schedule.*"], [], A_MINUTE, "me")],
+    "subscribe": [("r", "reader", None, ["schedule.*"], [], A_MINUTE, "me", ["arrived"])],
     "subscriptions": [()],
     "take_subscription": [(HOOK, "one", A_MINUTE)],
     "unsubscribe": [("hook:default:b#2",)],

@@ -106,10 +106,13 @@ class EventTables:
         self, put: Put, was: WrittenFire | None, fire: WrittenFire, now: datetime
     ) -> None:
         """Write the events of a fire's row that is written."""
-        if not self._subscribed(now) or (was is None and fire.status not in _OF_NEW_FIRES):
+        wanted = self._wanted(now)
+        if not wanted or (was is None and fire.status not in _OF_NEW_FIRES):
             return
         before, run = (was.status, was.run_id) if was else (None, None)
         for kind in transitions_of(before, run, fire.status, fire.run_id):
+            if kind not in wanted:
+                continue
             mark = fire.run_id or (str(len(fire.history)) if fire.history and was else None)
             if kind == "arrived":
                 mark = fire.first_run_id or fire.run_id
@@ -123,16 +126,20 @@ class EventTables:
         self, put: Put, was: ScheduleState | None, state: ScheduleState, now: datetime
     ) -> None:
         """Write the events of a schedule's row that is written."""
-        if self._subscribed(now) and not state.key.startswith(STARTS):
+        wanted = self._wanted(now)
+        if wanted and not state.key.startswith(STARTS):
             for kind, mark, reason in _changes(was, state):
+                if kind not in wanted:
+                    continue
                 self._add(put, EventRow(
                     event_id=f"{state.key}:{kind}:{mark}", project=state.project, key=state.key,
                     type=kind, at=now, definition_version=state.definition_version,
                     schedule=state.schedule, reason=reason,
                 ))  # fmt: skip
 
-    def _subscribed(self, now: datetime) -> bool:
-        return any(not each.has_ended(now) for each in self.subscriptions.values())
+    def _wanted(self, now: datetime) -> frozenset[EventType]:
+        rows = self.subscriptions.values()
+        return frozenset(kind for row in rows if not row.has_ended(now) for kind in row.what.types)
 
     def _add(self, put: Put, event: EventRow) -> None:
         number = self.counters["event"] + 1

@@ -99,7 +99,7 @@ class StoredEvents:
         its = subscription
         await self._run(
             "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys),
-            lasts, by,
+            lasts, by, list(its.types),
         )  # fmt: skip
 
     async def unsubscribe(self, name: str) -> bool:

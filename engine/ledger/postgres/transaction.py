@@ -358,12 +358,14 @@ class PostgresDeclaring(Statements):
         if only:
             await self.run("drop_hooks", project, origin, names)
         if named:
-            events, keys = (
-                [" ".join(each.events) for each in named],
-                [" ".join(each.keys) for each in named],
+            events, keys, types = (
+                [" ".join(getattr(each, name)) for each in named]
+                for name in ("events", "keys", "types")
             )
             urls, secrets = [each.url for each in named], [each.secret for each in named]
-            await self.run("declare_hooks", project, origin, by, names, events, keys, urls, secrets)
+            await self.run(
+                "declare_hooks", project, origin, by, names, events, keys, urls, secrets, types
+            )
 
     async def queues(self) -> dict[str, QueueRow]:
         return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}

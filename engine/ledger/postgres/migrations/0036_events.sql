@@ -11,6 +11,7 @@ CREATE TABLE subscriptions (
     origin       text NOT NULL CHECK (origin IN ('file', 'api', 'code')),
     events       text[] NOT NULL,
     keys         text[] NOT NULL,
+    types        text[] NOT NULL,
     url          text,
     secret       text,
     expires_at   timestamptz,
@@ -19,6 +20,7 @@ CREATE TABLE subscriptions (
     PRIMARY KEY (namespace, name)
 );
 COMMENT ON TABLE subscriptions IS 'Those who get events: webhooks, functions of workers, and readers that watch for a while.';
+COMMENT ON COLUMN subscriptions.types IS 'The transitions that its patterns may match; no other is written for it.';
 COMMENT ON COLUMN subscriptions.secret IS 'The name of an environment variable of the workers; never the secret.';
 COMMENT ON COLUMN subscriptions.expires_at IS 'When it ends unless it is renewed; null: it stays until it is removed.';
 
@@ -112,11 +114,12 @@ SELECT grant_as_on_schedules('event_heads');
 SELECT grant_as_on_schedules('event_sequences');
 SELECT grant_as_on_schedules('deliveries');
 
--- The namespaces with a subscription; null if there are none. One that expires while its events wait leaves
--- them behind, until they leave by their age.
-CREATE FUNCTION subscribed_namespaces() RETURNS text[] LANGUAGE sql STABLE
+-- What some subscription may want, as `namespace type`; null if there is none. One that expires while its
+-- events wait leaves them behind, until they leave by their age.
+CREATE FUNCTION wanted_events() RETURNS text[] LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT array_agg(DISTINCT s.namespace) FROM subscriptions s
+    SELECT array_agg(DISTINCT s.namespace || ' ' || t.type)
+    FROM subscriptions s CROSS JOIN LATERAL unnest(s.types) AS t (type)
     WHERE s.expires_at IS NULL OR s.expires_at > statement_timestamp();
 END;
 
@@ -138,9 +141,9 @@ $$;
 
 -- A range that is split comes in pieces that were decided before: they are no news.
 CREATE FUNCTION write_events_of_new_fires() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE subscribed text[] := subscribed_namespaces();
+DECLARE wanted text[] := wanted_events();
 BEGIN
-    IF subscribed IS NULL THEN
+    IF wanted IS NULL THEN
         RETURN NULL;
     END IF;
     INSERT INTO events (namespace, project, key, type, event_id, definition_version, workflow_id, run_id, kind, series,
@@ -153,15 +156,15 @@ BEGIN
            n.started_at, n.closed_at
     FROM new_fires n CROSS JOIN LATERAL unnest(transitions_of(NULL, NULL, n.status, n.run_id)) AS t (type)
     WHERE n.status IN ('started', 'skipped', 'expired', 'rejected', 'unvouched')
-      AND n.decided_at >= statement_timestamp() AND n.namespace = ANY (subscribed)
+      AND n.decided_at >= statement_timestamp() AND n.namespace || ' ' || t.type = ANY (wanted)
     ORDER BY n.id;
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION write_events_of_fires() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE subscribed text[] := subscribed_namespaces();
+DECLARE wanted text[] := wanted_events();
 BEGIN
-    IF subscribed IS NULL THEN
+    IF wanted IS NULL THEN
         RETURN NULL;
     END IF;
     INSERT INTO events (namespace, project, key, type, event_id, definition_version, workflow_id, run_id, kind, series,
@@ -177,23 +180,23 @@ BEGIN
            n.started_at, n.closed_at
     FROM new_fires n JOIN old_fires o ON o.id = n.id
     CROSS JOIN LATERAL unnest(transitions_of(o.status, o.run_id, n.status, n.run_id)) WITH ORDINALITY AS t (type, nth)
-    WHERE (o.status <> n.status OR o.run_id <> n.run_id) AND n.namespace = ANY (subscribed)
+    WHERE (o.status <> n.status OR o.run_id <> n.run_id) AND n.namespace || ' ' || t.type = ANY (wanted)
     ORDER BY n.id, t.nth;
     RETURN NULL;
 END $$;
 
 -- The rows of starts by applications, @<workflow>, are no schedules.
 CREATE FUNCTION write_events_of_new_schedules() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE subscribed text[] := subscribed_namespaces();
+DECLARE wanted text[] := wanted_events();
 BEGIN
-    IF subscribed IS NULL THEN
+    IF wanted IS NULL THEN
         RETURN NULL;
     END IF;
     INSERT INTO events (namespace, project, key, type, event_id, definition_version)
     SELECT n.namespace, n.project, n.key, 'created', concat_ws(':', n.key, 'created', n.definition_version),
            n.definition_version
     FROM new_schedules n
-    WHERE n.key NOT LIKE '@%' AND n.namespace = ANY (subscribed)
+    WHERE n.key NOT LIKE '@%' AND n.namespace || ' created' = ANY (wanted)
     ORDER BY n.key;
     RETURN NULL;
 END $$;
@@ -201,10 +204,8 @@ END $$;
 CREATE FUNCTION write_events_of_schedule() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     returned boolean := OLD.retired_at IS NOT NULL AND NEW.retired_at IS NULL;
+    wanted text[] := wanted_events();
 BEGIN
-    IF (NEW.namespace = ANY (subscribed_namespaces())) IS NOT TRUE THEN
-        RETURN NULL;
-    END IF;
     INSERT INTO events (namespace, project, key, type, event_id, definition_version, reason)
     SELECT NEW.namespace, NEW.project, NEW.key, t.type, concat_ws(':', NEW.key, t.type, t.mark), NEW.definition_version, t.reason
     FROM (VALUES
@@ -216,7 +217,7 @@ BEGIN
          extract(epoch FROM OLD.paused_at)::text, NULL),
         (5, OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL, 'retired', extract(epoch FROM NEW.retired_at)::text, NULL)
     ) AS t (nth, happened, type, mark, reason)
-    WHERE t.happened ORDER BY t.nth;
+    WHERE t.happened AND NEW.namespace || ' ' || t.type = ANY (wanted) ORDER BY t.nth;
     RETURN NULL;
 END $$;
 

@@ -4,11 +4,13 @@ WITH head AS (
     ON CONFLICT (namespace) DO UPDATE SET position = h.position
     RETURNING position
 ), its AS (
-    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, url, secret, declared_by)
-    SELECT $1, n.name, 'hook', $2, $3, string_to_array(n.events, ' '), string_to_array(n.keys, ' '), n.url, n.secret, $4
-    FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[]) AS n (name, events, keys, url, secret)
+    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, url, secret, declared_by)
+    SELECT $1, n.name, 'hook', $2, $3, string_to_array(n.events, ' '), string_to_array(n.keys, ' '),
+           string_to_array(n.types, ' '), n.url, n.secret, $4
+    FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+         AS n (name, events, keys, url, secret, types)
     ON CONFLICT (namespace, name) DO UPDATE
-    SET origin = excluded.origin, events = excluded.events, keys = excluded.keys, secret = excluded.secret,
+    SET origin = excluded.origin, events = excluded.events, keys = excluded.keys, types = excluded.types, secret = excluded.secret,
         declared_by = excluded.declared_by, declared_at = clock_timestamp()
     RETURNING name)
 INSERT INTO subscription_positions (namespace, name, position)

@@ -4,10 +4,10 @@ WITH head AS (
     ON CONFLICT (namespace) DO UPDATE SET position = h.position
     RETURNING position
 ), its AS (
-    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, expires_at, declared_by)
-    VALUES ($1, $2, $3, $4, 'code', $5::text[], $6::text[], clock_timestamp() + $7::interval, $8)
+    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, expires_at, declared_by)
+    VALUES ($1, $2, $3, $4, 'code', $5::text[], $6::text[], $9::text[], clock_timestamp() + $7::interval, $8)
     ON CONFLICT (namespace, name) DO UPDATE
-    SET events = excluded.events, keys = excluded.keys, expires_at = excluded.expires_at
+    SET events = excluded.events, keys = excluded.keys, types = excluded.types, expires_at = excluded.expires_at
     RETURNING name)
 INSERT INTO subscription_positions (namespace, name, position)
 SELECT $1, its.name, head.position FROM its, head
