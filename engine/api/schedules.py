@@ -41,6 +41,7 @@ from engine.api.views import (
     ScheduleView,
     SkipResult,
     as_answer,
+    schedule_json,
 )
 from engine.errors import (
     AccessDenied,
@@ -87,17 +88,19 @@ IfMatch = Annotated[
 ]
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     """Return the caller that the request was accepted from."""
     caller: Caller = request.state.caller
     return caller
 
 
-def service_of(request: Request) -> ScheduleService:
+async def service_of(request: Request) -> ScheduleService:
     """Return the service on behalf of the caller."""
-    return desk_of(request).service.acting(caller_of(request).actor)
+    caller = await caller_of(request)
+    return desk_of(request).service.acting(caller.actor)
 
 
+# Async, because FastAPI calls what is not in a thread, twice for each request.
 Service = Annotated[ScheduleService, Depends(service_of)]
 Who = Annotated[Caller, Depends(caller_of)]
 
@@ -132,7 +135,7 @@ def shown(row: ScheduleRow, status: int = 200) -> Response:
     headers = {"ETag": etag(row), "Content-Location": place}
     if status == 201:  # noqa: PLR2004 - Created
         headers["Location"] = place
-    return as_answer(ScheduleView.of(row), status, headers)
+    return as_answer(schedule_json(row), status, headers)
 
 
 async def shown_again(service: ScheduleService, key: str, status: int) -> Response:
@@ -290,8 +293,8 @@ async def list_schedules(
     if not caller.has_every_key:
         filters["keys"] = caller.keys
     page = await service.list(limit=asked.limit, cursor=asked.cursor, **filters)
-    views = [ScheduleView.of(row) for row in page.schedules]
-    return as_answer(ScheduleList(schedules=views, next_cursor=page.cursor))
+    rows = [schedule_json(row) for row in page.schedules]
+    return as_answer({"schedules": rows, "nextCursor": page.cursor})
 
 
 @router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))

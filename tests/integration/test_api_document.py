@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 from engine.api import executions, requests
 from engine.api.access import LIMITED, ROUTES
 from engine.api.app import listening, serving
+from engine.api.views import ScheduleView, schedule_json
 from engine.ledger import RequestKey
 from engine.schedules import Rate
 from tests.rest import BILLING, PATH, RestApi, rest_api
@@ -247,6 +248,15 @@ async def test_every_error_of_the_document_can_be_reached(api, monkeypatch):
     for route, status in sorted(errors):
         if status == 503:
             assert await provoked.status_503(route) == 503, route
+
+
+async def test_a_schedule_is_answered_as_it_is_documented(api):
+    """The document has the model; the answer is made without it."""
+    row = await api.service.schedule("mine")
+    names = {each.alias for each in ScheduleView.model_fields.values()}
+    assert set(schedule_json(row)) == names
+    answer = ScheduleView.model_validate(schedule_json(row))
+    assert (answer.key, answer.definition) == ("mine", row.schedule.to_json())
 
 
 async def test_every_operation_has_a_description_and_every_body_an_example(api):

@@ -379,9 +379,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "release_request": [("bot", "POST /x", "one", TOKEN)],
     "forget_requests": [(DAY,)],
     "fires_page": [
-        *((key, MIDNIGHT, until, status, None, "", STATUSES, 51) for key in ("busy", QUIET)
+        *((key, MIDNIGHT, until, status, None, "", [*STATUSES], 51) for key in ("busy", QUIET)
           for until in (NOW, NOW - DAY) for status in (None, *STATUSES)),
-        *((key, MIDNIGHT, NOW, status, "queue_full", "", STATUSES, 51) for key in ("busy", QUIET)
+        *((key, MIDNIGHT, NOW, status, "queue_full", "", [*STATUSES], 51) for key in ("busy", QUIET)
           for status in (None, "skipped")),
     ],
     "confirm_alert": [("a", None), ("a", NOW)],
