@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,7 @@ async def test_lists_go_page_by_page_while_schedules_come(client):
 async def test_500_identical_requests_at_once_make_one_schedule(api, client):
     body = {"workflow": "noop", "everyMs": 60000}
 
-    async def declare() -> httpx.Response:
+    async def declare() -> Any:
         """Declare it as a client does: what a busy ledger refuses is sent again."""
         while True:
             answer = await client.post(PATH, json=body, headers={"Idempotency-Key": "once"})
