@@ -36,7 +36,7 @@ _CLOSED: Final[frozenset[str]] = frozenset(get_args(Closed))
 def transitions_of(
     was: Status | None, was_run: str | None, status: Status, run: str | None
 ) -> tuple[EventType, ...]:
-    """Return the events of a fire that moves to a status, in order; migration 0036 does the same.
+    """Return the events of a fire that moves to a status, in order; migration 0035 does the same.
 
     A run that is seen only once it has closed has arrived as well. One that was reset after its
     end has not arrived again, and its next end is another one.

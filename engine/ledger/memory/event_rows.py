@@ -1,4 +1,4 @@
-"""Events of the in-memory ledger, by the rules of migration 0036 and of the queries of events."""
+"""Events of the in-memory ledger, by the rules of migration 0035 and of the queries of events."""
 
 from __future__ import annotations
 
