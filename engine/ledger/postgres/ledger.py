@@ -104,6 +104,8 @@ logger = logging.getLogger("sched")
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
 """The number in ``list_fires.sql`` that makes the query planner expect few rows."""
+_PAGE = 1000
+"""The same in ``fires_page.sql``."""
 _SUMMARIES_AT_ONCE = 50
 """Keys whose last runs one statement reads, so that none reads more than some thousand rows."""
 
@@ -273,9 +275,11 @@ class PostgresFires:
         after: str = "",
         limit: int,
     ) -> list[Fire]:
-        rows = await self._run(
-            "fires_page", key, first, last, status, reason_code, after, get_args(Status), limit
-        )
+        text = query("fires_page")
+        if limit > _PAGE:
+            text = text.replace(f"LIMIT {_PAGE}", f"LIMIT {limit}")
+        given = key, first, last, status, reason_code, after, get_args(Status), limit
+        rows = await self._connections.fetch(text, self._namespace, *given)
         return [as_fire(row) for row in rows]
 
     async def fire(self, workflow_id: str) -> Fire | None:

@@ -1,6 +1,7 @@
 -- The fires of a key ($2) in $3 <= fire_time <= $4, newest first, of a status ($5) and a reason code ($6), where
 -- given. Of those at $4 only the ones whose run follows $7: with the last row of a page these are the rest. Each
--- branch answers one combination, and only one runs; see list_fires.sql for the reasons.
+-- branch answers one combination, and only one runs; see list_fires.sql for the reasons. The inner limits are lower
+-- than there, because a plan that sorts by the run reads as many rows.
 SELECT project, key, series, bucket, fire_time, windows, last_fire_time, workflow_id, run_id,
        status, reason, reason_code, timing, started_at, closed_at, lag_ms, error, replica,
        definition_version, history, failing, starting_at, duration_ms, tries, step_retries
@@ -8,7 +9,7 @@ FROM (
     (SELECT * FROM fire_history
      WHERE $5::text IS NULL AND $6::text IS NULL AND namespace = $1 AND key = $2
        AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
-     ORDER BY fire_time DESC, workflow_id LIMIT 10000)
+     ORDER BY fire_time DESC, workflow_id LIMIT 1000)
     UNION ALL
     (SELECT * FROM fire_history
      WHERE $6::text IS NULL AND $5 NOT IN ('claimed', 'starting', 'completed')
@@ -16,7 +17,7 @@ FROM (
        AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped',
                        'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
        AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
-     ORDER BY fire_time DESC, workflow_id LIMIT 10000)
+     ORDER BY fire_time DESC, workflow_id LIMIT 1000)
     UNION ALL
     (SELECT * FROM (
         SELECT * FROM fire_history
@@ -25,12 +26,12 @@ FROM (
         OFFSET 0) AS open
      WHERE status = $5 AND key = $2
        AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
-     ORDER BY fire_time DESC, workflow_id LIMIT 10000)
+     ORDER BY fire_time DESC, workflow_id LIMIT 1000)
     UNION ALL
     (SELECT * FROM fire_history
      WHERE $6::text IS NULL AND $5 = 'completed' AND namespace = $1 AND key = $2 AND status = 'completed'
        AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
-     ORDER BY fire_time DESC, workflow_id LIMIT 10000)
+     ORDER BY fire_time DESC, workflow_id LIMIT 1000)
     UNION ALL
     (SELECT found.* FROM unnest($8::text[]) AS wanted (status) CROSS JOIN LATERAL
         (SELECT * FROM fire_history
