@@ -59,10 +59,10 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
         headers = {"Authorization": f"Bearer {shown[2]}"}
         listed = (await client.get(schedules, headers=headers)).json()["schedules"]
         assert "heartbeat" in {row["key"] for row in listed}
-        run = await client.post(f"{schedules}/heartbeat/trigger", json={}, headers=headers)
+        run = await client.post(f"{schedules}/cache-sync/trigger", json={}, headers=headers)
         assert run.status_code == 202
         workflow_id = run.json()["execution"]["workflowId"]
-        assert workflow_id.startswith("sched:heartbeat:manual:")
+        assert workflow_id.startswith("sched:cache-sync:manual:")
     assert await home.stop() == 0
     for expected in ("Temporal ", "Web UI ", "PostgreSQL ", "sched:heartbeat:", "stopped"):
         assert expected in home.log
