@@ -206,7 +206,7 @@ async def test_more_than_half_of_a_project_is_not_retired_by_a_save(followed: Fo
     followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")
     await followed.told("2 of the 3 schedules of project default are not in")
     (refusal,) = [line for line in followed.said if "2 of the 3" in line]
-    assert "a, b; that is more than half, so none of them is retired, and they go on" in refusal
+    assert "a, b; that is more than half, so none of them is retired, and they continue" in refusal
     assert f"`sched apply {followed.path} --prune --force`" in refusal
     assert not any("retired in" in line for line in followed.said), "no promise is taken back"
     # The cure, while the file is being followed.
