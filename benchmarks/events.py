@@ -27,7 +27,7 @@ from benchmarks.arena import arena, postgres
 from benchmarks.contestants import NotReadyError, engine
 from benchmarks.report import Measured, Row
 from benchmarks.runs import Herd
-from benchmarks.spread import median
+from benchmarks.spread import in_turn, kept, median
 from engine.embedded import PostgresServer
 
 ROUNDS, ROUNDS_QUICK = 5, 1
@@ -78,16 +78,10 @@ async def run(*, quick: bool = False) -> Measured:
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     async with postgres() as server:
         for number in range(ROUNDS_QUICK if quick else ROUNDS):
-            turns = [_WITHOUT, _WITH] if number % 2 == 0 else [_WITH, _WITHOUT]
-            for who in turns:
+            for who in in_turn(number, [_WITHOUT, _WITH]):
                 for what, value in (await _sample(server, who, quick=quick)).items():
                     found[what][who].append(value)
-    samples = {
-        f"{what}, {who}": [round(value, 3) for value in values]
-        for what, both in found.items()
-        for who, values in both.items()
-    }
-    return Measured("events", [_row(what, both) for what, both in found.items()], samples)
+    return Measured("events", [_row(what, both) for what, both in found.items()], kept(found))
 
 
 def _row(what: str, both: dict[str, list[float]]) -> Row:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,20 @@ class Spread:
         ordered = sorted(values)
         rank = math.ceil(0.95 * len(ordered))
         return cls(statistics.median(ordered), ordered[rank - 1], ordered[-1])
+
+
+def in_turn(number: int, contestants: Sequence[T]) -> Sequence[T]:
+    """Return them in the order of this round: whoever goes first has the machine to itself more."""
+    return contestants[::-1] if number % 2 else contestants
+
+
+def kept(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """Return the samples of each measurement and contestant, as they are kept."""
+    return {
+        f"{what}, {who}": [round(value, 3) for value in values]
+        for what, both in found.items()
+        for who, values in both.items()
+    }
 
 
 def median(values: Iterable[float]) -> float:

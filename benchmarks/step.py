@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from benchmarks.arena import arena, postgres
 from benchmarks.report import Measured, Row
-from benchmarks.spread import median
+from benchmarks.spread import in_turn, median
 from benchmarks.step_workflows import STEPS, BareSteps, OurSteps, bare_nothing, step_nothing
 from engine.runtime import SchedulePlugin
 
@@ -47,7 +47,7 @@ async def run(*, quick: bool = False) -> Measured:
         ),
     ):
         for number in range(_WARM + (2 if quick else SAMPLES)):
-            for name, contestant in _in_turn(number):
+            for name, contestant in in_turn(number, sorted(CONTESTANTS.items())):
                 took, events[name] = await _run(place.client, contestant, f"{name} {number}")
                 if number >= _WARM:
                     samples[name].append(took)
@@ -62,11 +62,6 @@ async def run(*, quick: bool = False) -> Measured:
         for name in CONTESTANTS
     ]
     return Measured("step", rows, samples)
-
-
-def _in_turn(number: int) -> list[tuple[str, Contestant]]:
-    """Whoever goes first has the server to itself a little more, so they take turns in that too."""
-    return sorted(CONTESTANTS.items(), reverse=bool(number % 2))
 
 
 async def _run(client: Client, contestant: Contestant, workflow_id: str) -> tuple[float, int]:

@@ -38,7 +38,7 @@ from benchmarks.idle_tick import idle_poller
 from benchmarks.innocent import ENTRY, lags, until_fired
 from benchmarks.report import Measured, Row
 from benchmarks.runs import Herd
-from benchmarks.spread import Spread, median
+from benchmarks.spread import Spread, in_turn, kept, median
 from engine.embedded import PostgresServer, free_port
 from engine.ledger import PostgresLedger
 from engine.runtime.measurements import measure_statement
@@ -59,17 +59,11 @@ async def run(*, quick: bool = False) -> Measured:
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     async with postgres() as server:
         for number in range(rounds):
-            turns = [_WITHOUT, _WITH] if number % 2 == 0 else [_WITH, _WITHOUT]
-            for who in turns:
+            for who in in_turn(number, [_WITHOUT, _WITH]):
                 for what, value in (await _sample(server, who, quick=quick)).items():
                     found[what][who].append(value)
         found["idle tick µs"] = await _ticks(server, rounds)
-    samples = {
-        f"{what}, {who}": [round(value, 3) for value in values]
-        for what, both in found.items()
-        for who, values in both.items()
-    }
-    return Measured("telemetry", [_row(what, both) for what, both in found.items()], samples)
+    return Measured("telemetry", [_row(what, both) for what, both in found.items()], kept(found))
 
 
 def _row(what: str, both: dict[str, list[float]]) -> Row:
@@ -171,8 +165,7 @@ async def _ticks(server: PostgresServer, rounds: int) -> defaultdict[str, list[f
             async with connected(url) as connection:
                 await connection.execute("UPDATE positions SET due_at = NULL")
         for number in range(2 * rounds):
-            turns = [_WITHOUT, _WITH] if number % 2 == 0 else [_WITH, _WITHOUT]
-            for who in turns:
+            for who in in_turn(number, [_WITHOUT, _WITH]):
                 with _provided(who):
                     found[who].append(await _microseconds(poller.run_once))
     finally:

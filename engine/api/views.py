@@ -134,7 +134,7 @@ class NextFires(ApiView):
 
 
 class FailingStepView(ApiView):
-    """A step of an open run that goes on failing."""
+    """A step of an open run that keeps failing."""
 
     step: str
     place: str

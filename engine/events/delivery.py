@@ -18,7 +18,7 @@ from typing import Final, Literal, cast
 
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
-from engine.events.messages import ScheduleEvent
+from engine.events.messages import PATIENCE, ScheduleEvent
 from engine.ledger import Attempt, Delivery, EventBook, EventRow, Subscription
 from engine.schedules import Schedule
 from engine.telemetry import instruments
@@ -45,21 +45,19 @@ Send = Callable[[ScheduleEvent], Awaitable[str | None]]
 """Delivers an event; returns why it failed, or None."""
 OpenHook = Callable[[Subscription, Allowed], Send]
 
-_PATIENCE: Final = 10.0
-"""Seconds that a listener may take; a hook has the same."""
 _LONGEST_ERROR: Final = 500
 
 
 async def call(listener: Listener, event: ScheduleEvent) -> str | None:
     """Call a listener; return why it failed, or None."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             if asyncio.iscoroutinefunction(listener.function):
                 await cast("Awaitable[None]", listener.function(event))
             else:
                 await asyncio.to_thread(listener.function, event)
     except TimeoutError:
-        return f"{listener.name} does not end within {_PATIENCE:.0f} s"
+        return f"{listener.name} does not end within {PATIENCE:.0f} s"
     except Exception as error:  # noqa: BLE001 - whatever user code raises
         return f"{listener.name}: {type(error).__name__}: {error}"[:_LONGEST_ERROR]
     return None
@@ -271,7 +269,7 @@ class Deliverer:
         self._stopping = True
         tasks = list(self._tasks.values())
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=_PATIENCE + 1)
+            _, late = await asyncio.wait(tasks, timeout=PATIENCE + 1)
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -348,7 +346,7 @@ class Deliverer:
             if its is None or not await self._turn(its, _LIMIT_BUSY if is_busy else _LIMIT):
                 return
             if is_busy:
-                return  # the next look goes on
+                return  # the next look continues
 
     async def _turn(self, its: Subscription, limit: int) -> bool:
         """Deliver what is due and what is fresh; return whether there may be more."""

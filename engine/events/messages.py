@@ -12,6 +12,9 @@ from urllib.parse import quote
 from engine.ledger import EventRow
 from engine.schedules import EventType, Schedule, Sealed, exact_text
 
+PATIENCE: Final = 10.0
+"""Seconds that a receiver of an event may take, a function or a webhook."""
+
 MOST_PAYLOAD: Final = 256 * 1024
 """Bytes of JSON of an input that a message carries."""
 

@@ -16,12 +16,10 @@ import httpx
 from standardwebhooks import Webhook
 
 from engine.events.addresses import AddressRefused, Allowed, Resolve, checked, resolve
-from engine.events.messages import ScheduleEvent
+from engine.events.messages import PATIENCE, ScheduleEvent
 from engine.ledger import Subscription
 from engine.schedules import place_of_url
 
-PATIENCE: Final = 10.0
-"""Seconds that a delivery may take, from the name to the answer."""
 _CONNECTING: Final = 5.0
 _MOST_READ: Final = 16 * 1024
 """Bytes of an answer that are read; only its status counts."""

@@ -713,7 +713,7 @@ class Ledger(Slots, AccountBook, Protocol):
     ) -> None:
         """Do ``Transaction.create`` in the open transaction of an application's connection.
 
-        Nothing else is locked, and the transaction goes on after a refusal. The connection's
+        Nothing else is locked, and the transaction continues after a refusal. The connection's
         settings and codecs take no part in it and stay as they are.
 
         Args:

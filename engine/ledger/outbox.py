@@ -328,7 +328,7 @@ class EventBook(Protocol):
     async def forget(
         self, after: int, *, keep: timedelta, dead: timedelta, limit: int
     ) -> int | None:
-        """Remove delivered events that are older, and dead letters; return where to go on.
+        """Remove delivered events that are older, and dead letters; return where to continue.
 
         One piece at a time: events behind the number ``after``, from 0. None: it is done.
         Subscriptions that have ended are removed too.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.errors import NotCancellable, OwnedByFile, ScheduleError
+from engine.errors import ScheduleError
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.apply.edits import next_definition
 from engine.runtime.planning import Locked, decide_ahead, type_of
-from engine.schedules import SEALED_INPUT, Schedule, readable_definition, utc_text
+from engine.schedules import SEALED_INPUT, Schedule, readable_definition
 from engine.schedules.diff import WHEN
 from engine.service.base import require_version
 from engine.service.one_shots import (
@@ -19,6 +19,7 @@ from engine.service.one_shots import (
     require_fitting_parents,
     require_future,
     require_memory,
+    require_owned_by_application,
 )
 
 _KINDS: Final = ("at", "everyMs", "cron")
@@ -66,7 +67,7 @@ class ScheduleEdits(ApplicationSchedules):
         children = await self.children(key)
         async with self._locked(key, retired=True) as held:
             before = held.state
-            require_owned_by_application(held)
+            require_owned_by_application(before)
             require_version(held, version)
             changed = _edited(before.schedule, changes, given)
             if not changes.keys().isdisjoint(WHEN):
@@ -106,20 +107,6 @@ class ScheduleEdits(ApplicationSchedules):
         rows = await self._ledger.schedules(key=key)
         # Sealed before the lock: a codec may ask a server for its keys.
         return rest, tuple(await self._sealing.seal(rows[0].project, [value]) if rows else [value])
-
-
-def require_owned_by_application(held: Locked) -> None:
-    """Check that an application may change the schedule.
-
-    Raises:
-        OwnedByFile: a file declares it.
-        NotCancellable: it was retired.
-    """
-    state = held.state
-    if state.origin == "file":
-        raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
-    if state.retired_at is not None:
-        raise NotCancellable(f"{state.key} was retired at {utc_text(state.retired_at)}")
 
 
 def _require_editable(changes: Mapping[str, Any]) -> None:

@@ -162,14 +162,23 @@ async def _require_unused(transaction: Transaction, key: str, request_id: str | 
         raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
 
-def _require_movable(state: ScheduleState, now: datetime) -> None:
-    key = state.key
+def require_owned_by_application(state: ScheduleState, *, ended: str = "retired") -> None:
+    """Check that an application may change the schedule; ``ended`` is the word for a retired one.
+
+    Raises:
+        OwnedByFile: a file declares it.
+        NotCancellable: it was retired.
+    """
     if state.origin == "file":
-        raise OwnedByFile(f"{key} is declared by a file", cure="change the file and apply it")
+        raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
     if state.retired_at is not None:
-        raise NotCancellable(f"{key} was cancelled at {utc_text(state.retired_at)}")
+        raise NotCancellable(f"{state.key} was {ended} at {utc_text(state.retired_at)}")
+
+
+def _require_movable(state: ScheduleState, now: datetime) -> None:
+    require_owned_by_application(state, ended="cancelled")
     if state.schedule.spec.next(now) is None:
-        raise NotCancellable(f"the last window of {key} has passed", cure="request a new one")
+        raise NotCancellable(f"the last window of {state.key} has passed", cure="request a new one")
 
 
 async def _parents(

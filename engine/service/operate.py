@@ -546,7 +546,7 @@ class Running(Holding):
     async def retire(
         self, key: str, *, version: int | None = None, reason: str | None = None
     ) -> Retired:
-        """Retire an application's schedule: it never fires again, and its open runs go on.
+        """Retire an application's schedule: it never fires again, and its open runs continue.
 
         A run that no worker has begun to send is given up. A file retires its own schedules.
 

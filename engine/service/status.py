@@ -71,7 +71,7 @@ class StatusReport:
         lag: age of the oldest window that is due and not decided; zero if none is.
         totals: numbers of each kind, of 1,000 at most; ``overdue`` is not counted.
         conditions: what a look of the watch finds now, the windows that have not fired first.
-        stuck: open runs that cannot go on, or have a step that keeps failing.
+        stuck: open runs that cannot continue, or have a step that keeps failing.
         alerts: the open alerts, as the watch has raised them.
     """
 

@@ -238,7 +238,7 @@ async def test_a_delivery_that_is_killed_is_made_again_by_another_replica(scene:
 
 
 async def test_a_listener_that_hangs_is_a_failure(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(delivery, "_PATIENCE", 0.01)
+    monkeypatch.setattr(delivery, "PATIENCE", 0.01)
     tries = []
 
     @on("schedule.changed")
