@@ -303,6 +303,7 @@ class Starter:
                 static_summary=summary(claim, info),
                 static_details=details(claim, info, now - claim.fire_time),
                 run_timeout=rules.timeout,
+                **_timeouts(claim),
                 retry_policy=rules.retry,
                 priority=_priority(claim),
                 rpc_timeout=self._settings.rpc_timeout,
@@ -454,6 +455,14 @@ def _rules(claim: Claim) -> RunOptions:
     declared = RunOptions() if schedule.external else RunOptions.from_json(claim.rules)
     timeout = schedule.timeout.run if schedule.timeout else None
     return declared.overridden(timeout=timeout, retry=_retry(schedule.retry))
+
+
+def _timeouts(claim: Claim) -> dict[str, timedelta | None]:
+    """Return the limits that only a schedule can declare; a handler has none of them."""
+    given = claim.schedule.timeout if claim.kind != "handler" else None
+    return {
+        "execution_timeout": given and given.execution, "task_timeout": given and given.task
+    }  # fmt: skip
 
 
 def _priority(claim: Claim) -> Priority:
