@@ -37,6 +37,7 @@ from engine.schedules.rules import (
     relation_faults,
     spec_faults,
 )
+from engine.schedules.run_attributes import ATTRIBUTES, MEMO
 from engine.schedules.terms import (
     SEALED_INPUT,
     TICK,
@@ -499,6 +500,14 @@ class Schedule(BaseModel):
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
     )
+    search_attributes: Annotated[dict[str, Any], ATTRIBUTES] = doc(
+        "Search attributes of its runs, by which the Web UI filters; the namespace has to have "
+        "them.",
+        default={},
+    )
+    memo: Annotated[dict[str, Any], MEMO] = doc(
+        "Fields of its runs' memo, any JSON, which Temporal shows beside each run.", default={}
+    )
     tags: Annotated[tuple[str, ...], checks.TAGS] = doc(
         "Words by which lists and commands select it, beside others.", default=()
     )
@@ -753,6 +762,8 @@ _SHARED: Final = (
         "retry",
         "timeout",
         "priority",
+        "search_attributes",
+        "memo",
         "tags",
         "metadata",
     ),

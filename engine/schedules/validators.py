@@ -485,7 +485,7 @@ def _json(value: Any, info: ValidationInfo) -> Any:
     return value if as_it_is else plain_json(value, MAX_DEPTH)
 
 
-def plain_json(value: Any, levels: int) -> Any:
+def plain_json(value: Any, levels: int, of: str = "input") -> Any:
     """Return a copy of ``value`` made of JSON's own types only.
 
     With a copy, later changes of the original do not change the schedule.
@@ -495,21 +495,22 @@ def plain_json(value: Any, levels: int) -> Any:
             return value
         case str():
             if not is_storable(value):
-                raise refuse(f"input: {UNSTORABLE}", "remove it")
+                raise refuse(f"{of}: {UNSTORABLE}", "remove it")
             return value
         case int() if abs(value) < 10**MAX_DIGITS:
             return int(value)
         case float() if value - value == 0:
             return float(value)
         case list() | tuple() if levels:
-            return [plain_json(item, levels - 1) for item in value]
+            return [plain_json(item, levels - 1, of) for item in value]
         case dict() if levels and all(isinstance(name, str) for name in value):
             return {
-                plain_json(name, 0): plain_json(item, levels - 1) for name, item in value.items()
+                plain_json(name, 0, of): plain_json(item, levels - 1, of)
+                for name, item in value.items()
             }
     if not levels:
-        raise refuse(f"input is nested more than {MAX_DEPTH} levels deep", "flatten it")
-    message = f"input holds a {type(value).__name__} that JSON cannot carry"
+        raise refuse(f"{of} is nested more than {MAX_DEPTH} levels deep", "flatten it")
+    message = f"{of} holds a {type(value).__name__} that JSON cannot carry"
     raise refuse(message, "use texts, finite numbers, true, false, null, lists and mappings")
 
 
@@ -522,7 +523,7 @@ def _metadata(value: Any) -> Any:
         ):
             message = f"metadata {show(name)} is {show(item)}"
             raise refuse(message, "write a text, a number, true, false or null")
-    return plain_json(value, 2)
+    return plain_json(value, 2, "metadata")
 
 
 def _digits(value: int) -> str:

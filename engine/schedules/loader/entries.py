@@ -42,7 +42,9 @@ from engine.schedules.validators import (
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
-_MERGED = ("metadata", "catchUp", "retention", "alert", "timeout")
+_MERGED = (
+    "metadata", "catchUp", "retention", "alert", "timeout", "searchAttributes", "memo",
+)  # fmt: skip
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 
