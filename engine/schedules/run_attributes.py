@@ -24,7 +24,7 @@ from engine.schedules.validators import (
 
 # --- search attributes ---
 
-SCHEDULE_KEY: Final = "SchedKey"
+KEY_ATTRIBUTE: Final = "SchedKey"
 """The search attribute of the engine: the key of the schedule. Its kind is Keyword."""
 
 MOST_ATTRIBUTES: Final = 50
@@ -61,7 +61,7 @@ _EXAMPLE: Final = "{Region: eu-west, Attempts: 3}"
 
 def is_reserved(name: str) -> bool:
     """Return whether a search attribute is written by Temporal or by the engine."""
-    return name == SCHEDULE_KEY or name in _OF_TEMPORAL or name.startswith("Temporal")
+    return name == KEY_ATTRIBUTE or name in _OF_TEMPORAL or name.startswith("Temporal")
 
 
 def _attributes(given: Any) -> Any:
@@ -82,7 +82,7 @@ def _attributes(given: Any) -> Any:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise wrong("a search attribute", name, _NAME_CURE)
-    if name == SCHEDULE_KEY:
+    if name == KEY_ATTRIBUTE:
         raise refuse(f"search attribute {name} is written by the engine", "remove it")
     if is_reserved(name):
         raise refuse(f"search attribute {name} is written by Temporal", "choose another name")
