@@ -47,6 +47,7 @@ EXAMPLES = {
         "sched next",
         "sched next nightly-report -n 3",
         "sched next --from 2026-12-31",
+        "sched next nightly-report --from -1h",
         'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
     ),
     "fires": (
@@ -73,10 +74,13 @@ EXAMPLES = {
     ),
     "pause": (
         'sched pause nightly-report --reason "the warehouse moves"',
-        "sched pause cache-sync --reason deploy --until 2026-11-22T06:00:00Z",
+        "sched pause cache-sync --reason deploy --until 2h",
+        "sched pause --tag billing --reason 'the bank is away' --yes",
+        "sched pause 'billing.*' --reason incident --until 2026-11-22T06:00:00Z",
     ),
     "resume": (
         "sched resume nightly-report",
+        "sched resume --tag billing --yes",
         "sched resume cache-sync --catch-up latest",
         "sched resume cache-sync --catch-up all --max 50 --rate 5/1s --order newest",
     ),
@@ -137,6 +141,7 @@ EXAMPLES = {
     "plan": ("sched plan", "sched plan other.yaml --prune --json"),
     "at": (
         "sched at 2026-12-24T18:00Z greeting",
+        "sched at +10m greeting",
         "sched at 2026-12-24T18:00 greeting --timezone Europe/Berlin --key wishes",
         "sched at 2027-01-02T09:00Z invoice-run --request-id inv-12 --input '[12]'",
     ),

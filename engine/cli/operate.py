@@ -99,9 +99,7 @@ def pause(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until", metavar="ISO", help="The moment at which the pause ends by itself."
-        ),
+        typer.Option("--until", metavar="TIME", help="When the pause ends by itself, as 2h."),
     ] = None,
 ) -> None:
     """Pause a schedule until it is resumed. A deploy does not resume it.
@@ -109,7 +107,7 @@ def pause(
     Windows whose start has not been sent are skipped; open runs continue. Pausing again replaces
     the reason and the end.
     """
-    end = moment(until, "--until") if until is not None else None
+    end = None if until is None else moment(until, "--until", bare="ahead")
     if not reason.strip():
         raise typer.BadParameter("it is empty; write why", param_hint="'--reason'")
 

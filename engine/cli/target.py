@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
 
 import typer
 
@@ -33,7 +33,16 @@ from engine.errors import (
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
-from engine.schedules import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds, zone
+from engine.schedules import (
+    EARLIEST,
+    FIRST_YEAR,
+    HORIZON,
+    LAST_YEAR,
+    Overlap,
+    from_seconds,
+    parse_duration,
+    zone,
+)
 from engine.service import ScheduleService
 
 if TYPE_CHECKING:
@@ -209,7 +218,7 @@ Reason = Annotated[
 ]
 At = Annotated[
     str,
-    typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
+    typer.Option("--at", metavar="TIME", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
     str | None, typer.Option("--input", metavar="JSON", help="The argument of this run only.")
@@ -303,24 +312,40 @@ def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
 
 _FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
 
+Side = Literal["ahead", "ago"]
+"""Where a duration without a sign lies: after now, or before it."""
 
-def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
+
+def moment(
+    text: str, option: str, *, timezone: str | None = None, bare: Side | None = None
+) -> datetime:
     """Parse the instant given to ``option`` and return it in UTC.
 
-    A date without a time is its midnight. Without an offset the value is local to ``timezone``; if
-    the clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
+    It is ISO 8601, or relative to the clock of this machine: ``now``, ``+10m`` or ``-1h``. A date
+    without a time is its midnight. Without an offset the value is local to ``timezone``; if the
+    clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
+
+    Args:
+        text: what was typed.
+        option: the option or argument, for error messages.
+        timezone: the IANA zone of a time without an offset.
+        bare: where a duration without a sign lies; None refuses it.
 
     Raises:
-        typer.BadParameter: it is no ISO 8601 date or time, a time has neither an offset nor
-            ``timezone``, or it is before 1970 or after 2100, where nothing fires.
+        typer.BadParameter: it is none of these, a time has neither an offset nor ``timezone``, or
+            it is before 1970 or after 2100, where nothing fires.
         TimezoneInvalid: ``timezone`` is not a time zone.
     """
     hint = f"'{option}'"
+    read = from_now(text, option, bare=bare)
     try:
-        read = _midnight(text, timezone or "UTC") if is_date(text) else datetime.fromisoformat(text)
+        if read is None:
+            day = is_date(text)
+            read = _midnight(text, timezone or "UTC") if day else datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
+            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22, or"
+            " +10m or -1h from now",
             param_hint=hint,
         ) from None
     if read.tzinfo is None and timezone is not None:
@@ -336,6 +361,30 @@ def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
             param_hint=hint,
         )
     return read.astimezone(UTC)
+
+
+def from_now(text: str, option: str, *, bare: Side | None = None) -> datetime | None:
+    """Parse a moment that is relative to now; return None if the text is of another kind.
+
+    Raises:
+        typer.BadParameter: a signed text is no duration, or an unsigned one needs a sign.
+    """
+    sign, length = (text[0], text[1:]) if text[:1] in {"+", "-"} else ("", text)
+    if text == "now":
+        return datetime.now(UTC)
+    try:
+        distance = parse_duration(length)
+    except ValueError as error:
+        if not sign:
+            return None
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
+    if not sign and bare is None:
+        raise typer.BadParameter(
+            f"{text!r} may lie before or after now; write +{text} or -{text}",
+            param_hint=f"'{option}'",
+        )
+    past = sign == "-" or (not sign and bare == "ago")
+    return datetime.now(UTC) - distance if past else datetime.now(UTC) + distance
 
 
 def is_date(text: str) -> bool:
