@@ -268,6 +268,7 @@ class ScheduleFilters(Body):
     workflow: Word | None = None
     job_type: Word | None = Field(None, description="The same as `workflow`.")
     topic: Word | None = None
+    tag: Word | None = None
     owner_id: Word | None = None
     tenant_id: Word | None = None
     correlation_id: Word | None = None

@@ -89,6 +89,9 @@ def list_schedules(
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.")
     ] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")
+    ] = None,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ID", help="Only of this ownerId.")
     ] = None,
@@ -107,8 +110,8 @@ def list_schedules(
     ] = None,
 ) -> None:  # fmt: skip
     """Show every schedule: its workflow, times, state and last run."""
-    given = {"workflow": workflow, "topic": topic, "owner_id": owner, "tenant_id": tenant,
-             "state": state, "key_prefix": prefix}  # fmt: skip
+    given = {"workflow": workflow, "topic": topic, "tag": tag, "owner_id": owner,
+             "tenant_id": tenant, "state": state, "key_prefix": prefix}  # fmt: skip
     filters = cast("Filters", {name: value for name, value in given.items() if value is not None})
 
     async def read(

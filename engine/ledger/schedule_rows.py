@@ -179,6 +179,7 @@ class ScheduleFilter:
         last_status: what became of its newest fire.
         workflow: its workflow: ``name`` with every version, or ``name@1``.
         topic: its topic.
+        tag: one of its tags.
         owner_id: the ``ownerId`` of its metadata.
         tenant_id: the ``tenantId`` of its metadata.
         correlation_id: the ``correlationId`` of its metadata.
@@ -199,6 +200,7 @@ class ScheduleFilter:
     last_status: Status | None = None
     workflow: str | None = None
     topic: str | None = None
+    tag: str | None = None
     owner_id: str | None = None
     tenant_id: str | None = None
     correlation_id: str | None = None
@@ -234,7 +236,7 @@ class ScheduleFilter:
             "state": self.state, "status": self.status, "last_status": self.last_status,
             "workflow": workflow and workflow.partition("@")[0],
             "version": workflow if workflow and "@" in workflow else None,
-            "topic": self.topic, "request_id": self.request_id,
+            "topic": self.topic, "tag": self.tag, "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
             "keys": [_like(each) for each in self.keys] or None, "enabled": self.enabled,
@@ -254,6 +256,8 @@ class ScheduleFilter:
         }  # fmt: skip
         given = self.given()
         if any(given[name] != fact for name, fact in facts.items() if name in given):
+            return False
+        if self.tag is not None and not (schedule and self.tag in schedule.tags):
             return False
         if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
             return False

@@ -465,6 +465,9 @@ class Schedule(BaseModel):
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
     )
+    tags: Annotated[tuple[str, ...], checks.TAGS] = doc(
+        "Words by which lists and commands select it, beside others.", default=()
+    )
     description: Annotated[str | None, checks.prose("description")] = doc(
         "Shown above the details of each run."
     )
@@ -714,6 +717,7 @@ _SHARED: Final = (
         "retry",
         "timeout",
         "priority",
+        "tags",
         "metadata",
     ),
 )

@@ -633,7 +633,37 @@ TIME: Final = Check(
 )
 
 
-# --- needs ---
+# --- tags and needs ---
+# Lists of short names.
+
+MOST_TAGS: Final = 50
+_TAG: Final = r"[a-z0-9][a-z0-9._-]{0,63}"
+_TAG_CURE: Final = "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        in_a_list = isinstance(value, str) and re.fullmatch(_TAG, value)
+        raise wrong("tags", value, f"write [{value if in_a_list else 'billing, nightly'}]")
+    if len(value) > MOST_TAGS:
+        raise refuse(f"tags has {len(value):,} items", f"write at most {MOST_TAGS}")
+    for tag in value:
+        if not isinstance(tag, str) or not re.fullmatch(_TAG, tag):
+            in_quotes = isinstance(tag, int | float)
+            raise wrong("a tag", tag, "put it in quotes" if in_quotes else _TAG_CURE)
+        if value.count(tag) > 1:
+            raise refuse(f"tags has {tag} twice", "write it once")
+    return tuple(sorted(value))
+
+
+TAGS: Final = Check(
+    _tags,
+    shape={
+        **list_of(pattern(f"^{_TAG}$", f"{_TAG_CURE.capitalize()}.", "billing")),
+        "maxItems": MOST_TAGS,
+        "uniqueItems": True,
+    },
+)
 
 MOST_NEEDED: Final = 100
 

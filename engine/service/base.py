@@ -58,6 +58,7 @@ class Filters(TypedDict, total=False):
     last_status: Status | None
     workflow: str | None
     topic: str | None
+    tag: str | None
     owner_id: str | None
     tenant_id: str | None
     correlation_id: str | None

@@ -437,8 +437,8 @@ FILTERED: dict[str, list[dict[str, Any]]] = {
         {"but": "@", "after": "busy", "limit": 51},
         *({"but": "@", "limit": 51, **each} for each in (
             {"workflow": "noop"}, {"workflow": "noop", "version": "noop@1"}, {"topic": "a.b"},
-            {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"}, {"kind": "at"},
-            {"prefix": "quiet"}, {"keys": ["quiet-1%", "b_sy"]}, {"enabled": True},
+            {"tag": "a"}, {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"},
+            {"kind": "at"}, {"prefix": "quiet"}, {"keys": ["quiet-1%", "b_sy"]}, {"enabled": True},
             {"due_before": NOW}, {"state": "active"},
             {"status": "completed"}, {"last_status": "failed"}, {"origin": "api"},
         )),

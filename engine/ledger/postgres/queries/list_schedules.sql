@@ -36,6 +36,7 @@ WHERE s.namespace = $1
   AND s.workflow = :version
   AND CASE WHEN d.definition ? :kind THEN true END
   AND d.definition ? 'topic' AND d.definition ->> 'topic' = :topic
+  AND d.definition ? 'tags' AND d.definition -> 'tags' ? :tag
   AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
   AND p.next_fire_at < :due_before
   AND CASE schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) WHEN :state THEN true END
