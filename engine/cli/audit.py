@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from engine.cli.output import counted, fields, instant, print_json, print_table
-from engine.cli.target import AnyKey, Key, Session, SetupFunction, command, moment, one_of
+from engine.cli.target import (
+    AnyKey,
+    OfProject,
+    RunName,
+    Session,
+    SetupFunction,
+    command,
+    moment,
+    one_of,
+)
 from engine.service import AuditReport, Explanation, KeyAudit, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -40,10 +49,7 @@ def audit(
             parser=one_of("server", ("temporal",)),
         ),
     ] = None,
-    project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
-    ] = None,
+    project: OfProject = None,
     setup: SetupFunction = None,
 ) -> None:
     """Check that the ledger has exactly the windows that every schedule owed.
@@ -146,18 +152,27 @@ def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
 @command(commands)
 def explain(
     session: Session,
-    key: Key,
+    name: RunName,
     time: Annotated[
-        str, typer.Argument(metavar="TIME", help="When the window opens, as `sched next` shows it.")
-    ],
+        str | None,
+        typer.Argument(metavar="TIME", help="When the window opens, as `sched next` shows it."),
+    ] = None,
 ) -> None:
     """Explain what was decided about one window, and why.
 
     The planner decides again, with the inputs that the ledger keeps. The exit code is 1 if the
     window is missing, or if the planner decides differently now.
     """
-    at = moment(time, "TIME", bare="ago")
-    found = session.ask(lambda opened: opened.explain(key, at))
+    at = None if time is None else moment(time, "TIME", bare="ago")
+    name = session.workflow_id(name)
+
+    async def read(opened: ScheduleService) -> Explanation:
+        if at is not None and ":" not in name:  # also where no window opens
+            return await opened.explain(name, at)
+        window = await opened.window(name, at=at)
+        return await opened.explain(window.key, window.at)
+
+    found = session.ask(read)
     session.print(explanation_json(found), found.text)
     raise typer.Exit(1 if found.is_fault else 0)
 

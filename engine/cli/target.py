@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from functools import cached_property, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
 
@@ -62,7 +63,11 @@ _DIGITS = 18
 _LAST_BUCKET = 10**_DIGITS - 1
 """Any number with 18 digits fits the database's 64-bit integer."""
 
-_KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
+_WORD = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_KEY = re.compile(rf"(?:^|[\s{{,-])key:\s*[\"']?({_WORD.pattern})", re.MULTILINE)
+_PROJECT = re.compile(rf"^project:\s*[\"']?({_WORD.pattern})", re.MULTILINE)
+_TAGS = re.compile(r"(?:^|[\s{,-])tags:\s*(\[[^\]]*\]|(?:\n\s*-\s.*)+)", re.MULTILINE)
+"""A list of tags in either notation of YAML."""
 
 
 def keys_in_the_file(context: typer.Context) -> list[str]:
@@ -70,13 +75,28 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
 
     Only the text is searched: this must be fast, and also work while the file is broken.
     """
+    return sorted(set(_KEY.findall(_text_of_the_file(context))))
+
+
+def tags_in_the_file(context: typer.Context) -> list[str]:
+    """Return the tags of the schedule file, for shell completion."""
+    lists = _TAGS.findall(_text_of_the_file(context))
+    return sorted({word for each in lists for word in _WORD.findall(each)})
+
+
+def project_of_the_file(context: typer.Context) -> list[str]:
+    """Return the project of the schedule file, for shell completion."""
+    return _PROJECT.findall(_text_of_the_file(context))[:1]
+
+
+def _text_of_the_file(context: typer.Context) -> str:
+    """Return the text of the schedule file without comments; empty if it cannot be read."""
     named = context.params.get("schedules") or os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE
     try:
         text = Path(named).read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return []
-    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return sorted(set(_KEY.findall(code)))
+        return ""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _number(least: int, most: int, refusal: str) -> Callable[[str | int], int]:
@@ -213,11 +233,34 @@ AnyKey = Annotated[
     str | None,
     typer.Argument(metavar="KEY", help="Only this schedule.", autocompletion=keys_in_the_file),
 ]
+OfTag = Annotated[
+    str | None,
+    typer.Option(
+        "--tag", metavar="TAG", help="Only with this tag.", autocompletion=tags_in_the_file
+    ),
+]
+OfProject = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="NAME",
+        help="Only schedules of this project.",
+        autocompletion=project_of_the_file,
+    ),
+]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason; `sched log` shows it.")
 ]
-At = Annotated[
+RunName = Annotated[
     str,
+    typer.Argument(
+        metavar="KEY|RUN-ID",
+        help="A schedule, or the id of a run: ours, or Temporal's run id.",
+        autocompletion=keys_in_the_file,
+    ),
+]
+At = Annotated[
+    str | None,
     typer.Option("--at", metavar="TIME", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
@@ -255,6 +298,7 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
 
 # --- JSON arguments ---
 
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped U+0000 in JSON text, which the database cannot store."""
 
@@ -604,6 +648,19 @@ class Session:
                 return await question(opened)
 
         return asyncio.run(answer())
+
+    def workflow_id(self, name: str) -> str:
+        """Return the workflow id of Temporal's id of a run; any other text as it is.
+
+        Raises:
+            WindowNotFound: it looks like one, and neither Temporal nor the ledger knows it.
+            TemporalUnavailable: the server does not answer.
+        """
+        if _RUN_ID.fullmatch(name) is None or self.ask(lambda opened: opened.find(name)):
+            return name
+        # By name, as it loads Temporal's SDK, and imports this module.
+        temporal = import_module("engine.cli.temporal")
+        return str(asyncio.run(temporal.workflow_of(self.target, name)))
 
     def print(self, document: object, text: str | Iterable[str]) -> None:
         """Print the document with ``--json``, and otherwise the text or its lines."""
