@@ -100,11 +100,13 @@ EXAMPLES = {
     ),
     "trigger": (
         "sched trigger nightly-report",
+        "sched trigger nightly-report --wait --timeout 10m",
         "sched trigger nightly-report --request-id ticket-4711 --overlap queue",
         """sched trigger nightly-report --input '{"format": "pdf"}'""",
     ),
     "rerun": (
         "sched rerun nightly-report 1795312800000",
+        "sched rerun nightly-report --at 2026-11-22T05:00:00Z",
         """sched rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
     ),
     "skip": (

@@ -22,9 +22,10 @@ from engine.cli.output import (
     pause_json,
     paused_until,
     unserved_key,
-    wait_for_worker,
     why,
 )
+from engine.cli.output import wait_for_worker as wait_for_a_worker
+from engine.cli.run_page import run_to_its_end
 from engine.cli.target import (
     AsOverlap,
     At,
@@ -504,23 +505,38 @@ def trigger(
     own_input: Input = None,
     imports: InputCode = None,
     *,
-    wait: WaitForWorker = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end of the run, and print its result.")
+    ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="TIME", help="With --wait: how long, as 10m."),
+    ] = None,
+    wait_for_worker: WaitForWorker = False,
     reason: Reason = None,
 ) -> None:  # fmt: skip
     """Start a run now, in addition to the schedule's windows.
 
     This works for a paused schedule too. The exit code is 1 if the overlap policy prevented the
-    run. It warns if no live worker would start it.
+    run, and with --wait unless the run was completed in time; a run that is waited for no longer
+    goes on. It warns if no live worker would start it.
     """
     argument = parse_json_input(own_input)
-    request_run(
-        session,
-        lambda opened: opened.trigger(
+    if timeout is not None and not wait:
+        raise typer.BadParameter("goes with --wait", param_hint="'--timeout'")
+
+    async def request(opened: ScheduleService) -> Requested:
+        opened.check_inputs(code)
+        return await opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
-        ),
-        code=code_for(argument, imports),
-        wait=wait,
-    )
+        )
+
+    code = code_for(argument, imports)
+    if wait:
+        patience = None if timeout is None else parsed(timeout, parse_duration, "--timeout")
+        run_to_its_end(session, request, within=patience)
+    else:
+        request_run(session, request, wait=wait_for_worker)
 
 
 @command(commands)
@@ -596,7 +612,7 @@ def request_run(
         if wait and asked.fire.status in _SOON:
             # The request stays when Ctrl-C ends the wait, so its id has to be known by then.
             typer.echo(f"requested: {asked.fire.workflow_id}", err=True)
-            await wait_for_worker(partial(unserved_key, opened, row.key))
+            await wait_for_a_worker(partial(unserved_key, opened, row.key))
         alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
             asked = await _looked_at(opened, asked)

@@ -662,6 +662,15 @@ class Session:
         temporal = import_module("engine.cli.temporal")
         return str(asyncio.run(temporal.workflow_of(self.target, name)))
 
+    def result_of(self, workflow_id: str) -> Any:
+        """Return the result of a completed run; None, with a warning, if it cannot be read."""
+        temporal = import_module("engine.cli.temporal")  # as above
+        try:
+            return asyncio.run(temporal.result_of(self.target, workflow_id))
+        except EngineError as error:
+            typer.echo(f"its result is not known: {error}", err=True)
+            return None
+
     def print(self, document: object, text: str | Iterable[str]) -> None:
         """Print the document with ``--json``, and otherwise the text or its lines."""
         if self.as_json:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from pydantic_core import to_jsonable_python
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from engine.cli.output import counted, fields
@@ -130,6 +131,20 @@ async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
     return found.tried
+
+
+async def result_of(of: Target, workflow_id: str) -> Any:
+    """Return the result of the newest completed run of this id, as JSON has it.
+
+    Raises:
+        TemporalUnavailable: the server does not answer, or has forgotten the run.
+    """
+    client = await connected(of, Setup.load())
+    try:
+        found = await client.get_workflow_handle(workflow_id).result()
+    except (RPCError, WorkflowFailureError) as error:
+        raise TemporalUnavailable(f"the result could not be read: {error}") from error
+    return to_jsonable_python(found, fallback=str)
 
 
 async def workflow_of(of: Target, run_id: str) -> str:

@@ -455,6 +455,26 @@ class Running(Holding):
                 await _deal_with(schedule, bucket, fire.series)
             return asked
 
+    async def ended(
+        self, workflow_id: str, *, within: timedelta | float | None = None
+    ) -> Fire | None:
+        """Wait until a run has ended, or never will begin, and return its row.
+
+        Args:
+            workflow_id: its id.
+            within: how long to wait (timedelta or seconds); then the row is returned as it is. None
+                waits without limit.
+        """
+        patience = within.total_seconds() if isinstance(within, timedelta) else within
+        until, pause = None if patience is None else time.monotonic() + patience, _FIRST_LOOK
+        while True:
+            fire = await self._ledger.fire(workflow_id)
+            left = pause if until is None else until - time.monotonic()
+            if fire is None or fire.status not in OPEN or left <= 0:
+                return fire
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _SLOWEST_LOOK)
+
     async def _begun(
         self,
         fire: Fire,
