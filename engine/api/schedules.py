@@ -416,7 +416,7 @@ async def trigger(
 async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
-        key, body.bucket, reason=body.reason, series=body.series, overlap=body.overlap,
+        key, body.bucket, at=body.at, reason=body.reason, series=body.series, overlap=body.overlap,
         own_input=body.own_input,
     )  # fmt: skip
     return RequestedRun.of(done)

@@ -25,7 +25,7 @@ LEFT JOIN LATERAL (
 WHERE s.namespace = $1
   AND s.key = :key
   AND s.key > :after
-  AND NOT starts_with(s.key, :but)
+  AND NOT starts_with(s.key, :but) AND (s.retired_at IS NULL OR NOT EXISTS (SELECT FROM projects o WHERE o.namespace = s.namespace AND o.project = s.project AND o.forgotten_at IS NOT NULL))
   AND s.key >= :prefix AND CASE WHEN starts_with(s.key, :prefix) THEN true END
   AND s.key LIKE ANY (:keys)
   AND (s.enabled AND s.retired_at IS NULL) = :enabled
