@@ -34,6 +34,10 @@ class StoredAccess:
     async def tokens(self) -> list[TokenRow]:
         return list(map(_as_token, await self._run("tokens")))
 
+    async def has_tokens(self) -> bool:
+        (row,) = await self._run("has_tokens")
+        return bool(row["found"])
+
     async def token(self, token_id: str) -> TokenRow | None:
         rows = await self._run("token", token_id)
         return _as_token(rows[0]) if rows else None
