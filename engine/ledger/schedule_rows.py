@@ -240,8 +240,25 @@ class ScheduleFilter:
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
             "keys": [_like(each) for each in self.keys] or None, "enabled": self.enabled,
+            **self._implied(),
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
+
+    def _implied(self) -> dict[str, Any]:
+        """Return what follows from the states and statuses, and is cheaper to look for."""
+        became: set[str] = set()
+        if self.last_status is not None and self.last_status != "completed":
+            became = {self.last_status}
+        elif self.status == "failed":
+            became = {each for each, outcome in _OUTCOMES.items() if outcome == "failed"}
+        elif self.status == "active":
+            became = {*_UNDER_WAY}
+        ended = self.state == "ended" or self.status in {"completed", "failed", "cancelled"}
+        return {
+            "became": sorted(became) or None,
+            "held": self.state if self.state in {"paused", "disabled", "retired"} else None,
+            "over": ended or None,
+        }
 
     def matches(self, row: ScheduleRow) -> bool:
         """Return whether a schedule matches; ``list_schedules.sql`` decides the same."""
