@@ -426,6 +426,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "note_counts": [([RUN], ["run"], [1], [0], [None])],
     "note_retries": [([RUN], [1], [False])],
     "run_details": [(RUN,)],
+    "count_fires": [(NOW - A_MINUTE, NOW, None, 500), (NOW - A_MINUTE, NOW, ["busy", "q%"], 500)],
     "run_summaries": [(["busy", "lost", "crowded", "merged", *(f"quiet-{n}" for n in range(46))],
                        SUMMARY_ROWS, SUMMARISED)],
     "write_through": [("", A_MINUTE, 500)],
