@@ -17,7 +17,23 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.page.text import as_yaml, clock, instant, local, relative, run_link, runs_link, took
+from engine.page.text import (
+    ASKED_LATER,
+    as_yaml,
+    clock,
+    counted,
+    fire_lag,
+    instant,
+    local,
+    paused_until,
+    problem_of,
+    relative,
+    run_link,
+    runs_link,
+    shown_status,
+    took,
+    why,
+)
 from engine.runtime.planning import no_worker_lives, unserved_at
 from engine.schedules.planner import Pause
 from engine.service import (
@@ -31,7 +47,22 @@ from engine.service import (
     Served,
 )
 
-__all__ = ["as_yaml", "clock", "local", "relative", "run_link", "runs_link"]
+__all__ = [
+    "ASKED_LATER",
+    "as_yaml",
+    "clock",
+    "counted",
+    "fire_lag",
+    "local",
+    "paused_until",
+    "problem_of",
+    "relative",
+    "run_link",
+    "runs_link",
+    "shown_status",
+    "took",
+    "why",
+]
 """What commands take from here and the page has too."""
 
 # --- tables and JSON ---
@@ -39,9 +70,6 @@ __all__ = ["as_yaml", "clock", "local", "relative", "run_link", "runs_link"]
 
 UNANSWERED = "not answered"
 """Status shown for a start whose answer is not known yet."""
-
-ASKED_LATER = frozenset({"backfill", "rerun", "handler"})
-"""Timings of runs requested long after their windows opened: their lag means nothing."""
 
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
@@ -141,18 +169,6 @@ def colour_of(status: str) -> str:
     return _COLOURS.get(status, "")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return ``1 window``, ``2 windows``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def problem_of(row: ScheduleRow) -> str | None:
-    """Return why the schedule does not fire as declared; None if it does."""
-    if row.error is None and row.workflow_type is None and row.state == "active":
-        return f"no worker has announced {row.workflow} yet"
-    return row.error
-
-
 def schedule_json(row: ScheduleRow) -> dict[str, object]:
     """Return one schedule as in ``sched list --json``."""
     schedule = row.schedule
@@ -184,33 +200,6 @@ def summary_json(of: RunSummary) -> dict[str, object]:
 def pause_json(pause: Pause | None) -> dict[str, object] | None:
     """Return a pause with its start, reason, actor and end."""
     return fields(pause, "at reason by until") if pause else None
-
-
-def paused_until(pause: Pause) -> str:
-    """Return how long a pause lasts, to follow the words "is paused"."""
-    return f"until {instant(pause.until)}" if pause.until else "until it is resumed"
-
-
-def why(fire: Fire) -> str:
-    """Return the steps of a fire that keep failing, its error and its reason.
-
-    They are preceded by its number of windows if several.
-    """
-    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
-    return (several if fire.windows > 1 else "") + "; ".join(
-        filter(None, (*map(str, fire.failing), fire.error, fire.reason))
-    )
-
-
-def shown_status(fire: Fire) -> str:
-    """Return the status of a fire as tables show it: ``stuck`` if its open run cannot continue."""
-    return "stuck" if fire.is_stuck else fire.status
-
-
-def fire_lag(fire: Fire) -> str | None:
-    """Return the run's lag in seconds; None if unknown, or if the run was requested later."""
-    asked_for = fire.timing in ASKED_LATER
-    return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
 
 
 EFFORT = ("TOOK", "TRIES", "RETRIES")

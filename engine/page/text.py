@@ -9,6 +9,53 @@ from typing import Any
 from urllib.parse import quote
 
 from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
+from engine.schedules.planner import Pause
+from engine.service import Fire, ScheduleRow
+
+# --- schedules and fires ---
+
+ASKED_LATER = frozenset({"backfill", "rerun", "handler"})
+"""Timings of runs requested long after their windows opened: their lag means nothing."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 window``, ``2 windows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def problem_of(row: ScheduleRow) -> str | None:
+    """Return why the schedule does not fire as declared; None if it does."""
+    if row.error is None and row.workflow_type is None and row.state == "active":
+        return f"no worker has announced {row.workflow} yet"
+    return row.error
+
+
+def paused_until(pause: Pause) -> str:
+    """Return how long a pause lasts, to follow the words "is paused"."""
+    return f"until {instant(pause.until)}" if pause.until else "until it is resumed"
+
+
+def why(fire: Fire) -> str:
+    """Return the steps of a fire that keep failing, its error and its reason.
+
+    They are preceded by its number of windows if several.
+    """
+    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
+    return (several if fire.windows > 1 else "") + "; ".join(
+        filter(None, (*map(str, fire.failing), fire.error, fire.reason))
+    )
+
+
+def shown_status(fire: Fire) -> str:
+    """Return the status of a fire as tables show it: ``stuck`` if its open run cannot continue."""
+    return "stuck" if fire.is_stuck else fire.status
+
+
+def fire_lag(fire: Fire) -> str | None:
+    """Return the run's lag in seconds; None if unknown, or if the run was requested later."""
+    asked_for = fire.timing in ASKED_LATER
+    return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
+
 
 # --- times ---
 # Times as text for people. Pure: now is an argument.
