@@ -6,7 +6,7 @@ All datetimes are timezone-aware and in UTC.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -135,6 +135,7 @@ class RunSummary:
         median_duration_ms: of the completed ones.
         last_failure_at: when a run of the schedule failed last, or a window was rejected.
         last_failure: what became of it; ``error``: why.
+        recent: what became of its last windows that have opened, the newest first.
     """
 
     key: str
@@ -144,6 +145,7 @@ class RunSummary:
     last_failure_at: datetime | None = None
     last_failure: Died | None = None
     error: str | None = None
+    recent: tuple[Status, ...] = ()
 
     @property
     def success_rate(self) -> float | None:
@@ -239,7 +241,7 @@ class ScheduleFilter:
             "topic": self.topic, "tag": self.tag, "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
-            "keys": [_like(each) for each in self.keys] or None, "enabled": self.enabled,
+            "keys": as_like(self.keys), "enabled": self.enabled,
             **self._implied(),
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
@@ -294,10 +296,10 @@ class ScheduleFilter:
 _KINDS: Final = {"at": "at", "cron": "cron", "interval": "everyMs"}
 
 
-def _like(pattern: str) -> str:
-    """Return a pattern of keys as one of LIKE."""
-    plain = pattern.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    return plain.replace("*", "%").replace("?", "_")
+def as_like(patterns: Iterable[str]) -> list[str] | None:
+    """Return patterns of keys as those of LIKE; None if there are none."""
+    signs = str.maketrans({"\\": r"\\", "%": r"\%", "_": r"\_", "*": "%", "?": "_"})
+    return [each.translate(signs) for each in patterns] or None
 
 
 def _same(one: object, other: object) -> bool:
