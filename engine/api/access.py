@@ -89,6 +89,7 @@ _TRUST: Final = 1.0
 """Seconds for which a token that was in force is not read again; revoked, it lasts no longer."""
 _MOST_TRUSTED: Final = 1000
 
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Caller of a request.

@@ -285,8 +285,10 @@ class ScheduleFilters(Body):
         return found
 
 
-async def filters_of(request: Request) -> ScheduleFilters:
-    """Return the filters of a request; FastAPI takes a fifth of a millisecond to do the same.
+def filters_of(request: Request) -> ScheduleFilters:
+    """Return the filters of a request.
+
+    FastAPI takes a fifth of a millisecond to do the same, as long as ten rows take.
 
     Raises:
         RequestValidationError: one of them has no such value.
@@ -311,10 +313,10 @@ _FILTERS: Final = {
 @router.get(
     "", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400)
 )  # fmt: skip
-async def list_schedules(
-    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Depends(filters_of)]
-) -> Response:
+async def list_schedules(request: Request) -> Response:
     """List the schedules that the caller may see, by key."""
+    caller, service = await caller_of(request), await service_of(request)
+    asked = filters_of(request)
     filters = asked.given()
     if not caller.has_every_key:
         filters["keys"] = caller.keys

@@ -444,8 +444,9 @@ FILTERED: dict[str, list[dict[str, Any]]] = {
             {"due_before": NOW}, {"state": "active"}, {"state": "paused", "held": "paused"},
             {"status": "failed", "became": ["failed", "timed_out"], "over": True},
             {"status": "active", "became": ["claimed", "starting", "started"]},
-            {"status": "completed", "over": True}, {"last_status": "skipped", "became": ["skipped"]},
-            {"last_status": "failed", "became": ["failed"]}, {"origin": "api"},
+            {"status": "completed", "over": True}, {"origin": "api"},
+            {"last_status": "skipped", "became": ["skipped"]},
+            {"last_status": "failed", "became": ["failed"]},
         )),
     ],
 }  # fmt: skip
