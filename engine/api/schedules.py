@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
@@ -46,6 +46,7 @@ from engine.api.views import (
 )
 from engine.errors import (
     AccessDenied,
+    Code,
     KeyInUse,
     RequestInUse,
     ScheduleError,
@@ -53,9 +54,10 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
+from engine.schedules.rules import Fault, all_faults, as_error
 from engine.service import (
     DEFAULT_PROJECT,
     Filters,
@@ -73,9 +75,9 @@ router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=
 
 MOST_ROWS: Final = 500
 """The most rows of a page."""
-_FIELDS: Final = frozenset(
-    {"maxRetries", "timeoutSeconds"}
-    | {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
+_OTHER_FIELDS: Final = frozenset({"maxRetries", "timeoutSeconds"})
+_FIELDS: Final = _OTHER_FIELDS | frozenset(
+    {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
 )
 _TAG: Final = re.compile(r'"([0-9]{1,9})"')
 
@@ -183,16 +185,17 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     """Declare a schedule of an application: once with `at`, else by `everyMs` or `cron`."""
     given = declared(await request.json())
     repeated: RepeatedRequest | None = request.state.repeated
-    reason = line(given.pop("reason", None), "reason")
-    request_id = _text(given.pop("clientRequestId", None), "clientRequestId")
-    project = _project(given.pop("project", DEFAULT_PROJECT))
-    named = _text(given.pop("key", None), "key")
+    wrong: list[ScheduleError] = []
+    reason = _checked(wrong, line, given.pop("reason", None), "reason")
+    request_id = _checked(wrong, _text, given.pop("clientRequestId", None), "clientRequestId")
+    project = _checked(wrong, _project, given.pop("project", DEFAULT_PROJECT))
+    named = _checked(wrong, _text, given.pop("key", None), "key")
     key = _derived_key(repeated, given) if named is None else named
     if key is not None:
         caller.require_key(key)
     elif not caller.has_every_key:
         raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
-    _require_fields(given, key, _FIELDS)
+    _require_fields({"key": key or "draft", **given}, _FIELDS | {"key"}, wrong)
     for parent in parents_of(given):
         caller.require_key(parent)
     workflow = given.pop("workflow", None)
@@ -209,6 +212,17 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     return shown(await service.schedule(made.key), 201)
 
 
+def _checked(
+    wrong: list[ScheduleError], check: Callable[..., str | None], *given: Any
+) -> str | None:
+    """Return what the check returns; its error is added to those that are raised together."""
+    try:
+        return check(*given)
+    except ScheduleError as error:
+        wrong.append(error)
+        return None
+
+
 def _text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ScheduleError(f"{name} is not a text", cure="write one")
@@ -221,13 +235,32 @@ def _project(value: Any) -> str:
     return value
 
 
-def _require_fields(given: dict[str, Any], key: str | None, known: Iterable[str]) -> None:
-    """Check that a declaration has only fields of a schedule, each with its code if not."""
-    unknown = given.keys() - known
-    if unknown:
-        plain = {name: value for name, value in given.items() if name != SEALED_INPUT}
-        Schedule.from_json({**plain, "key": key or "draft"})
-        raise ScheduleError(f"{min(unknown)[:80]!r} is no field here", cure="leave it out")
+def _require_fields(
+    given: Mapping[str, Any], known: Container[str], wrong: Iterable[ScheduleError] = ()
+) -> None:
+    """Check that a declaration, or an edit, has only fields that it may have.
+
+    If not, all else that is wrong with it is named as well; otherwise the service does that.
+
+    Args:
+        given: the fields; without a key they are an edit, which may leave out any.
+        known: the fields that it may have.
+        wrong: what was found before.
+    """
+    faults = [Fault((), error.code, error.message, error.cure or "") for error in wrong]
+    unknown = {name for name in given if name not in known}
+    if not unknown and not faults:
+        return
+    plain = {name: value for name, value in given.items() if name not in _OTHER_FIELDS}
+    for each in all_faults(Schedule, plain):
+        if "key" in given or (each.path and each.path[0] in given):
+            faults.append(each)
+            unknown.difference_update(map(str, each.path))
+    raise as_error([
+        *faults,
+        *(Fault((name,), Code.FIELD_UNKNOWN, f"{name} is no field here", "leave it out")
+          for name in sorted(unknown)),
+    ])  # fmt: skip
 
 
 def _derived_key(repeated: RepeatedRequest | None, given: dict[str, Any]) -> str | None:
@@ -360,7 +393,7 @@ async def edit_schedule(
         raise VersionMissing(cure="send the ETag of the schedule as If-Match")
     changes = declared(await request.json(), edits=True)
     reason = line(changes.pop("reason", None), "reason")
-    _require_fields(changes, key, _FIELDS)
+    _require_fields(changes, _FIELDS)
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
     return shown(row)
 
@@ -398,7 +431,7 @@ async def reschedule(key: KeyPath, request: Request, service: Service) -> Respon
     """Change when an application's schedule fires: these fields replace all former ones of time."""
     when = declared(await request.json(), edits=True)
     reason = line(when.pop("reason", None), "reason")
-    _require_fields(when, key, WHEN)
+    _require_fields(when, WHEN)
     await service.reschedule(key, reason=reason, **when)
     return shown(await service.schedule(key))
 

@@ -307,6 +307,31 @@ NO_DECLARATIONS = [
 ]  # fmt: skip
 
 
+async def test_all_that_is_wrong_with_a_declaration_is_named_at_once(api):
+    wrong = {
+        "key": "A b", "workflow": "noop", "cron": "bad", "foo": 1, "timezon": "UTC",
+        "reason": "a\nb", "maxRetries": 3,
+    }  # fmt: skip
+    async with api.client() as client:
+        made = (await client.post(PATH, json=wrong)).json()["detail"]
+        for part in ("reason is not", "key is 'A b'", "foo is not a field", 'cron "BAD"',
+                     "did you mean timezone?"):  # fmt: skip
+            assert part in made, made
+        assert "maxRetries" not in made
+        await client.post(PATH, json=BILLING)
+        edited = await client.patch(
+            f"{PATH}/billing.nightly", json={"cron": "bad", "foo": 1}, headers={"If-Match": "*"}
+        )
+        moved = await client.post(
+            f"{PATH}/billing.nightly/reschedule", json={"cron": "bad", "workflow": "noop"}
+        )
+    assert 'cron "BAD"' in edited.json()["detail"]
+    assert "foo is not" in edited.json()["detail"]
+    assert "missing" not in edited.json()["detail"]
+    assert 'cron "BAD"' in moved.json()["detail"]
+    assert "workflow is no field here" in moved.json()["detail"]
+
+
 async def test_a_body_that_is_no_declaration_is_refused(api):
     before = await api.stored()
     headers = {"Content-Type": "application/json"}

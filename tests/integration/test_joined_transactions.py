@@ -20,6 +20,7 @@ from tests.conformance.conftest import Bench
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
+HOOK = {"url": "https://hooks.example.com/a", "secret": "${env:HOOK}"}
 TABLES = ("schedules", "definitions", "positions", "actions")
 FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
 
@@ -212,7 +213,7 @@ async def test_temporary_tables_named_like_ours_are_left_alone(bench, service, c
     names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'sched'")
     for (name,) in names:
         await connection.execute(f"CREATE TEMP TABLE {name} (id int)")
-    await service.declare_hook("https://hooks.example.com/a", secret="${env:HOOK}")
+    await service.declare_hook(**HOOK)
     async with connection.transaction():
         await service.schedule_at("noop", soon(), key="k", connection=connection)
     assert await rows_of(connection, "k") == [1, 1, 1, 1]
