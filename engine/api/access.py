@@ -74,6 +74,10 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {KEYED}/next": RouteRule("read"),
     f"GET {PREFIX}/dead": RouteRule("read"),
     f"GET {PREFIX}/workers": RouteRule("read", everything=True),
+    f"GET {PREFIX}/hooks": RouteRule("read", everything=True),
+    f"POST {PREFIX}/hooks": RouteRule("admin", everything=True, limited="create"),
+    f"PATCH {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
+    f"DELETE {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
     f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
     f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
 }

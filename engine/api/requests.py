@@ -280,11 +280,10 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route, with all that stands before it."""
-        handler = super().get_route_handler()
-        if [*signature(self.endpoint).parameters] == ["request"]:
-            handler = self.endpoint  # there is nothing for FastAPI to fill in, which takes as long
-        (method,) = sorted(self.methods or ())
-        name = f"{method} {self.path_format}"
+        # Where FastAPI has nothing to fill in, a page need not wait for it.
+        plain = [*signature(self.endpoint).parameters] == ["request"]
+        handler = self.endpoint if plain else super().get_route_handler()
+        name = f"{(method := min(self.methods))} {self.path_format}"
         if name in OPEN_ROUTES:
             return handler
         rule = ROUTES[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
@@ -46,7 +46,6 @@ from engine.api.views import (
 )
 from engine.errors import (
     AccessDenied,
-    Code,
     KeyInUse,
     RequestInUse,
     ScheduleError,
@@ -54,10 +53,9 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import KEY, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
-from engine.schedules.rules import Fault, all_faults, as_error
 from engine.service import (
     DEFAULT_PROJECT,
     Filters,
@@ -195,7 +193,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
         caller.require_key(key)
     elif not caller.has_every_key:
         raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
-    _require_fields({"key": key or "draft", **given}, _FIELDS | {"key"}, wrong)
+    _require_fields(given, _FIELDS, wrong, key=key or "draft")
     for parent in parents_of(given):
         caller.require_key(parent)
     workflow = given.pop("workflow", None)
@@ -236,31 +234,36 @@ def _project(value: Any) -> str:
 
 
 def _require_fields(
-    given: Mapping[str, Any], known: Container[str], wrong: Iterable[ScheduleError] = ()
+    given: Mapping[str, Any],
+    known: Container[str],
+    wrong: Sequence[ScheduleError] = (),
+    **others: str,
 ) -> None:
-    """Check that a declaration, or an edit, has only fields that it may have.
+    """Check that a declaration has only fields that it may have.
 
     If not, all else that is wrong with it is named as well; otherwise the service does that.
 
     Args:
-        given: the fields; without a key they are an edit, which may leave out any.
+        given: the fields.
         known: the fields that it may have.
         wrong: what was found before.
+        others: fields that make a whole declaration of it.
     """
-    faults = [Fault((), error.code, error.message, error.cure or "") for error in wrong]
-    unknown = {name for name in given if name not in known}
-    if not unknown and not faults:
+    unknown = sorted(name for name in given if name not in known)
+    if not unknown and not wrong:
         return
-    plain = {name: value for name, value in given.items() if name not in _OTHER_FIELDS}
-    for each in all_faults(Schedule, plain):
-        if "key" in given or (each.path and each.path[0] in given):
-            faults.append(each)
-            unknown.difference_update(map(str, each.path))
-    raise as_error([
-        *faults,
-        *(Fault((name,), Code.FIELD_UNKNOWN, f"{name} is no field here", "leave it out")
-          for name in sorted(unknown)),
-    ])  # fmt: skip
+    ours = [name for name in unknown if name in {*_FIELDS, SEALED_INPUT}]
+    found = [
+        *wrong, *(ScheduleError(f"{name} is no field here", cure="leave it out") for name in ours)
+    ]  # fmt: skip
+    left_out = {*_OTHER_FIELDS, SEALED_INPUT}
+    try:
+        plain = {name: value for name, value in given.items() if name not in left_out}
+        Schedule.from_json({**others, **plain})
+    except ScheduleError as error:
+        found.append(error)
+    texts = [f"{each.message}; {each.cure or ''}".rstrip("; ") for each in found]
+    raise type(found[0])("; ".join(texts))
 
 
 def _derived_key(repeated: RepeatedRequest | None, given: dict[str, Any]) -> str | None:
@@ -393,7 +396,8 @@ async def edit_schedule(
         raise VersionMissing(cure="send the ETag of the schedule as If-Match")
     changes = declared(await request.json(), edits=True)
     reason = line(changes.pop("reason", None), "reason")
-    _require_fields(changes, _FIELDS)
+    if SEALED_INPUT in changes:
+        raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
     return shown(row)
 
@@ -431,7 +435,7 @@ async def reschedule(key: KeyPath, request: Request, service: Service) -> Respon
     """Change when an application's schedule fires: these fields replace all former ones of time."""
     when = declared(await request.json(), edits=True)
     reason = line(when.pop("reason", None), "reason")
-    _require_fields(when, WHEN)
+    _require_fields(when, WHEN, key=key, workflow="noop")
     await service.reschedule(key, reason=reason, **when)
     return shown(await service.schedule(key))
 

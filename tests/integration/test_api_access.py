@@ -11,11 +11,13 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
+from engine.api import access
 from engine.api.access import OPEN_ROUTES, ROUTES
 from engine.api.app import require_tokens
 from engine.api.requests import ApiOptions, GuardedRoute
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
+from engine.service import ScheduleService
 from tests.rest import BILLING, PATH, rest_api
 
 SOON = "2030-01-01T00:00:00Z"
@@ -27,6 +29,7 @@ BODIES = {
     "POST /api/v1/schedules/{key}/unskip": {"at": SOON},
     "POST /api/v1/schedules/{key}/backfill": {"from": "2020-01-01T00:00:00Z", "to": SOON},
     "POST /api/v1/schedules/{key}/rerun": {"bucket": 1},
+    "POST /api/v1/hooks": {"url": "ftp://nowhere", "secret": "x"},
     "POST /api/v1/plan": {"schedules": []},
     "POST /api/v1/simulate": {"schedules": []},
 }
@@ -47,7 +50,7 @@ async def ask(
     params = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
     body = BODIES.get(route, {}) if method in {"POST", "PATCH"} else None
     return await client.request(
-        method, path.format(key=key), json=body,
+        method, path.format(key=key, hook="default.00000000"), json=body,
         headers={"If-Match": "*", **({"Authorization": f"Bearer {token}"} if token else {})},
         params=params if path.endswith("simulate") else {},
     )  # fmt: skip
@@ -180,6 +183,30 @@ async def test_the_last_use_of_a_token_is_recorded_and_its_secret_is_nowhere(api
         )
     assert len(dump) == 2
     assert all(secret not in each["row"] for each in dump)
+
+
+async def test_a_token_in_use_is_read_once_a_second_and_refused_once_it_is_revoked(
+    api, monkeypatch
+):
+    now, read = 1000.0, []
+    monkeypatch.setattr(access, "monotonic", lambda: now)
+    token_of = ScheduleService.token_of
+
+    async def counted(self, secret):
+        read.append(secret)
+        return await token_of(self, secret)
+
+    monkeypatch.setattr(ScheduleService, "token_of", counted)
+    token = await api.token("bot", "read")
+    async with api.client(token) as client:
+        for _ in range(3):
+            assert (await client.get(PATH)).status_code == 200
+        assert read == [token]
+        assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 403
+        await api.service.revoke_token("bot")
+        now += 1.0
+        for _ in range(2):
+            assert (await client.get(PATH)).status_code == 401
 
 
 async def test_a_token_has_a_free_name_a_scope_and_patterns_of_keys(api):
