@@ -292,7 +292,7 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             desk = desk_of(request)
             require_own_name(request.headers, desk.hosts)
-            caller = await desk.access.caller(request)
+            caller = await desk.access.caller(request, reads=rule.scope == "read")
             caller.require(rule, request.path_params.get("key"))
             body = b""
             if method in {"POST", "PATCH"}:
