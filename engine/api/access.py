@@ -74,6 +74,10 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {KEYED}/next": RouteRule("read"),
     f"GET {PREFIX}/dead": RouteRule("read"),
     f"GET {PREFIX}/workers": RouteRule("read", everything=True),
+    f"GET {PREFIX}/hooks": RouteRule("read", everything=True),
+    f"POST {PREFIX}/hooks": RouteRule("admin", everything=True, limited="create"),
+    f"PATCH {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
+    f"DELETE {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
     f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
     f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
 }
@@ -86,7 +90,7 @@ OPEN_ROUTES: Final = frozenset({"GET /healthz", "GET /readyz", f"GET {PREFIX}/op
 # --- callers ---
 
 _TRUST: Final = 1.0
-"""Seconds for which a token that was in force is not read again; revoked, it lasts no longer."""
+"""Seconds for which a token that was in force is not read again for requests that only read."""
 _MOST_TRUSTED: Final = 1000
 
 
@@ -178,8 +182,12 @@ class Access:
         self._own = {name: secret_digest(secret) for name, secret in self.own.items()}
         self._trusted: dict[tuple[str, str], tuple[Caller, float]] = {}
 
-    async def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request, *, reads: bool = False) -> Caller:
         """Return the caller of a request.
+
+        Args:
+            request: the request.
+            reads: whether it changes nothing; then a token that was in force a second ago is.
 
         Raises:
             TokenRequired: it carries no token that is in force.
@@ -190,7 +198,9 @@ class Access:
             return await self._without_token(address)
         secret = secret.strip()
         if kind.lower() == "bearer" and secret.isascii():
-            found = self._own_caller(secret, address) or await self._of_ledger(secret, address)
+            found = self._own_caller(secret, address) or await self._of_ledger(
+                secret, address, reads=reads
+            )
             if found is not None:
                 return found
         raise TokenRequired(
@@ -212,11 +222,10 @@ class Access:
             (Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None
         )  # fmt: skip
 
-    async def _of_ledger(self, secret: str, address: str) -> Caller | None:
-        """Return the caller with a token of the ledger, which is read once in ``_TRUST``."""
+    async def _of_ledger(self, secret: str, address: str, *, reads: bool) -> Caller | None:
         who, now = (secret_digest(secret), address), monotonic()
         caller, until = self._trusted.get(who, (None, now))
-        if caller is not None and now < until:
+        if reads and caller is not None and now < until:
             return caller
         if (row := await self.service.token_of(secret)) is None:
             self._trusted.pop(who, None)
