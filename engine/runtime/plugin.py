@@ -27,7 +27,7 @@ from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.code_check import declarations_of
-from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
+from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger
 from engine.runtime.interceptors import (
@@ -50,7 +50,6 @@ from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import Schedule, ScheduleFile, first_of
-from engine.schedules.loader.declarations import inline_file, joined
 from engine.telemetry.health import Health
 
 if TYPE_CHECKING:
@@ -274,10 +273,7 @@ class SchedulePlugin(SimplePlugin):
         declared = declarations_of(workflows)
         if self.settings.apply != "on-start" or self._source is None:
             return None
-        if isinstance(self._source, Source):
-            return self._source.declaring(declared)
-        name = self._source.name
-        return joined(self._source, declared, lambda _: name)
+        return declaring(self._source, declared)
 
     def _places(self, client: Client) -> dict[Server, str]:
         """Return where the servers are, for people."""

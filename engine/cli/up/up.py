@@ -52,10 +52,10 @@ from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
-from engine.runtime.temporal_client import connect_temporal, register_schedule_key, temporal_target
+from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
-from engine.schedules import Declaration, ScheduleFile, format_duration
+from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving
@@ -555,7 +555,7 @@ class _Application:
     ) -> None:
         options = {**self.setup.client_options(plugin), **self.exports.client_options()}
         client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE, **options)
-        if (problem := await register_schedule_key(client)) is not None:
+        if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
             screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
         jobs = (
             self._notice_a_fall(embedded, signals, screen),

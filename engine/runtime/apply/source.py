@@ -17,7 +17,7 @@ from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
 from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
 from engine.schedules import Declaration, ScheduleFile
-from engine.schedules.loader.declarations import joined, joined_digest
+from engine.schedules.loader.declarations import inline_file, joined, joined_digest
 from engine.schedules.loader.loader import (
     DEFAULT_PROJECT,
     NamedText,
@@ -38,7 +38,7 @@ from engine.schedules.loader.nodes import (
 
 # --- sources ---
 
-__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
+__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "inline_file", "read_file"]
 
 Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 
@@ -69,8 +69,8 @@ class Source:
     def __init__(self, paths: Paths, declared: Sequence[Declaration] = ()) -> None:
         self.declared = tuple(declared)
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
-        self._paths = [Path(path) for path in several]
-        self.name = ", ".join(map(str, self._paths))
+        self.paths = [Path(path) for path in several]
+        self.name = ", ".join(map(str, self.paths))
 
     def read(self, *, expectations: bool = False, token: CancelToken | None = None) -> ScheduleFile:
         """Read and check everything. Blocks for seconds on a large text: call it from a thread.
@@ -82,12 +82,8 @@ class Source:
         file = parse(self.texts(), self.name, expectations=expectations, token=token)
         return joined(file, self.declared, self._place_of)
 
-    def declaring(self, declared: Sequence[Declaration]) -> Source:
-        """Return this source with the schedules that code declares."""
-        return Source(self._paths, declared)
-
     def _place_of(self, key: str) -> str:
-        file, node = _schedule_nodes(Source(self._paths)).get(key, (self.name, None))
+        file, node = _schedule_nodes(Source(self.paths)).get(key, (self.name, None))
         return f"{file}:{node.line}" if node else file
 
     def look(self) -> Look:
@@ -104,10 +100,23 @@ class Source:
         Raises:
             ScheduleFileError: a file cannot be read.
         """
-        files = [file for path in self._paths for file in _files(path)]
+        files = [file for path in self.paths for file in _files(path)]
         if not files:
             raise unreadable(self.name, "no schedule file is named", "name one, or a folder")
         return [NamedText(str(file), _text(file)) for file in files]
+
+
+def declaring(
+    source: Source | ScheduleFile, declared: Sequence[Declaration]
+) -> Source | ScheduleFile:
+    """Return a source with the schedules that code declares.
+
+    Raises:
+        ScheduleFileError: it is loaded already, and they do not fit.
+    """
+    if isinstance(source, Source):
+        return Source(source.paths, declared)
+    return joined(source, declared, lambda _: source.name)
 
 
 class Look:
