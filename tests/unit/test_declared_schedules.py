@@ -72,6 +72,18 @@ def test_a_file_without_them_is_what_it_was_and_a_moved_line_is_no_change(path):
     assert edited.look().digest() != with_one.look().digest()
 
 
+def test_a_mistake_is_no_change_for_who_watches_until_it_is_mended(path):
+    path.write_text("schedules: [{key: a, workflow: w, cron: '0 0 012 * *'}]")  # with a warning
+    for source in (Source(path, [declaration(every="soon")]), Source(path, [declaration()])):
+        with pytest.raises(ScheduleFileError) as caught:
+            source.read()
+        assert source.look().digest(caught.value) == caught.value.digest
+    path.write_text("schedules: [{key: a}]")
+    with pytest.raises(ScheduleFileError) as caught:
+        source.read()
+    assert source.look().digest(caught.value) == caught.value.digest
+
+
 def test_a_key_of_the_file_or_of_another_class_is_refused_with_both_places(path):
     assert problems(path, declaration(key="other", every="1h")) == [
         (

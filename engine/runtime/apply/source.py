@@ -79,8 +79,14 @@ class Source:
             ScheduleFileError: lists every problem, also files that cannot be read.
             ParseCancelled: ``token`` was stopped.
         """
-        file = parse(self.texts(), self.name, expectations=expectations, token=token)
-        return joined(file, self.declared, self._place_of)
+        texts = self.texts()
+        try:
+            file = parse(texts, self.name, expectations=expectations, token=token)
+            return joined(file, self.declared, self._place_of)
+        except ScheduleFileError as error:
+            if error.digest and self.declared:  # that of the next look, which knows them too
+                error.digest = Look(texts, self.declared).digest(error)
+            raise
 
     def _place_of(self, key: str) -> str:
         file, node = _schedule_nodes(Source(self.paths)).get(key, (self.name, None))
