@@ -180,7 +180,7 @@ _DECLARATION: Final = {
     responses=documented(400, 409, 413, 415, 422, 429),
 )  # fmt: skip
 async def create_schedule(request: Request, service: Service, caller: Who) -> Response:
-    """Declare a schedule of an application: once with `at`, else by `everyMs` or `cron`."""
+    """Declare a schedule of an application: once with `at`, else by `every` or `cron`."""
     given = declared(await request.json())
     repeated: RepeatedRequest | None = request.state.repeated
     wrong: list[ScheduleError] = []

@@ -41,9 +41,9 @@ from engine.cli.target import (
     one_file,
     open_service,
 )
-from engine.errors import LedgerError, Problem, ScheduleFileError
+from engine.errors import LedgerError, Problem, ScheduleFileError, TemporalUnavailable
 from engine.runtime.apply.source import Source, located_remarks, placed, unknown_workflows
-from engine.schedules import Schedule, ScheduleFile, first_of
+from engine.schedules import Declaration, Schedule, ScheduleFile, first_of
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
 from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
@@ -122,11 +122,12 @@ def check(
     """
     path = one_file(context, path, schedules)
     code = 2
+    declared = declared_here(imports)
     try:
-        file = ScheduleService.check(path)
+        file = ScheduleService.check(path, declared=declared)
         code = 1  # from here on the file can be used
         if any(schedule.expect for schedule in file.schedules):
-            file = ScheduleService.check(path, expectations=True)
+            file = ScheduleService.check(path, expectations=True, declared=declared)
         code = 2
         if imports:
             _check_code(file, path, imports)
@@ -140,17 +141,45 @@ def check(
     _print_good(file, path, as_json=as_json)
 
 
+def declared_here(imports: list[str] | None) -> tuple[Declaration, ...]:
+    """Return the schedules that stand beside the workflows of these packages.
+
+    Without packages: of those that a worker imports here, if their text declares any. Otherwise
+    no code is imported.
+
+    Raises:
+        EngineError: the code cannot be imported.
+    """
+    # Imported late as in `_check_code`.
+    from engine.runtime.discovery import import_user_code, packages_with_schedules  # noqa: PLC0415
+
+    packages = packages_with_schedules(imports or ())
+    if not packages:
+        return ()
+    from engine.runtime.apply.code_check import declarations_of  # noqa: PLC0415
+
+    return declarations_of(import_user_code(packages).workflows)
+
+
+def _source(file: ScheduleFile, path: Path) -> Source:
+    """Return the source of a file and of what code declares beside it."""
+    return Source(path, file.declared)
+
+
 def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     over, unsaid = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
         head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
+        head["declared"] = file.places
         print_json({**head, "no_timezone": unsaid, "problems": [], "warnings": warnings})
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
+    for line in _first_lines([f"  {key}: at {at}" for key, at in file.places.items()]):
+        typer.echo(line)
     for sentence in describe_silent([(key, "over") for key in over]):
         typer.echo(sentence)
     if note := describe_missing_timezones(unsaid):
@@ -177,7 +206,7 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     WorkerResources().serve(code.activities)
     definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
     found = [
-        *placed(mismatches(file.schedules, definitions, types=code.types), Source(path)),
+        *placed(mismatches(file.schedules, definitions, types=code.types), _source(file, path)),
         *asyncio.run(unloadable(code.workflows)),
     ]
     if found:
@@ -210,10 +239,11 @@ def apply_file(
     them. It warns if no live worker would start what comes due.
     """
     path = one_file(context, path, schedules)
-    more = session.as_json or prune or force or take_from or imports or wait
+    declared = declared_here(imports)
+    more = session.as_json or prune or force or take_from or imports or wait or declared
     if not more and asyncio.run(_is_unchanged(path, session.data_dir)):
         return
-    file = ScheduleService.check(path)
+    file = ScheduleService.check(path, declared=declared)
     if not session.as_json:
         _warn(file)
 
@@ -226,13 +256,13 @@ def apply_file(
         await wait_for_worker(partial(unserved_project, opened, file.project, unknown=True))
 
     # Before the apply, so that code that fails to import changes nothing.
-    wrong = wrong_inputs_of(file, path, imports)
+    wrong = wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     report, retired, alone = session.ask(write)
     warnings, problems = ([*map(asdict, each)] for each in (file.warnings, wrong))
     session.print(
         {**asdict(report), "retired": retired, "warnings": warnings, "problems": problems},
         chain(
-            _describe_applied(report, path, retired, prune=prune),
+            _describe_applied(report, _source(file, path), retired, prune=prune),
             (problem.located(file.name) for problem in wrong),
         ),
     )
@@ -245,12 +275,12 @@ def apply_file(
 
 
 def _describe_applied(
-    report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
+    report: ApplyReport, source: Source, retired: tuple[str, ...], *, prune: bool
 ) -> Iterator[str]:
     yield str(report)
     yield from report.queues
     yield from report.hooks
-    yield from located_remarks(report, Source(path))
+    yield from located_remarks(report, source)
     if report.absent and not prune:
         yield f"not in the file: {', '.join(report.absent)} (--prune retires them)"
     if retired:
@@ -269,7 +299,27 @@ def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -
     from engine.runtime.apply.attempts import wrong_inputs  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
 
-    return wrong_inputs(file, Source(path), import_user_code(imports).types)
+    return wrong_inputs(file, _source(file, path), import_user_code(imports).types)
+
+
+def unfit_attributes_of(session: Session, file: ScheduleFile, path: Path) -> list[Problem]:
+    """Return the search attributes of a file that the namespace does not take.
+
+    Only a file that has some connects to Temporal. Without a server it is said that they were not
+    checked.
+    """
+    if not any(each.search_attributes for each in file.schedules):
+        return []
+    # Imported late as in `_check_code`.
+    from engine.cli.temporal import search_attributes_of  # noqa: PLC0415
+    from engine.runtime.apply.code_check import unfit_attributes  # noqa: PLC0415
+
+    try:
+        kinds = asyncio.run(search_attributes_of(session.target))
+    except TemporalUnavailable as error:
+        typer.echo(f"note: searchAttributes were not checked: {error}", err=True)
+        return []
+    return placed(unfit_attributes(file.schedules, kinds), _source(file, path))
 
 
 def _over(file: ScheduleFile, now: datetime) -> list[str]:
@@ -312,7 +362,7 @@ async def _prune(
             f"waiting {seconds:.0f} s, so that no half-saved file retires a schedule", err=True
         )
         await asyncio.sleep(seconds)
-    if ScheduleService.check(path).digest != file.digest:
+    if ScheduleService.check(path, declared=file.declared).digest != file.digest:
         typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
         return ()
     report = await opened.prune(file, force=force)
@@ -376,13 +426,13 @@ def plan(
     new in it would be refused.
     """
     path = one_file(context, path, schedules)
-    file = ScheduleService.check(path)
+    file = ScheduleService.check(path, declared=declared_here(imports))
 
     found = session.ask(
         lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
     )
-    problems = placed(unknown_workflows(found.unknown), Source(path))
-    problems += wrong_inputs_of(file, path, imports)
+    problems = placed(unknown_workflows(found.unknown), _source(file, path))
+    problems += wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     if session.as_json:
         print_json({**as_document(found, file), "problems": [*map(asdict, problems)]})
     else:
@@ -411,7 +461,8 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     zones = {schedule.key: schedule.timezone for schedule in file.schedules}
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
-        yield from _change(change, zones.get(change.key, "UTC"))
+        place = file.places.get(change.key, "")
+        yield from _change(change, zones.get(change.key, "UTC"), place)
     yield from _first_lines([f"~ {line}" for line in (*found.queues, *found.hooks)])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
     yield from _first_lines(foreign)
@@ -432,9 +483,10 @@ def _applied(found: DryRun) -> str:
     return f"applied last from {same} at {instant(last.applied_at)} by {last.applied_by}"
 
 
-def _change(change: Change, zone: str) -> Iterator[str]:
+def _change(change: Change, zone: str, place: str) -> Iterator[str]:
     edits = f": {', '.join(change.edits)}" if change.edits else ""
-    yield f"{_SIGNS[change.kind]} {change.key} {change.kind}{edits}"
+    at = f" (at {place})" if place else ""
+    yield f"{_SIGNS[change.kind]} {change.key} {change.kind}{edits}{at}"
     for sign, starts in (("-", change.moved.vanish), ("+", change.moved.appear)):
         yield from _starts(sign, starts, zone)
     if change.fires:
@@ -490,6 +542,7 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
     last = found.last
     return {
         "file": file.name,
+        "declared": file.places,
         "project": found.project,
         "from": instant(found.now),
         "to": instant(found.until),

@@ -6,6 +6,7 @@ Only they load Temporal's SDK, which takes longer than most commands.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,7 @@ from engine.flow import version_key
 from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import connect_temporal
+from engine.runtime.temporal_client import connect_temporal, read_search_attributes
 from engine.runtime.tracking.replay import Exported, export
 from engine.service import Fire, ReasonCode, ScheduleService, Status, Try
 
@@ -56,6 +57,29 @@ async def connected(of: Target, setup: Setup) -> Client:
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
     return await connect_temporal(**setup.client_options(), **here, namespace=of.namespace)
+
+
+# --- search attributes ---
+# Those of the namespace, for ``sched plan`` and ``sched apply``.
+
+_SOON: Final = 5.0
+"""Seconds for which the two wait for a server."""
+
+
+async def search_attributes_of(of: Target) -> dict[str, str]:
+    """Return the custom search attributes of the namespace, each with its kind.
+
+    Raises:
+        TemporalUnavailable: the server does not answer, or does not say.
+    """
+    found = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SOON):
+            client = await connected(of, Setup.load())
+            found = await read_search_attributes(client, timedelta(seconds=_SOON))
+    if found is None:
+        raise TemporalUnavailable("the Temporal server does not list its search attributes")
+    return found
 
 
 # --- histories ---

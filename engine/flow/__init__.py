@@ -12,6 +12,7 @@ only the standard library, ``engine.errors`` and temporalio, do nothing on impor
 from __future__ import annotations
 
 from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
+from engine.flow.declarations import DeclaredSchedule, at, cron, every
 from engine.flow.decorator import registered_workflows, version_key, workflow
 from engine.flow.definition import FOREVER, Retry, RunOptions, WorkflowDefinition, definition_of
 from engine.flow.failures import (
@@ -86,6 +87,7 @@ __all__ = [
     "CleanUp",
     "CompensationFailed",
     "Context",
+    "DeclaredSchedule",
     "FatalError",
     "FireInfo",
     "Handlers",
@@ -108,7 +110,10 @@ __all__ = [
     "WorkflowDefinition",
     "args_of",
     "as_declared",
+    "at",
+    "cron",
     "definition_of",
+    "every",
     "given",
     "lane_of",
     "note_of_this_call",

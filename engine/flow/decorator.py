@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
@@ -13,6 +13,7 @@ import temporalio.workflow
 
 from engine.errors import EngineError, RetryPolicyInvalid
 from engine.flow.context import Context, WorkflowClass
+from engine.flow.declarations import DeclaredSchedule, checked_declarations
 from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
 from engine.flow.failures import CompensationFailed, ending_of, require_written
 from engine.flow.signals import Handlers
@@ -60,6 +61,7 @@ def workflow(
     timeout: timedelta | float | None = None,
     retry: Retry | None = None,
     compensate_on_terminate: bool = False,
+    schedule: DeclaredSchedule | Sequence[DeclaredSchedule] = (),
 ) -> Callable[[WorkflowClass], WorkflowClass]: ...
 
 
@@ -72,6 +74,7 @@ def workflow(
     timeout: timedelta | float | None = None,
     retry: Retry | None = None,
     compensate_on_terminate: bool = False,
+    schedule: DeclaredSchedule | Sequence[DeclaredSchedule] = (),
 ) -> Any:
     """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
 
@@ -91,6 +94,9 @@ def workflow(
         retry: Retry a failed run, as a new run of the same id, once it has undone its work. By
             default a failed run stays failed. ``max_attempts`` is required.
         compensate_on_terminate: Undo the work of a terminated or timed-out run, in a separate run.
+        schedule: When it is started: ``every("15s")``, ``cron("0 2 * * *", timezone=...)``,
+            ``at(...)``, or a list of them. They join the schedules of the file that a worker or a
+            command reads beside this code.
 
     ``timeout`` and ``retry`` apply to runs that the engine or ``ctx.child`` starts; a start with
     Temporal's own client sets its own.
@@ -103,6 +109,7 @@ def workflow(
         "timeout": None if timeout is None else duration(timeout, "timeout"),
         "retry": _checked_retry(retry),
         "compensate_on_terminate": compensate_on_terminate,
+        "schedules": checked_declarations(schedule, name or "a workflow"),
     }
 
     def decorate(target: Any) -> Any:

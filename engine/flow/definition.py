@@ -183,6 +183,7 @@ class WorkflowDefinition:
         timeout: How long one run may take; None means no limit.
         retry: How a failed run is retried; None means never.
         compensate_on_terminate: Whether another run undoes a terminated or timed-out run's work.
+        schedules: Those that stand beside the class, see ``DeclaredSchedule``.
     """
 
     name: str
@@ -195,6 +196,7 @@ class WorkflowDefinition:
     timeout: timedelta | None = None
     retry: Retry | None = None
     compensate_on_terminate: bool = False
+    schedules: tuple[Any, ...] = ()
 
     @property
     def type(self) -> str:

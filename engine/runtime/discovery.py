@@ -6,8 +6,10 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +22,7 @@ _MARK: Final = "__temporal_workflow_definition"
 _STEP_MARK: Final = "__temporal_activity_definition"
 _OUR_STEP_MARK: Final = "__sched_step__"
 _LISTENER_MARK: Final = "__sched_listener__"
+_SCHEDULE: Final = re.compile(r"\bschedule *=")
 
 
 def imports_from_environment() -> tuple[str, ...]:
@@ -60,9 +63,7 @@ def import_user_code(names: Sequence[str] = ()) -> UserCode:
     Raises:
         EngineError: a named package does not exist, or a module fails to import.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _find_here()
     wanted = names or [name for name in DEFAULT_PACKAGES if importlib.util.find_spec(name)]
     modules = [_import(module) for name in wanted for module in _modules(name)]
     found = _defined_in(modules)
@@ -76,6 +77,39 @@ def import_user_code(names: Sequence[str] = ()) -> UserCode:
         ],
         listeners=[thing for thing in found if _LISTENER_MARK in vars(thing)],
     )
+
+
+def packages_with_schedules(names: Sequence[str] = ()) -> list[str]:
+    """Return those of these packages whose text has a ``schedule=``, without importing them.
+
+    Without names: of those in ``SCHED_IMPORTS``, or of the ones that a worker imports here.
+    """
+    _find_here()
+    wanted = names or imports_from_environment() or DEFAULT_PACKAGES
+    return [name for name in wanted if any(map(_has_schedule, _texts(name)))]
+
+
+def _has_schedule(text: str) -> bool:
+    return _SCHEDULE.search(text) is not None
+
+
+def _texts(name: str) -> Iterator[str]:
+    spec = None
+    with suppress(ModuleNotFoundError):  # of a package around it
+        spec = importlib.util.find_spec(name)
+    folders = [Path(each) for each in (spec and spec.submodule_search_locations) or ()]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if not folders and spec and spec.has_location and spec.origin:
+        files = [Path(spec.origin)]
+    for file in files:
+        with suppress(OSError):
+            yield file.read_text(encoding="utf-8", errors="replace")
+
+
+def _find_here() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _import(module: str) -> ModuleType:

@@ -26,7 +26,8 @@ from engine.flow import CleanUp, RunOptions, definition_of
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.apply import require_no_memory
-from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
+from engine.runtime.apply.code_check import declarations_of
+from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger
 from engine.runtime.interceptors import (
@@ -48,7 +49,7 @@ from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.runtime.workflow_check import require_loadable, sandbox_of
-from engine.schedules import ScheduleFile
+from engine.schedules import Schedule, ScheduleFile, first_of
 from engine.telemetry.health import Health
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from engine.runtime.tracing import ReplicaTraces
 
+_NAMED = 5
 _STEPS_AT_ONCE = 100
 """The SDK's default of ``max_concurrent_activities``."""
 
@@ -70,10 +72,12 @@ class SchedulePlugin(SimplePlugin):
 
     Args:
         schedules: the path of the schedule file or of a folder of them, a list of paths, a
-            file already loaded, or None to run what the ledger holds.
+            file already loaded, a list of `Schedule` objects, or None to run what the ledger
+            holds. Those that stand beside the worker's workflows join them, except with None.
         database_url: the ledger; by default ``SCHED_DATABASE_URL``. Without either the engine
             runs stateless: only the workflow id prevents a second run, and nothing is stored.
-        project: the project whose schedules to claim; by default the file's.
+        project: the project whose schedules to claim; by default the file's. Of schedules given
+            as objects it is the project.
         settings: by default those of the environment.
         on_event: receives each event after the log.
         steps: objects whose methods are steps; the worker serves all of these methods.
@@ -83,7 +87,8 @@ class SchedulePlugin(SimplePlugin):
 
     Raises:
         LedgerError: ``database_url`` is no address of a PostgreSQL database.
-        ScheduleFileError: the file is broken, and no ledger could hold the last good one.
+        ScheduleFileError: the file is broken, and no ledger could hold the last good one; or
+            schedules given as objects do not fit together.
         LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
         SettingsInvalid: a setting is invalid.
         TypeError: an object of ``steps`` has no step, a key of ``resources`` is of no use, or a
@@ -95,7 +100,7 @@ class SchedulePlugin(SimplePlugin):
 
     def __init__(
         self,
-        schedules: Paths | ScheduleFile | None = "schedules.yaml",
+        schedules: Paths | ScheduleFile | Sequence[Schedule] | None = "schedules.yaml",
         *,
         database_url: str | None = None,
         project: str | None = None,
@@ -119,11 +124,7 @@ class SchedulePlugin(SimplePlugin):
             ],
             data_converter=_understanding_models,
         )
-        self._source = (
-            schedules
-            if schedules is None or isinstance(schedules, ScheduleFile)
-            else Source(schedules)
-        )
+        self._source = _source_of(schedules, project)
         self._database_url = environment_url(database_url)
         if settings:
             settings.check()
@@ -156,9 +157,11 @@ class SchedulePlugin(SimplePlugin):
 
         Raises:
             WorkflowInvalid: a workflow cannot be loaded in the sandbox.
+            ScheduleFileError: a schedule beside a workflow does not fit those given loaded.
         """
         config = super().configure_worker(config)
         require_loadable(config.get("workflows", ()), config.get("workflow_runner"))
+        self._applied_by(config.get("workflows", ()))  # raised later it would hang the worker
         # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
@@ -238,13 +241,17 @@ class SchedulePlugin(SimplePlugin):
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         workflows = worker.config(active_config=True).get("workflows", ())
         self._meter.learn(_rules_of(workflows))
+        applied, declared = self._applied_by(workflows), declarations_of(workflows)
+        if applied is None and declared:
+            names = first_of([str(each.fields["key"]) for each in declared], _NAMED)
+            logger.warning("schedules beside workflows are not applied here: %s", names)
         serving = Serving(
             name, self._project, worker.task_queue, types_of(workflows), rules=_rules_of(workflows)
         )
         return Replica(
             worker.client,
             lambda: self._open_ledger(worker.client.namespace),
-            source=self._source if self.settings.apply == "on-start" else None,
+            source=applied,
             serving=serving,
             settings=self.settings,
             on_event=EventLog(name, self._places(worker.client), then=self._listen),
@@ -255,6 +262,18 @@ class SchedulePlugin(SimplePlugin):
             reports=_reports_of(worker),
             listeners=self._listeners,
         )
+
+    def _applied_by(self, workflows: Sequence[type]) -> Source | ScheduleFile | None:
+        """Return what a replica applies at its start: the schedules, and those of its workflows.
+
+        Raises:
+            ScheduleFileError: a schedule beside a workflow is not valid, or has the key of one
+                that was given already loaded.
+        """
+        declared = declarations_of(workflows)
+        if self.settings.apply != "on-start" or self._source is None:
+            return None
+        return declaring(self._source, declared)
 
     def _places(self, client: Client) -> dict[Server, str]:
         """Return where the servers are, for people."""
@@ -363,6 +382,21 @@ def _rules_of(workflows: Sequence[type]) -> dict[str, dict[str, Any]]:
     """Return the run options that these workflows declare, by Temporal type."""
     found = map(definition_of, workflows)
     return {each.type: RunOptions.of(each).to_json() for each in found if each is not None}
+
+
+def _source_of(
+    schedules: Paths | ScheduleFile | Sequence[Schedule] | None, project: str | None
+) -> Source | ScheduleFile | None:
+    if schedules is None or isinstance(schedules, ScheduleFile):
+        return schedules
+    if isinstance(schedules, str | os.PathLike):
+        return Source(schedules)
+    objects = [each for each in schedules if isinstance(each, Schedule)]
+    if len(objects) == len(schedules):
+        return inline_file(objects, project or DEFAULT_PROJECT)
+    if objects:
+        raise TypeError("schedules are paths and Schedule objects: give a list of one of them")
+    return Source([each for each in schedules if not isinstance(each, Schedule)])
 
 
 def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:

@@ -20,7 +20,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import LedgerTimeout, LedgerUnavailable, SettingsInvalid, TemporalUnavailable
 from engine.runtime.events import Degraded, Server, words_of
-from engine.schedules import KEY_ATTRIBUTE
 
 # --- connection ---
 # Connection to the Temporal server that the environment names.
@@ -97,24 +96,24 @@ def _kind(number: IndexedValueType.ValueType) -> str:
     return "".join(word.title() for word in words)
 
 
-async def register_schedule_key(client: Client) -> str | None:
-    """Register ``SchedKey`` if the namespace does not have it; return why that failed, if it did.
+async def register_keyword(client: Client, name: str) -> str | None:
+    """Register a search attribute that is missing; return why that failed, if it did.
 
     It fails where an attribute of that name has another kind, or a team may not register any.
     """
     found = await read_search_attributes(client, _PATIENCE)
-    if found is None or KEY_ATTRIBUTE in found:
-        kind = (found or {}).get(KEY_ATTRIBUTE, "Keyword")
-        return None if kind == "Keyword" else f"{KEY_ATTRIBUTE} is of kind {kind}, not Keyword"
+    if found is None or name in found:
+        kind = (found or {}).get(name, "Keyword")
+        return None if kind == "Keyword" else f"{name} is of kind {kind}, not Keyword"
     request = AddSearchAttributesRequest(
         namespace=client.namespace,
-        search_attributes={KEY_ATTRIBUTE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
+        search_attributes={name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
     )
     try:
         await client.operator_service.add_search_attributes(request, timeout=_PATIENCE)
     except (RPCError, RuntimeError) as error:
         taken = isinstance(error, RPCError) and error.status == RPCStatusCode.ALREADY_EXISTS
-        return None if taken else f"{KEY_ATTRIBUTE} could not be registered: {words_of(error)}"
+        return None if taken else f"{name} could not be registered: {words_of(error)}"
     return None
 
 

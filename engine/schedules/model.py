@@ -804,6 +804,25 @@ def _signed(milliseconds: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as code declares it, before it is checked, and its place there.
+
+    Attributes:
+        fields: by their names in a file or in Python, with ``key`` and ``workflow``.
+        file: the path of the module; ``line``: the line there.
+    """
+
+    fields: Mapping[str, Any]
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """The place, for people."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleFile:
     """A file of schedules that has passed every check.
 
@@ -817,6 +836,7 @@ class ScheduleFile:
         warnings: probable mistakes.
         calendars: the .ics files that were read, as (file that names it, its name there).
         hooks: the webhooks of the project.
+        declared: what code declares beside the file; ``schedules`` has them too.
     """
 
     project: str
@@ -828,3 +848,9 @@ class ScheduleFile:
     warnings: tuple[Problem, ...] = ()
     calendars: tuple[tuple[str, str], ...] = ()
     hooks: tuple[Hook, ...] = ()
+    declared: tuple[Declaration, ...] = ()
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The places of the schedules that code declares, by key."""
+        return {str(each.fields["key"]): each.place for each in self.declared}

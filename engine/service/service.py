@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from engine.runtime.apply.apply import (
 )
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
-from engine.schedules import ScheduleFile
+from engine.schedules import Declaration, ScheduleFile
 from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations, not_found
@@ -39,13 +39,17 @@ class FileOperations(ReadOperations):
     """Operations that apply a file to the schedules of its project."""
 
     @staticmethod
-    def check(path: Path, *, expectations: bool = False) -> ScheduleFile:
-        """Read and check a schedule file; ``expectations`` also evaluates its ``expect:`` entries.
+    def check(
+        path: Path, *, expectations: bool = False, declared: Sequence[Declaration] = ()
+    ) -> ScheduleFile:
+        """Read and check a schedule file, with the schedules that code declares beside it.
+
+        ``expectations`` also evaluates its ``expect:`` entries.
 
         Raises:
             ScheduleFileError: the file has problems; the error lists all of them.
         """
-        return read_file(path, expectations=expectations)
+        return read_file(path, expectations=expectations, declared=declared)
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations deferred; return the names of those still missing.

@@ -60,14 +60,14 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     assert opened.read_text() == f"http://127.0.0.1:{home.port['ui']}"
 
     text = home.schedules.read_text()
-    home.schedules.write_text(text.replace("everyMs: 10000", "everyMs: 1000"))
+    home.schedules.write_text(text.replace("every: 10s", "every: 1s"))
     await eventually(shows(terminal, "~ heartbeat: everyMs 10000 → 1000"))
-    home.schedules.write_text(text.replace("everyMs: 10000", "everyMs: soon"))
+    home.schedules.write_text(text.replace("every: 10s", "every: soon"))
     await eventually(
         shows(
             terminal,
             r"schedules.yaml is broken; the last good definitions stay in force \(4 schedules\)",
-            r"schedules.yaml:\d+:\d+: SCHEDULE_FIELD_INVALID: everyMs is 'soon'",
+            r"schedules.yaml:\d+:\d+: SCHEDULE_FIELD_INVALID: every is 'soon'",
         )
     )
     home.schedules.write_text(text)

@@ -144,11 +144,12 @@ async def test_an_edit_changes_what_it_names_and_fails_on_another_version(ledger
     row = await service.edit("mine", {"input": {"b": 2}, "overlap": None})
     assert (row.schedule.input, row.schedule.overlap) == ({"b": 2}, "allow")
     assert not (await service.edit("mine", {"input": None})).schedule.has_input
+    assert (await service.edit("mine", {"every": "2m"})).schedule.when == "every 2m"
     with pytest.raises(ScheduleError, match="key cannot be edited"):
         await service.edit("mine", {"key": "other"})
     with pytest.raises(VersionOutdated):
         await service.retire("mine", version=1)
-    assert (await service.retire("mine", version=4, reason="over")).changed
+    assert (await service.retire("mine", version=5, reason="over")).changed
     assert not (await service.retire("mine")).changed
     with pytest.raises(NotCancellable, match="mine was retired at"):
         await service.edit("mine", {"overlap": "skip"})

@@ -17,7 +17,7 @@ from engine.cli.target import LazyService
 from engine.cli.up import file_watch
 from engine.cli.up.board import FileState
 from engine.cli.up.file_watch import FileWatch
-from engine.runtime.apply.source import digest_of, read_file
+from engine.runtime.apply.source import Source, digest_of, read_file
 from engine.runtime.discovery import import_user_code
 from engine.runtime.events import Applied, Degraded, Event, Notice
 from engine.schedules import ScheduleFile, load_schedules
@@ -322,7 +322,7 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
 
     def changed_before(path: Path, read: ScheduleFile) -> str:
         calendar.write_text(ICS.replace("PRODID:x", f"PRODID:{next(changes)}"))
-        return digest_of(path, read)
+        return digest_of(Source(path), read)
 
     with monkeypatch.context() as patched:
         patched.setattr(file_watch, "digest_of", changed_before)

@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert
-from engine.runtime.temporal_client import read_search_attributes, register_schedule_key
+from engine.runtime.temporal_client import read_search_attributes, register_keyword
 from engine.schedules import load_schedules
 from engine.schedules.run_attributes import is_reserved
 from tests.sample_workflows import Noop
@@ -33,8 +33,8 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
     client, database_url
 ):
     """Keyword, Double, Datetime and KeywordList are registered; Lost is not."""
-    assert await register_schedule_key(client) is None
-    assert await register_schedule_key(client) is None  # there is one now
+    assert await register_keyword(client, "SchedKey") is None
+    assert await register_keyword(client, "SchedKey") is None  # there is one now
     service = client.operator_service
     kinds = {name: IndexedValueType.ValueType(kind) for name, kind in KINDS.items()}
     asked = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)

@@ -82,7 +82,7 @@ hooks: [{url: "https://hooks.example/secret", secret: "${env:HOOK}", events: [sc
 schedules:
   - {key: hourly, workflow: noop, everyMs: 1800000}
   - {key: nightly, workflow: report, cron: "0 3 * * *", timezone: America/Sao_Paulo}
-  - {key: fresh, workflow: noop, everyMs: 60000}
+  - {key: fresh, workflow: noop, every: 1m, tags: [new], searchAttributes: {Region: eu}}
   - {key: lost, workflow: nowhere, cron: "0 1 * * *"}
 """
 BROKEN = """
@@ -246,6 +246,7 @@ apply changed.yaml
 apply changed.yaml --json
 apply broken.yaml --json
 apply changed.yaml --take-from nobody --json
+list --tag new
 plan changed.yaml --json
 plan --prune --force
 list

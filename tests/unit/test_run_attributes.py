@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import Code, ScheduleFileError
+from engine.runtime.apply.code_check import unfit_attributes
+from engine.runtime.apply.source import Source, placed
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.run_attributes import misfit
 
@@ -106,3 +108,17 @@ def test_a_mistake_is_one_problem_at_its_line_with_a_cure(line, cure):
 def test_what_temporal_would_not_take_is_refused(given):
     with pytest.raises(ValueError, match=r"memo|searchAttributes|search attribute"):
         Schedule(key="a", workflow="b", every="1h", **given)
+
+
+def test_what_a_namespace_does_not_take_is_told_at_its_line(tmp_path):
+    path = tmp_path / "schedules.yaml"
+    path.write_text(
+        "schedules:\n- key: a\n  workflow: b\n  every: 1h\n"
+        "  searchAttributes:\n    Region: eu\n    Lost: x\n    Tries: 0.5\n"
+    )
+    source = Source(path)
+    found = placed(unfit_attributes(source.read().schedules, KINDS), source)
+    assert [(each.code, each.line, each.column, each.key) for each in found] == [
+        (Code.SEARCH_ATTRIBUTE_INVALID, 7, 11, "a"),
+        (Code.SEARCH_ATTRIBUTE_INVALID, 8, 12, "a"),
+    ]

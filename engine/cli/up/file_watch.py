@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from engine.runtime.apply.attempts import REFUSALS, named, remarks, require_proj
 from engine.runtime.apply.source import Source, digest_of, read_aside
 from engine.runtime.events import Applied, Event, Notice, OnEvent
 from engine.runtime.loop import Loop
-from engine.schedules import ScheduleFile
+from engine.schedules import Declaration, ScheduleFile
 from engine.service import PRUNE_AFTER
 
 _LOOK_EVERY_MS = 5_000
@@ -64,7 +64,9 @@ class FileWatch:
         show: Callable[[FileState], None],
         on_event: OnEvent,
         absent_for: timedelta = PRUNE_AFTER,
+        declared: Sequence[Declaration] = (),
     ) -> None:
+        self._source = Source(path, declared)
         self._path, self._lazy, self._project, self._types = path, lazy, project, types
         self._show, self._emit, self._absent_for = show, on_event, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
@@ -115,7 +117,7 @@ class FileWatch:
             await self._prune(self._good)
 
     async def _digest(self) -> str:
-        return await asyncio.to_thread(digest_of, self._path, self._read)
+        return await asyncio.to_thread(digest_of, self._source, self._read)
 
     async def _settled(self, digest: str) -> str | None:
         """Return the digest once it is stable; report a file that keeps changing, return None."""
@@ -155,7 +157,7 @@ class FileWatch:
 
     async def _apply(self) -> None:
         try:
-            self._read = file = await read_aside(Source(self._path))
+            self._read = file = await read_aside(self._source)
             require_project(file, self._project)
             async with self._lazy.service() as service:
                 report = await service.apply(file)
@@ -168,8 +170,7 @@ class FileWatch:
         self._good = file
         how = "is good again" if self._state.problems else "applied"
         self._emit(Notice(f"{self._path} {how}: {report}", good=True))
-        source = Source(self._path)
-        for remark in await asyncio.to_thread(remarks, file, report, source, self._types):
+        for remark in await asyncio.to_thread(remarks, file, report, self._source, self._types):
             self._emit(remark)
         self._applied(file)
 

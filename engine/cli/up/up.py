@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -48,13 +48,14 @@ from engine.embedded import EmbeddedServers, servers
 from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
+from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
-from engine.runtime.temporal_client import connect_temporal, register_schedule_key, temporal_target
+from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
-from engine.schedules import ScheduleFile, format_duration
+from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving
@@ -402,7 +403,9 @@ def up(
     """
     settings = _begin()
     options = Setup.load(setup)
-    file = _read(schedules)
+    code = _served(imports)
+    declared = declarations_of(code.workflows)
+    file = _read(schedules, declared)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
     own_database = database_url()
@@ -410,7 +413,8 @@ def up(
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
-        code=_served(imports),
+        code=code,
+        declared=declared,
         file=file,
         data_dir=data_dir,
         own_database=own_database,
@@ -440,6 +444,7 @@ class _Application:
     schedules: Path
     task_queue: str
     code: UserCode
+    declared: tuple[Declaration, ...]
     file: ScheduleFile | ScheduleFileError
     data_dir: Path
     own_database: str | None
@@ -482,7 +487,7 @@ class _Application:
                 watch = FileWatch(
                     self.schedules, self.file, lazy,
                     project=plugin.project, living=living, types=self.code.types,
-                    data_dir=self.data_dir,
+                    data_dir=self.data_dir, declared=self.declared,
                     show=screen.show, on_event=screen,
                 )  # fmt: skip
                 self.listeners = (screen, watch.on_event)
@@ -550,7 +555,7 @@ class _Application:
     ) -> None:
         options = {**self.setup.client_options(plugin), **self.exports.client_options()}
         client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE, **options)
-        if (problem := await register_schedule_key(client)) is not None:
+        if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
             screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
@@ -588,8 +593,8 @@ class _Application:
                 task.cancel()
 
 
-def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:
+def _read(schedules: Path, declared: Sequence[Declaration]) -> ScheduleFile | ScheduleFileError:
     try:
-        return ScheduleService.check(schedules)
+        return ScheduleService.check(schedules, declared=declared)
     except ScheduleFileError as error:
         return error

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown
-from engine.flow import WorkflowDefinition
+from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
-from engine.schedules import Schedule, jsonable, nearest_name, resolve_type
+from engine.schedules import Declaration, Schedule, jsonable, misfit, nearest_name, resolve_type
 
 _NAMED: Final = 5
 """Maximum number of faults reported per input; a list may have thousands."""
@@ -80,6 +81,42 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
         return
     for fault in input_faults(schedule.input, definition):
         yield _wrong(key, fault.message, fault.cure, "input", *fault.path)
+
+
+def declarations_of(classes: Iterable[type]) -> tuple[Declaration, ...]:
+    """Return the schedules that stand beside these workflows, in their order.
+
+    The first of a workflow has its name as the key, the next ones ``-2`` and so on behind it,
+    unless they have a ``key``.
+    """
+    found: list[Declaration] = []
+    for definition in filter(None, map(definition_of, classes)):
+        for number, each in enumerate(definition.schedules, 1):
+            name = definition.name
+            own = {"key": name if number == 1 else f"{name}-{number}", "workflow": name}
+            file = Path(each.file)
+            here = file.is_relative_to(Path.cwd())
+            shown = str(file.relative_to(Path.cwd()) if here else file)
+            found.append(Declaration({**own, **each.fields}, shown, each.line))
+    return tuple(found)
+
+
+def unfit_attributes(schedules: Sequence[Schedule], kinds: Mapping[str, str]) -> list[Mismatch]:
+    """Return the search attributes that the namespace does not take; their runs do without.
+
+    Args:
+        schedules: the schedules; external ones too.
+        kinds: the custom search attributes of the namespace, with their kinds.
+    """
+    return [
+        Mismatch(
+            Code.SEARCH_ATTRIBUTE_INVALID, schedule.key, f"{schedule.key}: {fault[0]}", fault[1],
+            ("searchAttributes", name),
+        )
+        for schedule in schedules
+        for name, value in schedule.search_attributes.items()
+        if (fault := misfit(name, value, kinds))
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
 from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
-from engine.schedules import ScheduleFile
+from engine.schedules import Declaration, ScheduleFile
+from engine.schedules.loader.declarations import inline_file, joined, joined_digest
 from engine.schedules.loader.loader import (
     DEFAULT_PROJECT,
     NamedText,
@@ -37,7 +38,7 @@ from engine.schedules.loader.nodes import (
 
 # --- sources ---
 
-__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
+__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "inline_file", "read_file"]
 
 Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 
@@ -62,12 +63,14 @@ class Source:
 
     Args:
         paths: one path or several.
+        declared: schedules that code declares; they join those of the files.
     """
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: Paths, declared: Sequence[Declaration] = ()) -> None:
+        self.declared = tuple(declared)
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
-        self._paths = [Path(path) for path in several]
-        self.name = ", ".join(map(str, self._paths))
+        self.paths = [Path(path) for path in several]
+        self.name = ", ".join(map(str, self.paths))
 
     def read(self, *, expectations: bool = False, token: CancelToken | None = None) -> ScheduleFile:
         """Read and check everything. Blocks for seconds on a large text: call it from a thread.
@@ -76,7 +79,18 @@ class Source:
             ScheduleFileError: lists every problem, also files that cannot be read.
             ParseCancelled: ``token`` was stopped.
         """
-        return parse(self.texts(), self.name, expectations=expectations, token=token)
+        texts = self.texts()
+        try:
+            file = parse(texts, self.name, expectations=expectations, token=token)
+            return joined(file, self.declared, self._place_of)
+        except ScheduleFileError as error:
+            if error.digest and self.declared:  # that of the next look, which knows them too
+                error.digest = Look(texts, self.declared).digest(error)
+            raise
+
+    def _place_of(self, key: str) -> str:
+        file, node = _schedule_nodes(Source(self.paths)).get(key, (self.name, None))
+        return f"{file}:{node.line}" if node else file
 
     def look(self) -> Look:
         """Return a ``Look`` at the current files, without parsing them.
@@ -84,7 +98,7 @@ class Source:
         Raises:
             ScheduleFileError: a file cannot be read.
         """
-        return Look(self.texts())
+        return Look(self.texts(), self.declared)
 
     def texts(self) -> list[NamedText]:
         """Return the current texts of the files.
@@ -92,10 +106,23 @@ class Source:
         Raises:
             ScheduleFileError: a file cannot be read.
         """
-        files = [file for path in self._paths for file in _files(path)]
+        files = [file for path in self.paths for file in _files(path)]
         if not files:
             raise unreadable(self.name, "no schedule file is named", "name one, or a folder")
         return [NamedText(str(file), _text(file)) for file in files]
+
+
+def declaring(
+    source: Source | ScheduleFile, declared: Sequence[Declaration]
+) -> Source | ScheduleFile:
+    """Return a source with the schedules that code declares.
+
+    Raises:
+        ScheduleFileError: it is loaded already, and they do not fit.
+    """
+    if isinstance(source, Source):
+        return Source(source.paths, declared)
+    return joined(source, declared, lambda _: source.name)
 
 
 class Look:
@@ -103,10 +130,11 @@ class Look:
 
     Args:
         texts: all texts of the source.
+        declared: schedules that code declares beside them.
     """
 
-    def __init__(self, texts: Sequence[NamedText]) -> None:
-        self._texts = texts
+    def __init__(self, texts: Sequence[NamedText], declared: Sequence[Declaration] = ()) -> None:
+        self._texts, self._declared = texts, declared
 
     def digest(self, last: ScheduleFile | ScheduleFileError | None = None) -> str:
         """Return the digest that parsing would give if calendars and warnings are as in ``last``.
@@ -119,7 +147,8 @@ class Look:
             _digest(each, [calendar for name, calendar in calendars if name == each.name])
             for each in self._texts
         ]
-        return joint_digest(digests, warned=isinstance(last, ScheduleFile) and bool(last.warnings))
+        warned = isinstance(last, ScheduleFile) and bool(last.warnings)
+        return joined_digest(joint_digest(digests, warned=warned), self._declared)
 
     def project(self) -> str:
         """Return the project that the texts, even invalid ones, seem to declare."""
@@ -131,19 +160,21 @@ class Look:
         return all(_is_plain(each.text) for each in self._texts)
 
 
-def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
+def read_file(
+    path: Path, *, expectations: bool = False, declared: Sequence[Declaration] = ()
+) -> ScheduleFile:
     """Read and check a schedule file, or a folder of them. See ``Source.read``.
 
     Raises:
         ScheduleFileError: lists every problem, also files that cannot be read.
     """
-    return Source(path).read(expectations=expectations)
+    return Source(path, declared).read(expectations=expectations)
 
 
-def digest_of(path: Path, last: ScheduleFile | ScheduleFileError | None) -> str:
-    """Return the digest of the file, see ``Look.digest``, or the error if it is unreadable."""
+def digest_of(source: Source, last: ScheduleFile | ScheduleFileError | None) -> str:
+    """Return the digest of the files, see ``Look.digest``, or the error if one is unreadable."""
     try:
-        return Source(path).look().digest(last)
+        return source.look().digest(last)
     except ScheduleFileError as error:
         return str(error)
 
@@ -301,7 +332,7 @@ def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> l
 
 def _still_there(file: ScheduleFile) -> Source | None:
     """Return the source of a file if its digest is unchanged."""
-    source = Source(Path(file.name))
+    source = Source(Path(file.name), file.declared)
     try:
         return source if source.look().digest() == file.digest else None
     except ScheduleFileError:
@@ -329,7 +360,9 @@ def located_remarks(report: ApplyReport, source: Source | ScheduleFile | None) -
 
 def _schedule_nodes(source: Source) -> dict[str, tuple[str, Node]]:
     """Return the schedules of a source by key, each with the name of its file."""
-    found: dict[str, tuple[str, Node]] = {}
+    found: dict[str, tuple[str, Node]] = {
+        str(each.fields["key"]): (each.file, Scalar(None, each.line, 1)) for each in source.declared
+    }
     with suppress(ScheduleFileError):
         for each in source.texts():
             with suppress(Unreadable):

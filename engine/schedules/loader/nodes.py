@@ -309,6 +309,10 @@ _ELSEWHERE = {
     "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
     "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
     "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
+    "cronexpression": "cron", "jobtype": "workflow", "jobpayload": "input",
+    "maxretries": "retry", "retries": "retry", "retrypolicy": "retry",
+    "timeoutseconds": "timeout", "timeoutms": "timeout", "labels": "tags",
+    "annotations": "metadata",
     "jobs": "schedules", "tasks": "schedules",
 }  # fmt: skip
 
