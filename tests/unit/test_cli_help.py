@@ -61,20 +61,25 @@ HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_event
         ("check schedules.yaml", "croniter"),
         ("schema", "croniter"),
         ("list", "croniter asyncpg"),
+        ("fires", "croniter asyncpg"),
     ],
 )
 def test_a_command_loads_no_library_that_it_has_no_use_for(tmp_path, arguments, needed):
     (tmp_path / "schedules.yaml").write_text("schedules: [{key: k, workflow: w, everyMs: 1000}]")
     url = "postgresql://nobody@127.0.0.1:1/none"
-    (tmp_path / ".sched").mkdir()
-    note_running(tmp_path / ".sched", Target(url, "default", None))
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    if arguments == "fires":  # a ledger of the environment, whose namespace is Temporal's variable
+        environment |= {"SCHED_DATABASE_URL": url, "SCHED_SCHEMA": "sched"}
+    else:
+        (tmp_path / ".sched").mkdir()
+        note_running(tmp_path / ".sched", Target(url, "default", None))
     code = (
         "import sys; from engine.cli.app import run; run(sys.argv[1:]);"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments.split()],
-        check=True, capture_output=True, text=True, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"},
+        check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,
     )  # fmt: skip
     loaded = set(ended.stderr.splitlines()[-1].split())
     assert "typer" in loaded

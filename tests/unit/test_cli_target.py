@@ -80,3 +80,20 @@ def test_a_place_has_no_password_in_it():
 )
 def test_the_place_of_a_ledger_has_no_secret_in_it(url):
     assert Target(url, "default").place == "db.example:5432/app"
+
+
+def test_the_namespace_is_read_from_the_variable_or_else_from_the_file_of_temporal(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://there/b")
+    monkeypatch.delenv("TEMPORAL_CONFIG_FILE", raising=False)
+    monkeypatch.delenv("TEMPORAL_PROFILE", raising=False)
+    assert target(tmp_path).namespace == "default"
+    file = tmp_path / "config" / "temporalio" / "temporal.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[profile.default]\nnamespace = "of-the-file"\n')
+    assert target(tmp_path).namespace == "of-the-file"
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "of-the-variable")
+    assert target(tmp_path).namespace == "of-the-variable"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -11,12 +11,20 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown
-from engine.flow import WorkflowDefinition
+from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
 from engine.schedules import Schedule, jsonable, nearest_name, resolve_type
 
 _NAMED: Final = 5
 """Maximum number of faults reported per input; a list may have thousands."""
+
+
+def known_to_fit(
+    schedules: Sequence[Schedule], workflows: Iterable[type], *, types: Collection[str]
+) -> list[Mismatch]:
+    """Return the mismatches between schedules and classes of workflows, the only ones there are."""
+    definitions = {each.type: each for cls in workflows if (each := definition_of(cls))}
+    return mismatches(schedules, definitions, types=types)
 
 
 def mismatches(
