@@ -35,6 +35,7 @@ EXAMPLES = {
     "init": ("sched init", "sched init demo"),
     "up": (
         "sched up",
+        "sched up --no-reload",
         "sched up --schedules other.yaml --data-dir .other",
         "sched up --temporal-port 17233 --ui-port 18233 --postgres-port 15433",
     ),

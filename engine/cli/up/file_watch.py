@@ -65,7 +65,7 @@ class FileWatch:
         on_event: OnEvent,
         absent_for: timedelta = PRUNE_AFTER,
     ) -> None:
-        self._path, self._lazy, self._project, self._types = path, lazy, project, types
+        self._path, self._lazy, self._project, self.types = path, lazy, project, types
         self._show, self._emit, self._absent_for = show, on_event, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
         self._read: ScheduleFile | ScheduleFileError = begin
@@ -169,7 +169,7 @@ class FileWatch:
         how = "is good again" if self._state.problems else "applied"
         self._emit(Notice(f"{self._path} {how}: {report}", good=True))
         source = Source(self._path)
-        for remark in await asyncio.to_thread(remarks, file, report, source, self._types):
+        for remark in await asyncio.to_thread(remarks, file, report, source, self.types):
             self._emit(remark)
         self._applied(file)
 
