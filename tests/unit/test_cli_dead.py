@@ -53,7 +53,7 @@ def test_a_letter_says_why_with_what_and_what_is_left():
         "window     k 7, fire time 2026-11-21T12:00:00Z",
         "workflow   noop@1",
         "start      sent once",
-        "cause      failed",
+        "cause      failed: the workflow's own code did, not a step",
         'input      {"a": 1}',
         "not undone reserve, by release: away",
         "run        http://ui/namespaces/default/workflows/sched%3Ak%3A7/r/history",
