@@ -12,6 +12,7 @@ import pytest
 
 from engine.cli.app import EXAMPLES, GROUPS, MODULES, load, run
 from engine.cli.target import Target, note_running
+from tests.cli_page import PAGE, written
 
 SCHED = Path(sys.executable).with_name("sched")
 COMMANDS = sorted(MODULES)
@@ -45,6 +46,11 @@ def test_help_has_a_purpose_examples_and_no_line_a_terminal_would_fold(
 )
 def test_the_list_of_commands_says_what_each_command_says_itself(name, purpose):
     assert (load(name).help or "").partition("\n")[0] == purpose
+
+
+def test_the_page_of_the_commands_is_what_their_code_writes():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page), "`make cli` writes it"
 
 
 HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_events"}
