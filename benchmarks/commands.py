@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections import defaultdict
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from benchmarks.arena import postgres
 from benchmarks.report import Measured, Row
 from benchmarks.spread import kept, median
 
-ROUNDS, ROUNDS_QUICK = 15, 3
+ROUNDS, ROUNDS_QUICK = 15, 5
 _SCHEDULES = 100
 _KEY = "k-1"
 _SCHED = Path(sys.executable).with_name("sched")
@@ -79,11 +79,11 @@ def _environment(place: Path, url: str) -> dict[str, str]:
 
 async def _timed(command: str, place: Path, environment: dict[str, str]) -> float:
     begin = time.monotonic()
-    ended = await asyncio.to_thread(
-        subprocess.run, [_SCHED, *command.split()[1:]], cwd=place, env=environment,
-        capture_output=True, check=False,
-    )  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        _SCHED, *command.split()[1:], cwd=place, env=environment, stdout=PIPE, stderr=PIPE
+    )
+    _, errors = await process.communicate()
     taken = time.monotonic() - begin
-    if ended.returncode > 1:  # `status` ends with 1, as no worker lives
-        raise RuntimeError(f"{command} ended with {ended.returncode}: {ended.stderr.decode()}")
+    if process.returncode not in {0, 1}:  # `status` ends with 1, as no worker lives
+        raise RuntimeError(f"{command} ended with {process.returncode}: {errors.decode()}")
     return taken

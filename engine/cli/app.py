@@ -432,19 +432,20 @@ def _run(arguments: list[str]) -> tuple[int, dict[str, object] | None]:
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # click and rich exit with 1
             raise end.__context__ from None
-        refused = end.__context__ if isinstance(end.__context__, TyperException) else None
-        return end.code if isinstance(end.code, int) else 0, refused and _refusal(refused)
-    except EngineError as error:
-        for line in _lines(error):
+        refused = end.__context__
+        error = _refusal(refused) if isinstance(refused, TyperException) else None
+        return end.code if isinstance(end.code, int) else 0, error
+    except EngineError as fault:
+        for line in _lines(fault):
             typer.echo(line, err=True)
-        return 2, error.to_json()
+        return 2, fault.to_json()
     except KeyboardInterrupt:
         return 130, None
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
+    except Exception as fault:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
         traceback.print_exc()
-        return 1, error_json(Code.ENGINE_ERROR, f"{type(error).__name__}: {error}")
+        return 1, error_json(Code.ENGINE_ERROR, f"{type(fault).__name__}: {fault}")
     return 0, None
 
 

@@ -35,7 +35,7 @@ from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import version_key
 from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
-from engine.runtime.run_histories import HistoryReader, RunHistory
+from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import connect_temporal
 from engine.runtime.tracking.replay import Exported, export
@@ -142,7 +142,7 @@ async def tries_of(
 
 
 def _undo_steps(run: RunHistory) -> Iterator[dict[str, str]]:
-    begun = [*run.calls.values(), *run.children.values()]
+    begun: list[RecordedStep | RecordedChild] = [*run.calls.values(), *run.children.values()]
     named = {str(each.note.undo["key"]): each.step for each in begun if each.note.undo}
     for call in run.calls.values():
         if (key := call.note.undoes) is not None:

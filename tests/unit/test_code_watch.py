@@ -6,6 +6,7 @@ import asyncio
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -58,7 +59,7 @@ async def test_saving_a_module_renews_all_code_and_a_broken_one_leaves_it_as_it_
     try:
         write(package / "words.py", "WORD = 'good morning'\n")
         await eventually(watch.renewed.is_set)
-        (greeting,) = watch.code.workflows
+        (greeting,) = cast("list[Any]", watch.code.workflows)
         assert greeting.word == "good morning", "of a module that did not change itself"
         assert said == ["plain: words.py changed: the worker drains, and starts again with it"]
 
@@ -75,7 +76,7 @@ async def test_saving_a_module_renews_all_code_and_a_broken_one_leaves_it_as_it_
         write(package / "evening.py", another)
         write(package / "words.py", "WORD = 'good evening'\n")
         await eventually(watch.renewed.is_set)
-        assert [each.word for each in watch.code.workflows] == ["good evening"] * 2
+        assert [vars(each)["word"] for each in watch.code.workflows] == ["good evening"] * 2
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):

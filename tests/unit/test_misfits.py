@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -143,7 +144,7 @@ def test_check_compares_with_code_only_where_it_is_asked_to(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with one workflow, which no test before has imported."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "workflows"]:
         monkeypatch.delitem(sys.modules, name)
