@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
 from engine.flow.decorator import registered_workflows, version_key, workflow
-from engine.flow.definition import FOREVER, Retry, RunOptions, WorkflowDefinition, definition_of
+from engine.flow.definition import (
+    FOREVER,
+    Retry,
+    RunOptions,
+    WorkflowDefinition,
+    definition_of,
+    forget_modules,
+)
 from engine.flow.failures import (
     CompensationFailed,
     FatalError,
@@ -109,6 +116,7 @@ __all__ = [
     "args_of",
     "as_declared",
     "definition_of",
+    "forget_modules",
     "given",
     "lane_of",
     "note_of_this_call",

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from engine.cli.up.code_watch import CodeWatch
+from engine.flow import forget_modules
 from engine.runtime.discovery import import_user_code
 from tests.waiting import eventually
 
@@ -37,7 +38,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (folder / "words.py").write_text("WORD = 'hello'\n")
     (folder / "greeting.py").write_text(GREETING.format(package=folder.name))
     yield folder
-    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+    names = [name for name in sys.modules if name.partition(".")[0] == folder.name]
+    forget_modules(names)
+    for name in names:
         del sys.modules[name]
 
 
@@ -77,6 +80,12 @@ async def test_saving_a_module_renews_all_code_and_a_broken_one_leaves_it_as_it_
         write(package / "words.py", "WORD = 'good evening'\n")
         await eventually(watch.renewed.is_set)
         assert [vars(each)["word"] for each in watch.code.workflows] == ["good evening"] * 2
+
+        watch.renewed.clear()
+        (package / "greeting.py").rename(package / "hello.py")
+        await eventually(watch.renewed.is_set)
+        moved = {each.__module__ for each in watch.code.workflows}
+        assert moved == {"reloaded_code.evening", "reloaded_code.hello"}, "its name is free"
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):

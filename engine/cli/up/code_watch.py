@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from engine.errors import EngineError, WorkflowInvalid
+from engine.flow import forget_modules
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.workflow_check import unloadable
 
@@ -83,7 +84,8 @@ class CodeWatch:
     async def renew(self, changed: Sequence[Path]) -> None:
         """Import the code again, or put the modules of before back and log why."""
         names = ", ".join(sorted({path.name for path in changed})[:_NAMED])
-        before = self._forget()
+        before, restore = self._modules(), forget_modules([*self._modules()])
+        self._forget()
         try:
             code = import_user_code(self._imports or imports_from_environment())
             # In a thread: the sandbox imports them once more, while runs and steps go on.
@@ -93,6 +95,7 @@ class CodeWatch:
         except EngineError as error:
             self._forget()
             sys.modules.update(before)
+            restore()
             text = f"{names} changed and cannot be loaded; the worker goes on with the code before"
             self._log(f"{text}: {error}", "red")
             return
@@ -100,14 +103,12 @@ class CodeWatch:
         self._log(f"{names} changed: the worker drains, and starts again with it", "")
         self.renewed.set()
 
-    def _forget(self) -> dict[str, ModuleType]:
-        """Have the next import read the files, and return the modules of before."""
-        before = self._modules()
-        for name in before:
+    def _forget(self) -> None:
+        """Have the next import read the files."""
+        for name in self._modules():
             del sys.modules[name]
         importlib.invalidate_caches()
         linecache.checkcache()
-        return before
 
     def _modules(self) -> dict[str, ModuleType]:
         """Return the modules of the working directory, and of the packages that were named."""
