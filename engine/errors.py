@@ -25,6 +25,7 @@
     ├── ScheduleNotFound
     ├── ScheduleRetired
     ├── WorkflowUnknown                no worker has announced the workflow
+    ├── ImportUnreadable               a source of `sched import` cannot be read
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── InputInvalid                   the workflow cannot take the input
     ├── CursorInvalid                  no page of this list gave this cursor
@@ -135,6 +136,11 @@ class Code(StrEnum):
     WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
     WORKFLOW_INVALID = "SCHEDULE_WORKFLOW_INVALID"
     INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
+    SEARCH_ATTRIBUTE_INVALID = "SCHEDULE_SEARCH_ATTRIBUTE_INVALID"
+
+    # Schedules of another scheduler cannot be imported.
+    IMPORT_UNREADABLE = "SCHEDULE_IMPORT_UNREADABLE"
+    IMPORT_NOT_EXPRESSED = "SCHEDULE_IMPORT_NOT_EXPRESSED"
 
     # A valid file cannot be applied.
     KEY_FOREIGN = "SCHEDULE_KEY_FOREIGN"
@@ -440,6 +446,12 @@ class WorkflowUnknown(EngineError):
     """No worker ever announced the workflow."""
 
     code = Code.WORKFLOW_UNKNOWN
+
+
+class ImportUnreadable(EngineError):
+    """The source of an import cannot be read."""
+
+    code = Code.IMPORT_UNREADABLE
 
 
 class WorkflowInvalid(EngineError):

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
 
 from engine.api.access import PREFIX, Caller
 from engine.api.bodies import (
@@ -285,9 +286,34 @@ class ScheduleFilters(Body):
         return found
 
 
-@router.get("", response_model=ScheduleList, responses=documented(400))
+async def filters_of(request: Request) -> ScheduleFilters:
+    """Return the filters of a request; FastAPI takes a fifth of a millisecond to do the same.
+
+    Raises:
+        RequestValidationError: one of them has no such value.
+    """
+    try:
+        return ScheduleFilters.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        at = [{**each, "loc": ("query", *each["loc"])} for each in faults]
+        raise RequestValidationError(at) from None
+
+
+_FILTERS: Final = {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        | ({"description": schema["description"]} if "description" in schema else {})
+        for name, schema in ScheduleFilters.model_json_schema()["properties"].items()
+    ]
+}
+
+
+@router.get(
+    "", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400)
+)  # fmt: skip
 async def list_schedules(
-    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
+    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Depends(filters_of)]
 ) -> Response:
     """List the schedules that the caller may see, by key."""
     filters = asked.given()

@@ -189,6 +189,27 @@ EXAMPLES = {
         "sched history export sched:nightly-report:1795312800000",
     ),
     "versions": ("sched versions", "sched versions fulfil --json"),
+    "import": (
+        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import temporal-schedules --shadow > schedules.yaml",
+    ),
+    "import crontab": (
+        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import crontab /etc/crontab --timezone Europe/Berlin",
+    ),
+    "import k8s-cronjob": (
+        "kubectl get cronjobs -A -o yaml | sched import k8s-cronjob > schedules.yaml",
+        "sched import k8s-cronjob cronjobs.yaml --json",
+    ),
+    "import celery-beat": (
+        "sched import celery-beat shop.celery:app > schedules.yaml",
+        "sched import celery-beat beat.json --timezone Europe/Berlin",
+    ),
+    "import apscheduler": ("sched import apscheduler shop.jobs:scheduler > schedules.yaml",),
+    "import temporal-schedules": (
+        "sched import temporal-schedules > schedules.yaml",
+        "sched import temporal-schedules --temporal-address 127.0.0.1:7233 --prefix billing-",
+    ),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (
@@ -246,6 +267,7 @@ MODULES = {
     "dead": "dead", "audit": "audit", "explain": "audit",
     "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
+    "import": "imports",
     "history": "temporal", "versions": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
@@ -287,6 +309,7 @@ GROUPS = {
         "check": "Report every problem of a schedule file. Needs no server.",
         "plan": "Show what applying a schedule file would change, and which fires move.",
         "apply": "Apply a schedule file to the ledger.",
+        "import": "Write schedules of other schedulers as a schedule file. Needs no ledger.",
     },
     "Ask": {
         "at": "Start a workflow once, at a future time.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -324,6 +325,19 @@ class ReadOperations:
     async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
         """Return what became of the last runs of these schedules, in their order."""
         return await self._ledger.run_summaries(keys)
+
+    async def count_windows(
+        self, first: datetime, last: datetime, *, keys: Sequence[str] = (), most: int
+    ) -> Counter[Status]:
+        """Count the windows in ``first <= t < last`` by status.
+
+        Args:
+            first: the first moment.
+            last: the moment after the last one.
+            keys: patterns of which one stands for the whole key, as in ``ScheduleFilter``.
+            most: the most rows of the ledger to read; what they leave out is not counted.
+        """
+        return await self._ledger.count_fires(first, last, keys=keys, most=most)
 
     async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
         """Return fires of open runs with a step that keeps failing, newest fire time first."""
