@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.app import run
-from engine.flow import definition_of
+from engine.flow import definition_of, forget_modules
 from engine.runtime.apply.attempts import remarks
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
@@ -156,7 +156,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     Path("workflows/greeting.py").write_text(GREETING)
     Path("schedules.yaml").write_text(GREETED)
     yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "workflows"]:
+    names = [name for name in sys.modules if name.partition(".")[0] == "workflows"]
+    forget_modules(names)
+    for name in names:
         del sys.modules[name]
 
 
