@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ format: $(STAMP) ## Format the code and sort its imports
 
 house: $(STAMP) ## Measure engine/: modules, lines, import edges
 	$(BIN)/python -m tests.house
+
+cli: $(STAMP) ## Write the commands of docs/cli.md from their code
+	$(BIN)/python -m tests.cli_page
 
 metrics: $(STAMP) ## Write the table of docs/metrics.md from the instruments
 	$(BIN)/python -m tests.metrics_page

@@ -18,6 +18,7 @@ from benchmarks import (
     api,
     apply,
     backfill,
+    commands,
     cron,
     events,
     herd,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "telemetry": telemetry.run,
     "api": api.run,
     "events": events.run,
+    "commands": commands.run,
 }
 
 

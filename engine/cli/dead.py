@@ -11,7 +11,14 @@ import typer
 
 from engine.cli.operate import request_run
 from engine.cli.output import console, counted, fields, instant, print_json, print_table, step_json
-from engine.cli.run_page import details_json, details_lines, effort_line, labelled, read_details
+from engine.cli.run_page import (
+    RunReport,
+    details_json,
+    details_lines,
+    effort_line,
+    labelled,
+    read_details,
+)
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -29,7 +36,7 @@ from engine.cli.target import (
     rows_of,
 )
 from engine.schedules import SEALED, Sealed, readable
-from engine.service import DeadLetter, FailingStep, Fire, RunDetails, ScheduleService
+from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -141,7 +148,7 @@ def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) 
     where, opens = session.target, _opens(at)
     name = session.workflow_id(name)
 
-    async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunDetails]]:
+    async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunReport]]:
         found = await opened.dead_letters_of(name, bucket, at=opens)
         return [(letter, await read_details(opened, letter, where)) for letter in found]
 
@@ -192,9 +199,8 @@ def drop(
 ) -> None:
     """Discard one dead letter, or all of them. The fire stays in the ledger as it is."""
     if every and (bucket is not None or at is not None):
-        raise typer.BadParameter(
-            "it drops every letter; leave BUCKET and --at out", param_hint="'--all'"
-        )
+        extra = "--at" if bucket is None else "BUCKET"
+        raise typer.BadParameter(f"it drops every letter; leave {extra} out", param_hint="'--all'")
     if not every and name is None:
         raise typer.BadParameter(
             "name a key and a bucket, or a run's id; or write --all", param_hint="'KEY|RUN-ID'"
@@ -239,6 +245,16 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
     }
 
 
+_CAUSES = {
+    "fatal": "fatal: a step failed with an error that is not tried again",
+    "retries_exhausted": "retries_exhausted: a step failed as often as its retry rule allows",
+    "failed": "failed: the workflow's own code did, not a step",
+    "timed_out": "timed_out: the run took longer than it may",
+    "rejected": "rejected: the run could not be started",
+}
+"""Each cause with what it means; docs/dead-letters.md has them too."""
+
+
 def _page(letter: DeadLetter, where: Target) -> list[str]:
     """Return all details of one letter as text lines."""
     facts = {
@@ -246,7 +262,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         "window": f"{letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
         "workflow": letter.workflow_type or "not known",
         "start": _sends(letter.attempts),
-        "cause": letter.cause,
+        "cause": _CAUSES.get(letter.cause, letter.cause),
         "took": effort_line(letter),
         "input": _input(letter.arguments[0]) if letter.arguments else None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from engine.cli.target import (
     one_file,
     open_service,
 )
-from engine.errors import LedgerError, Problem, ScheduleFileError, TemporalUnavailable
+from engine.errors import EngineError, LedgerError, Problem, ScheduleFileError, TemporalUnavailable
 from engine.runtime.apply.source import Source, located_remarks, placed, unknown_workflows
 from engine.schedules import Declaration, Schedule, ScheduleFile, first_of
 from engine.schedules.diff import Starts
@@ -112,13 +113,17 @@ def check(
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
     imports: CodeToo = None,
+    no_import: Annotated[
+        bool, typer.Option("--no-import", help="Check the file alone, and import no code.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Report every problem of a schedule file. Needs no server.
 
-    With --import it also reports workflows that the code does not have, inputs that do not fit
-    them, and workflows that Temporal's sandbox cannot load. The exit code is 2 if the file cannot
-    be used, and 1 if only an expect: fails.
+    If `workflows` is beside the file in this folder, or with --import, it also reports workflows
+    that the code does not have and inputs that do not fit them; with --import also workflows that
+    Temporal's sandbox cannot load. The exit code is 2 if the file cannot be used, and 1 if only an
+    expect: fails.
     """
     path = one_file(context, path, schedules)
     code = 2
@@ -131,6 +136,8 @@ def check(
         code = 2
         if imports:
             _check_code(file, path, imports)
+        elif not no_import and (beside := _code_beside(path)):
+            _check_names(file, path, beside)
     except ScheduleFileError as error:
         if as_json:
             problems = [asdict(found) for found in error.problems]
@@ -186,6 +193,38 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
         typer.echo(note)
 
 
+def _code_beside(path: Path) -> list[str]:
+    """Return the package of workflows that a worker of this folder would import, if there is one.
+
+    A file elsewhere may belong to other code, and so do workers that SCHED_IMPORTS is for.
+    """
+    if os.environ.get("SCHED_IMPORTS"):
+        return []
+    folder = path if path.is_dir() else path.absolute().parent
+    there = Path("workflows/__init__.py").exists() or Path("workflows.py").exists()
+    return ["workflows"] if there and folder.resolve() == Path.cwd() else []
+
+
+def _check_names(file: ScheduleFile, path: Path, imports: list[str]) -> None:
+    """Compare a file with the code beside it: the schedules of this folder's own task queue.
+
+    Raises:
+        ScheduleFileError: a schedule does not fit.
+        EngineError: the code cannot be imported.
+    """
+    from engine.runtime.apply.code_check import known_to_fit  # noqa: PLC0415 - as below
+    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+
+    try:
+        code = import_user_code(imports)
+    except EngineError as error:
+        raise EngineError(error.message, cure="mend it, or check with --no-import") from error
+    queue = os.environ.get("SCHED_TASK_QUEUE") or "sched"
+    mine = [each for each in file.schedules if each.task_queue == queue]
+    if found := placed(known_to_fit(mine, code.workflows, types=code.types), Source(path)):
+        raise ScheduleFileError(file.name, tuple(found))
+
+
 def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     """Compare a file with the code that will run it.
 
@@ -196,17 +235,17 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         ResourceMissing: a step needs what no resource yields.
     """
     # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
-    from engine.flow import definition_of  # noqa: PLC0415
-    from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
+    from engine.runtime.apply.code_check import known_to_fit  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
     from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415
     from engine.runtime.workflow_check import unloadable  # noqa: PLC0415
 
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
-    definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
     found = [
-        *placed(mismatches(file.schedules, definitions, types=code.types), _source(file, path)),
+        *placed(
+            known_to_fit(file.schedules, code.workflows, types=code.types), _source(file, path)
+        ),
         *asyncio.run(unloadable(code.workflows)),
     ]
     if found:

@@ -80,6 +80,21 @@ _STUCK = 1000
 _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
 
+def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
+    """Return an option that accepts one of these words, and completes them."""
+
+    def completed(typed: str) -> list[str]:
+        return [word for word in words if word.startswith(typed)]
+
+    return typer.Option(
+        flag,
+        metavar=noun.rpartition(" ")[2].upper(),
+        help=f"Only {', '.join(words)}.",
+        parser=one_of(noun, words),
+        autocompletion=completed,
+    )
+
+
 @command(commands, "list")
 def list_schedules(
     session: Session,
@@ -103,13 +118,7 @@ def list_schedules(
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="ID", help="Only of this tenantId.")
     ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state", metavar="STATE", help=f"Only those that are {' | '.join(get_args(State))}.",
-            parser=one_of("state", get_args(State)),
-        ),
-    ] = None,
+    state: Annotated[State | None, _word_option("--state", "state", get_args(State))] = None,
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so.")
     ] = None,
@@ -244,21 +253,6 @@ def _when(row: ScheduleRow) -> str:
 
 # --- fires ---
 # ``sched fires``: the outcome of each window.
-
-
-def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
-    """Return an option that accepts one of these words, and completes them."""
-
-    def completed(typed: str) -> list[str]:
-        return [word for word in words if word.startswith(typed)]
-
-    return typer.Option(
-        flag,
-        metavar=noun.rpartition(" ")[2].upper(),
-        help=f"Only {', '.join(words)}.",
-        parser=one_of(noun, words),
-        autocompletion=completed,
-    )
 
 
 @command(commands, "fires")

@@ -135,7 +135,8 @@ def act_on_each(
     rows = session.ask(named.select)
     keys = [row.key for row in rows if left.wanted(row)]
     others = [row.key for row in rows if not left.wanted(row)]
-    typer.echo(f"{verb} {counted(len(keys), 'schedule')}: {first_of(keys, _LISTED)}", err=True)
+    named_ones = f"{counted(len(keys), 'schedule')}: {first_of(keys, _LISTED)}"
+    typer.echo(f"{verb} {named_ones}" if keys else f"nothing to {verb}", err=True)
     if others:
         typer.echo(f"{left.why}: {first_of(others, _LISTED)}", err=True)
     if dry_run:
@@ -258,7 +259,10 @@ def pause(
         )
 
     named = Selector(tuple(keys or ()), project, tag, every)
-    left = Left(lambda row: row.pause is None, "paused already, and stays as it is")
+    left = Left(
+        lambda row: row.pause is None and row.state != "ended",
+        "paused already, or over, and left as it is",
+    )
     act_on_each(session, "pause", named, act, left=left, yes=yes, dry_run=dry_run)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import dropwhile
 
@@ -36,25 +36,41 @@ _STACK = 12
 """Lines of a stack trace that are printed, the innermost ones; ``--json`` has all that is kept."""
 
 
-async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Target) -> RunDetails:
-    """Return a run's failure and its tries: those that Temporal has, or else the ledger."""
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Why a run failed, its tries and its undo steps, each the oldest first.
+
+    Attributes:
+        undo: the undo steps that ran, from Temporal's history; see ``tries_of``.
+    """
+
+    failure: tuple[FailureLink, ...]
+    tried: tuple[Try, ...] = ()
+    undo: tuple[dict[str, str], ...] = ()
+
+
+async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Target) -> RunReport:
+    """Return a run's failure, tries and undo steps: what Temporal has, or else the ledger."""
     kept = await opened.run_details(of.workflow_id)
     if of.run_id is None:
-        return kept
-    found = await _in_temporal(of.workflow_id, of.run_id, where)
+        return RunReport(kept.failure, kept.tried)
+    found, undo = await _in_temporal(of.workflow_id, of.run_id, where)
     # Temporal may have forgotten the earlier ones.
-    return replace(kept, tried=max(found, kept.tried, key=len) or _only_try(of))
+    tried = max(found, kept.tried, key=len) or _only_try(of)
+    return RunReport(kept.failure, tried, tuple(undo))
 
 
-async def _in_temporal(workflow_id: str, run_id: str, where: Target) -> tuple[Try, ...]:
-    """Return the tries that Temporal's histories have; none if it does not answer."""
+async def _in_temporal(
+    workflow_id: str, run_id: str, where: Target
+) -> tuple[tuple[Try, ...], list[dict[str, str]]]:
+    """Return tries and undo steps of Temporal's histories; none if it does not answer."""
     # Importing the Temporal SDK takes longer than reading the ledger.
     from engine.cli.temporal import tries_of  # noqa: PLC0415
 
     try:
         return await tries_of(where, workflow_id, run_id)
     except EngineError:
-        return ()
+        return (), []
 
 
 def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
@@ -68,11 +84,12 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
     )  # fmt: skip
 
 
-def details_json(of: RunDetails) -> dict[str, object]:
-    """Return the failure and the tries of a run as in ``--json``."""
+def details_json(of: RunReport) -> dict[str, object]:
+    """Return the failure, the tries and the undo steps, if any ran, of a run as in ``--json``."""
     return {
         "failure": [link.to_json() for link in of.failure],
         "tried": [fields(each, "number run_id started_at closed_at error") for each in of.tried],
+        **({"undo_steps": [*of.undo]} if of.undo else {}),
     }
 
 
@@ -86,8 +103,8 @@ def labelled(facts: Mapping[str, object]) -> list[str]:
     return [f"{label:<10} {text}" for label, text in facts.items() if text]
 
 
-def details_lines(of: RunDetails) -> list[str]:
-    """Return the tries and the failure of a run as text lines."""
+def details_lines(of: RunReport) -> list[str]:
+    """Return the tries, the failure and the undo steps of a run as text lines."""
     lines = []
     for each in of.tried:
         end = f"to {instant(each.closed_at)}" if each.closed_at else "is open"
@@ -95,6 +112,7 @@ def details_lines(of: RunDetails) -> list[str]:
         lines.append(f"try {each.number:<6} {instant(each.started_at)} {end}{told}")
     for number, link in enumerate(of.failure):
         lines += _link_lines("error" if number == 0 else "caused by", link)
+    lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
     return lines
 
 
@@ -148,7 +166,10 @@ def run_to_its_end(
         head = {**fire_json(fire), "new": asked.new, "result": result}
         print_json({**head, "failure": [link.to_json() for link in details.failure]})
     else:
-        lines = [_end_of(fire, within), *([] if completed else details_lines(details))]
+        lines = [
+            _end_of(fire, within),
+            *([] if completed else details_lines(RunReport(details.failure))),
+        ]
         typer.echo("\n".join(lines))
         if completed:
             print_json(result)

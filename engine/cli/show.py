@@ -36,11 +36,18 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.run_page import details_json, details_lines, effort_line, labelled, read_details
+from engine.cli.run_page import (
+    RunReport,
+    details_json,
+    details_lines,
+    effort_line,
+    labelled,
+    read_details,
+)
 from engine.cli.target import RunName, Session, Target, command, moment
 from engine.schedules import Rule, readable_definition
 from engine.schedules.describe import describe
-from engine.service import Backfill, DataGap, Fire, RunDetails, ScheduleRow, ScheduleService
+from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
 SHOWN = 5
 _ASKED = 100
@@ -222,7 +229,9 @@ class Page:
             sentences.print(warning, style="yellow")
         for line in (*self._relations(), *self._held_back()):
             sentences.print(line)
-        since = clock(row.effective_from.replace(microsecond=0), "UTC")
+        # A new interval takes effect with its present window, which opened before.
+        defined = max(row.effective_from, row.defined_at or row.effective_from)
+        since = clock(defined.replace(microsecond=0), "UTC")
         sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"
             f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
@@ -341,7 +350,7 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
     """Print the fire of one window, with the tries and the failure of its run."""
     where = session.target
 
-    async def read(opened: ScheduleService) -> tuple[Fire, RunDetails] | None:
+    async def read(opened: ScheduleService) -> tuple[Fire, RunReport] | None:
         if at is None:
             fire = await opened.fire(key)
         else:

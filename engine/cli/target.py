@@ -509,10 +509,24 @@ def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
 
 
 def _namespace() -> str:
-    # Only the Temporal SDK knows its variables, and its import takes longer than most commands.
+    """Return the namespace of the environment, or else of Temporal's configuration file."""
+    named = os.environ.get("TEMPORAL_NAMESPACE")
+    if named or not _has_temporal_file():
+        return named or "default"
+    # Only the Temporal SDK knows its file, and its import takes longer than most commands.
     from engine.runtime.temporal_client import temporal_target  # noqa: PLC0415
 
     return str(temporal_target()["namespace"])
+
+
+def _has_temporal_file() -> bool:
+    """Return whether the Temporal SDK may find a configuration file, on any platform."""
+    if os.environ.get("TEMPORAL_PROFILE") or os.environ.get("TEMPORAL_CONFIG_FILE"):
+        return True
+    places = [os.environ.get("XDG_CONFIG_HOME"), os.environ.get("APPDATA")]
+    with suppress(RuntimeError):  # there is no home
+        places += [str(Path.home() / ".config"), str(Path.home() / "Library/Application Support")]
+    return any((Path(each) / "temporalio/temporal.toml").exists() for each in places if each)
 
 
 def _noted(data_dir: Path) -> Target | None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import version_key
 from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
+from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import connect_temporal, read_search_attributes
 from engine.runtime.tracking.replay import Exported, export
@@ -136,15 +137,21 @@ async def _export(name: str, limit: int, out: Path, of: Target, setup: Setup) ->
     return await export(await connected(of, setup), runs, out)
 
 
-# --- tries ---
-# The tries of one run, for ``sched show --at`` and ``sched dead show``.
+# --- one run ---
+# The tries of one run and its undo steps, for ``sched show --at`` and ``sched dead show``; its
+# result, for ``sched trigger --wait``; and its workflow id.
 
 _CALLS: Final = Settings()
 """How long each call may take."""
 
 
-async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]:
-    """Return the tries of a run that Temporal's histories have, the oldest first.
+async def tries_of(
+    of: Target, workflow_id: str, run_id: str
+) -> tuple[tuple[Try, ...], list[dict[str, str]]]:
+    """Return the tries of a run that Temporal's histories have, and the undo steps of the last one.
+
+    Both begin with the oldest. An undo step has a ``step``, what it ``undoes`` and a ``state``:
+    ``completed``, ``failed`` or ``running``.
 
     Raises:
         TemporalUnavailable: the server does not answer.
@@ -152,9 +159,19 @@ async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]
     client = await connected(of, Setup.load())
     try:
         found = await read_counts(client, workflow_id, run_id, _CALLS)
+        run = await HistoryReader(client).read(workflow_id, run_id)
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
-    return found.tried
+    return found.tried, [] if run is None else [*_undo_steps(run)]
+
+
+def _undo_steps(run: RunHistory) -> Iterator[dict[str, str]]:
+    begun: list[RecordedStep | RecordedChild] = [*run.calls.values(), *run.children.values()]
+    named = {str(each.note.undo["key"]): each.step for each in begun if each.note.undo}
+    for call in run.calls.values():
+        if (key := call.note.undoes) is not None:
+            state = "completed" if call.completed else "failed" if call.ended else "running"
+            yield {"step": call.step, "undoes": named.get(key) or key, "state": state}
 
 
 async def result_of(of: Target, workflow_id: str) -> Any:

@@ -14,7 +14,14 @@ from __future__ import annotations
 from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
 from engine.flow.declarations import DeclaredSchedule, at, cron, every
 from engine.flow.decorator import registered_workflows, version_key, workflow
-from engine.flow.definition import FOREVER, Retry, RunOptions, WorkflowDefinition, definition_of
+from engine.flow.definition import (
+    FOREVER,
+    Retry,
+    RunOptions,
+    WorkflowDefinition,
+    definition_of,
+    forget_modules,
+)
 from engine.flow.failures import (
     CompensationFailed,
     FatalError,
@@ -114,6 +121,7 @@ __all__ = [
     "cron",
     "definition_of",
     "every",
+    "forget_modules",
     "given",
     "lane_of",
     "note_of_this_call",

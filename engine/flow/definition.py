@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -325,6 +325,24 @@ def checked_name(name: object, what: str) -> str:
     return name
 
 
+_registries: list[Registry[Any]] = []
+
+
+def forget_modules(modules: Collection[str]) -> Callable[[], None]:
+    """Forget the workflows, steps and resources of modules that are about to be imported again.
+
+    Their names are free then, also for other modules. The function that is returned brings back
+    all that was registered before.
+    """
+    undo = [each.without(modules) for each in _registries]
+
+    def restore() -> None:
+        for each in undo:
+            each()
+
+    return restore
+
+
 class Registry(Generic[T]):
     """Workflows or steps of this process by name, registered on ordinary imports only.
 
@@ -335,6 +353,8 @@ class Registry(Generic[T]):
     def __init__(self, what: str) -> None:
         self._what = what
         self._entries: dict[str, tuple[str, T]] = {}
+        self._modules: dict[str, str] = {}
+        _registries.append(self)
 
     def add(self, name: str, owner: type | Callable[..., Any], entry: T) -> None:
         """Add ``entry``; a re-import of the same module and qualified name replaces it.
@@ -352,6 +372,18 @@ class Registry(Generic[T]):
                 "give one of them another name",
             )
         self._entries[name] = (place, entry)
+        self._modules[name] = owner.__module__
+
+    def without(self, modules: Collection[str]) -> Callable[[], None]:
+        """Forget what these modules registered; see ``forget_modules``."""
+        before = dict(self._entries)
+        gone = {name for name, module in self._modules.items() if module in modules}
+        self._entries = {name: each for name, each in before.items() if name not in gone}
+
+        def restore() -> None:
+            self._entries = before
+
+        return restore
 
     def get(self, name: str) -> T | None:
         """Return the entry of this name, or None."""

@@ -74,6 +74,8 @@ class ScheduleRow:
 
     Attributes:
         definition_version: the newest definition's, in force since ``effective_from``.
+        defined_at: when that was written. The first window of an interval that is new lies before,
+            and so does ``effective_from`` then.
         next_fire_at: when it is planned next; see ``next_start_at``.
         last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
         error: why it backs off, if it does.
@@ -101,6 +103,7 @@ class ScheduleRow:
     origin: Origin = "file"
     skips: Mapping[datetime, str] = field(default_factory=dict)
     request_id: str | None = None
+    defined_at: datetime | None = None
 
     @property
     def status(self) -> JobStatus:

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -116,10 +117,24 @@ def _import(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except Exception as error:
+        place = _place_of(error)
         raise EngineError(
-            f"importing {module} failed: {type(error).__name__}: {error}",
+            f"importing {module} failed{place}: {type(error).__name__}: {error}",
             cure="mend the module, or name others with --import",
         ) from error
+
+
+def _place_of(error: Exception) -> str:
+    """Return where in the working directory a module failed: `` at workflows/hello.py:3``."""
+    here, found = Path.cwd(), ""
+    places = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno or 1))
+    for name, line in places:
+        path = Path(name)
+        if path.is_relative_to(here) and ".venv" not in path.parts and path.suffix == ".py":
+            found = f" at {path.relative_to(here)}:{line}"
+    return found
 
 
 def _defined_in(modules: Sequence[ModuleType]) -> list[Any]:

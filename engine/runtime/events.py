@@ -75,10 +75,14 @@ class AlreadyCancelled:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Result of applying the schedule file; ``text`` is one sentence."""
+    """Result of applying the schedule file; ``text`` is one sentence.
+
+    ``refused``: a sentence for each key of the file that was not applied.
+    """
 
     text: str
     good: bool
+    refused: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -490,7 +490,7 @@ class Replica:
             goes_on = f"the last good definitions stay in force ({living} schedules)"
             self._emit(Notice(goes_on, good=False))
         else:
-            self._emit(Applied(str(report), good=True))
+            self._emit(Applied(str(report), good=True, refused=report.refusals))
             types = self._serving.types
             for remark in await asyncio.to_thread(remarks, file, report, self._source, types):
                 self._emit(remark)

@@ -304,8 +304,11 @@ class ReadOperations:
         fire = await self.fire(name) if name else None
         if fire is not None:
             return NamedWindow(row.key, fire.bucket, fire.series, fire.fire_time, fire)
+        parsed = parse_workflow_id(name) if name else None
+        # The same number is another window in another series.
+        other = parsed is not None and (parsed.series or 1) != row.series
         try:
-            at = row.schedule.spec.fire_time(bucket) if row.schedule else None
+            at = row.schedule.spec.fire_time(bucket) if row.schedule and not other else None
         except OverflowError:
             at = None
         if at is None:

@@ -591,10 +591,10 @@ class Running(Holding):
             state = schedule.state
             if state.origin == "file" and not (state.absent_since or state.retired_at):
                 raise OwnedByFile(
-                    f"{key} is declared by a file, the one of project {state.project}, which would"
-                    " bring it back at its next change",
-                    cure="remove it there, and `sched apply --prune` retires it; where the file is"
-                    f" no more, `sched retire --project {state.project}` retires all that it has",
+                    f"{key} is declared by a file",
+                    cure="its next change would bring it back: remove it there, and `sched apply"
+                    " --prune` retires it; where the file is no more, `sched retire --project"
+                    f" {state.project}` retires all that it has",
                 )
             require_version(schedule, version)
             if state.retired_at is not None:

@@ -103,8 +103,8 @@ class Lists(ReadOperations):
             )
         with refusals():
             patterns = key_patterns(tuple(keys)) if keys else ()
-        given: Filters = {"project": project, "tag": tag, "keys": patterns}
-        found = tuple(row for row in await self.schedules(**given) if row.state != "retired")
+        rows = await self.schedules(project, tag=tag, keys=patterns)
+        found = tuple(row for row in rows if row.state != "retired")
         missed = [each for each in keys if not any(fnmatchcase(row.key, each) for row in found)]
         if missed or not (found or every):
             raise _unmatched(await self.schedules(), missed, project=project, tag=tag)

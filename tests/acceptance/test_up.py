@@ -68,8 +68,20 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
         assert expected in home.log
     assert "postgresql://" not in home.log, "the address has the password in it"
 
-    await home.up()
-    fires = await home.until_fired("heartbeat", 5)
+    await home.up("--reload")
+    await home.until_fired("heartbeat", 3)
+    module = home.folder / "workflows" / "heartbeat.py"
+    module.write_text(f"{module.read_text()}\nCHANGED = True\n")
+    again = "heartbeat.py changed: the worker drains, and starts again with it"
+    await eventually(lambda: again in home.log, timeout=60)
+    seen = len(await home.until_fired("heartbeat", 5))
+    fires = await home.until_fired("heartbeat", seen + 2)  # by the worker with the new code
+    code, printed = await home.sched("trigger", "cache-sync", "--wait", "--timeout=60s", "--json")
+    run = json.loads(printed[printed.index("{") :])
+    assert (code, run["status"], run["failure"]) == (0, "completed", [])
+    assert run["result"] is not None
+    code, printed = await home.sched("show", str(run["run_id"]), "--json")
+    assert json.loads(printed)["workflow_id"] == run["workflow_id"], "by Temporal's id of the run"
     code, listed = await home.sched("list", "--json")
     assert code == 0
     assert {row["key"]: row["state"] for row in json.loads(listed)} == {

@@ -164,6 +164,7 @@ async def test_what_names_no_window_is_refused(service, bench):
         (("old.hourly",), {}, ScheduleError),
         (("old.hourly", 3), {"at": datetime.now(UTC)}, ScheduleError),
         (("sched:old.hourly:manual:x",), {}, WindowNotFound),
+        (("sched:old.hourly:9999999:s2",), {}, WindowNotFound),
         (("old.daily",), {"at": datetime(2026, 11, 21, 3, tzinfo=UTC)}, WindowNotFound),
         (("old.hourly", 2**62), {}, WindowNotFound),
         (("old.hurly", 3), {}, ScheduleNotFound),

@@ -361,7 +361,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "resume": [("busy", NOW)],
     "retire": [(["busy"], NOW)],
     "revoke": [(["busy"], "paused", False), (["busy"], "retired", True)],
-    "save_project": [("default", None, "file", "digest", "me", [])],
+    "save_project": [("default", None, "file", "digest", "me", [], False)],
     "seen_open": [([RUN], NOW)],
     "note_failing": [([RUN], [None], [FAILING])],
     "failing_fires": [(None, 50), ("busy", 50), (QUIET, 50)],

@@ -335,6 +335,18 @@ def test_a_broken_file_is_shown_in_place_with_what_goes_on():
     assert "and 3 more: sched check s.yaml" in text
 
 
+def test_what_a_file_could_not_apply_stays_below_the_table():
+    board = Board()
+    why = "no worker on task queue sched knows it"
+    refused = tuple(f"key-{number}: refused: {why}" for number in range(5))
+    board.file = FileState("s.yaml", NOON, 4, refused=refused)
+    lines = shown(board)
+    assert "4 schedules, applied 12:00:00Z" in "\n".join(lines)
+    assert [line.strip() for line in lines[-4:]] == [
+        *(f"not applied: {each}" for each in refused[:3]), "and 2 more: sched apply s.yaml",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (250, 70), (60, 20)])
 def test_the_table_fits_the_terminal(width, height):
     long = "a reason that is much longer than any terminal is wide " * 4

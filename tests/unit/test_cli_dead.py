@@ -9,8 +9,12 @@ import pytest
 
 from engine.cli import dead
 from engine.cli.app import run
+from engine.cli.run_page import RunReport, details_json, details_lines
 from engine.cli.target import Target
+from engine.cli.temporal import _undo_steps
+from engine.flow import NOTHING
 from engine.ledger.fires import DeadLetter
+from engine.runtime.run_histories import RecordedStep, RunHistory
 from engine.schedules.terms import Sealed
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -53,7 +57,7 @@ def test_a_letter_says_why_with_what_and_what_is_left():
         "window     k 7, fire time 2026-11-21T12:00:00Z",
         "workflow   noop@1",
         "start      sent once",
-        "cause      failed",
+        "cause      failed: the workflow's own code did, not a step",
         'input      {"a": 1}',
         "not undone reserve, by release: away",
         "run        http://ui/namespaces/default/workflows/sched%3Ak%3A7/r/history",
@@ -75,3 +79,33 @@ def test_an_input_that_cannot_be_read_here_is_one_word():
     shown = dead.letter_json(letter, WHERE)
     assert (shown["has_input"], shown["input"]) == (True, "sealed")
     assert "cipher" not in str(shown)
+
+
+def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each():
+    def call(number: int, step: str, *, ended: bool = True, completed: bool = True, **note):
+        return RecordedStep(
+            number, f"{step}/1", step, "", replace(NOTHING, **note), timedelta(seconds=10),
+            ended=ended, completed=completed,
+        )  # fmt: skip
+
+    history = RunHistory("sched:k:7", "run")
+    for each in (
+        call(5, "reserve", undo={"key": "k7/reserve", "step": "release"}),
+        call(9, "charge", completed=False),
+        call(13, "release", undoes="k7/reserve"),
+        call(17, "refund", completed=False, undoes="k7/pay"),
+        call(21, "close", ended=False, completed=False, undoes="k7/open"),
+    ):
+        history.calls[each.event_id] = each
+    report = RunReport((), undo=tuple(_undo_steps(history)))
+    assert details_lines(report) == [
+        "undo       release of reserve: completed",
+        "undo       refund of k7/pay: failed",
+        "undo       close of k7/open: running",
+    ]
+    assert details_json(report)["undo_steps"] == [
+        {"step": "release", "undoes": "reserve", "state": "completed"},
+        {"step": "refund", "undoes": "k7/pay", "state": "failed"},
+        {"step": "close", "undoes": "k7/open", "state": "running"},
+    ]
+    assert "undo_steps" not in details_json(RunReport(()))

@@ -12,6 +12,7 @@ import pytest
 
 from engine.cli.app import EXAMPLES, GROUPS, MODULES, load, run
 from engine.cli.target import Target, note_running
+from tests.cli_page import PAGE, written
 
 SCHED = Path(sys.executable).with_name("sched")
 COMMANDS = sorted(MODULES)
@@ -47,6 +48,11 @@ def test_the_list_of_commands_says_what_each_command_says_itself(name, purpose):
     assert (load(name).help or "").partition("\n")[0] == purpose
 
 
+def test_the_page_of_the_commands_is_what_their_code_writes():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page), "`make cli` writes it"
+
+
 HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_events"}
 """What takes longer to load than the rest of a command."""
 
@@ -61,20 +67,25 @@ HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_event
         ("check schedules.yaml", "croniter"),
         ("schema", "croniter"),
         ("list", "croniter asyncpg"),
+        ("fires", "croniter asyncpg"),
     ],
 )
 def test_a_command_loads_no_library_that_it_has_no_use_for(tmp_path, arguments, needed):
     (tmp_path / "schedules.yaml").write_text("schedules: [{key: k, workflow: w, everyMs: 1000}]")
     url = "postgresql://nobody@127.0.0.1:1/none"
-    (tmp_path / ".sched").mkdir()
-    note_running(tmp_path / ".sched", Target(url, "default", None))
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    if arguments == "fires":  # a ledger of the environment, whose namespace is Temporal's variable
+        environment |= {"SCHED_DATABASE_URL": url, "SCHED_SCHEMA": "sched"}
+    else:
+        (tmp_path / ".sched").mkdir()
+        note_running(tmp_path / ".sched", Target(url, "default", None))
     code = (
         "import sys; from engine.cli.app import run; run(sys.argv[1:]);"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments.split()],
-        check=True, capture_output=True, text=True, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"},
+        check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,
     )  # fmt: skip
     loaded = set(ended.stderr.splitlines()[-1].split())
     assert "typer" in loaded

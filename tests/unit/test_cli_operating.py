@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import typer
@@ -13,11 +18,13 @@ from engine.cli.app import run
 from engine.cli.backfill import _Lines, _shown, as_document, describe_end, describe_preview
 from engine.cli.operate import describe_request
 from engine.cli.output import fire_lag
-from engine.cli.target import parse_json_input
+from engine.cli.target import Session, parse_json_input
+from engine.errors import LedgerUnavailable
 from engine.ledger.fires import Fire
 from engine.ledger.records import Backfill
+from engine.schedules.planner import Pause
 from engine.service.backfill import BackfillRequested
-from engine.service.operate import Cancelled, Requested
+from engine.service.operate import Cancelled, Paused, Requested
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIRE = Fire(
@@ -64,6 +71,56 @@ FIRE = Fire(
 def test_a_slip_is_answered_before_anything_is_asked_of_a_ledger(capsys, arguments, said):
     assert run(arguments) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+class Several:
+    """A service with three schedules, one of which fails at everything."""
+
+    async def select(self, keys, **_) -> tuple[SimpleNamespace, ...]:
+        return tuple(SimpleNamespace(key=key, pause=None, state="active") for key in "abc")
+
+    async def pause(self, key: str, *, reason: str, until: datetime | None) -> Paused:
+        if key == "b":
+            raise LedgerUnavailable("the line is cut", cure="wait")
+        return Paused(key, Pause(NOON, reason, "ops", until), None)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_one_of_several_that_fails_is_reported_and_the_others_go_on(capsys, monkeypatch, as_json):
+    monkeypatch.setattr(
+        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", Several())))
+    )
+    more = ["--json"] if as_json else []
+    assert run(["pause", "*", "--reason", "incident", "--yes", *more]) == 1
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "pause 3 schedules: a, b, c",
+        "sched: SCHEDULE_LEDGER_UNAVAILABLE: b: the line is cut; wait",
+        "1 of 3 schedules failed",
+    ]
+    if as_json:
+        answers = json.loads(told.out)
+        assert [each["key"] for each in answers] == ["a", "b", "c"]
+        assert answers[1]["error"]["code"] == "SCHEDULE_LEDGER_UNAVAILABLE"
+        assert answers[2]["paused"]["reason"] == "incident"
+    else:
+        assert told.out.splitlines() == [
+            f"{key} is paused until it is resumed: incident" for key in "ac"
+        ]
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_on_a_terminal_several_are_acted_on_only_if_the_answer_is_yes(capsys, monkeypatch, answer):
+    monkeypatch.setattr(
+        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", Several())))
+    )
+    terminal = StringIO(f"{answer}\n")
+    terminal.isatty = lambda: True  # type: ignore[method-assign] # as a terminal does
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert run(["pause", "*", "--reason", "incident"]) == 1, "one fails, or the answer is no"
+    told = capsys.readouterr()
+    assert "pause them?" in told.err
+    assert ("a is paused" in told.out) == (answer == "y")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import json
 import stat
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import typer
 
-from engine.cli.target import UP_FILE, Target, find_target, note_running, target
+from engine.cli.target import (
+    UP_FILE,
+    Target,
+    find_target,
+    keys_in_the_file,
+    note_running,
+    project_of_the_file,
+    tags_in_the_file,
+    target,
+)
 from engine.errors import LedgerRequired
 
 
@@ -80,3 +92,43 @@ def test_a_place_has_no_password_in_it():
 )
 def test_the_place_of_a_ledger_has_no_secret_in_it(url):
     assert Target(url, "default").place == "db.example:5432/app"
+
+
+def test_the_namespace_is_read_from_the_variable_or_else_from_the_file_of_temporal(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://there/b")
+    monkeypatch.delenv("TEMPORAL_CONFIG_FILE", raising=False)
+    monkeypatch.delenv("TEMPORAL_PROFILE", raising=False)
+    assert target(tmp_path).namespace == "default"
+    file = tmp_path / "config" / "temporalio" / "temporal.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[profile.default]\nnamespace = "of-the-file"\n')
+    assert target(tmp_path).namespace == "of-the-file"
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "of-the-variable")
+    assert target(tmp_path).namespace == "of-the-variable"
+
+
+def test_keys_tags_and_the_project_of_the_file_complete_even_while_it_is_broken(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    context = cast("typer.Context", SimpleNamespace(params={}))
+    assert keys_in_the_file(context) == []
+    (tmp_path / "schedules.yaml").write_text(
+        "project: 'shop'\n"
+        "schedules:\n"
+        "  - {key: a.b, tags: [money, night], everyMs: }\n"
+        "  - key: c\n"
+        "    tags:\n"
+        "      - slow\n"
+        "      - money\n"
+        "    cron: '* * *\n"
+        "  # - key: off\n"
+        "  #   tags: [gone]\n"
+    )
+    assert keys_in_the_file(context) == ["a.b", "c"]
+    assert tags_in_the_file(context) == ["money", "night", "slow"]
+    assert project_of_the_file(context) == ["shop"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.cli.app import run
-from engine.flow import definition_of
+from engine.flow import definition_of, forget_modules
 from engine.runtime.apply.attempts import remarks
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
@@ -139,6 +141,74 @@ def test_check_compares_with_code_only_where_it_is_asked_to(
     assert (ended, told.splitlines()) == (
         (2, [f"{file}:{line}" for line in EXPECTED]) if imports else (0, [])
     )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with one workflow, which no test before has imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "workflows"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("SCHED_IMPORTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("workflows").mkdir()
+    Path("workflows/__init__.py").touch()
+    Path("workflows/greeting.py").write_text(GREETING)
+    Path("schedules.yaml").write_text(GREETED)
+    yield tmp_path
+    names = [name for name in sys.modules if name.partition(".")[0] == "workflows"]
+    forget_modules(names)
+    for name in names:
+        del sys.modules[name]
+
+
+GREETING = """\
+from engine import workflow
+
+
+@workflow
+class Greeting:
+    async def run(self, ctx, name: str) -> None: ...
+"""
+GREETED = """\
+schedules:
+  - {key: typo, workflow: greetings, everyMs: 1000, input: you}
+  - {key: lacks, workflow: greeting, everyMs: 1000}
+  - {key: elsewhere, workflow: mails, everyMs: 1000, taskQueue: mail}
+"""
+
+
+def test_check_compares_with_the_workflows_of_its_folder(folder: Path, capsys):
+    assert run(["check"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        (
+            "schedules.yaml:2:27: SCHEDULE_WORKFLOW_UNKNOWN: typo: there is no workflow greetings;"
+            " did you mean greeting?"
+        ),
+        (
+            "schedules.yaml:3:28: SCHEDULE_INPUT_INVALID: lacks: the workflow greeting@1 needs an"
+            " input; add input:"
+        ),
+    ]
+    assert run(["check", "--no-import"]) == 0
+
+
+def test_check_names_the_place_where_the_workflows_of_its_folder_cannot_be_imported(
+    folder: Path, capsys
+):
+    Path("workflows/greeting.py").write_text("import os\nimport nowhere_at_all\n")
+    assert run(["check"]) == 2
+    assert capsys.readouterr().err == (
+        "sched: SCHEDULE_ENGINE_ERROR: importing workflows.greeting failed at"
+        " workflows/greeting.py:2: ModuleNotFoundError: No module named 'nowhere_at_all';"
+        " mend it, or check with --no-import\n"
+    )
+
+
+def test_check_leaves_a_file_of_another_folder_to_the_code_there(folder: Path, capsys, monkeypatch):
+    Path("inner").mkdir()
+    Path("schedules.yaml").rename("inner/schedules.yaml")
+    assert run(["check", "inner/schedules.yaml"]) == 0
 
 
 def test_check_names_a_step_whose_resource_is_missing(

@@ -290,6 +290,40 @@ migrate
 migrate --json
 simulate --from 2026-11-21 --to 2026-11-23 --json
 simulate --from 2026-11-21 --to 2026-11-23 --new --duration hourly=90m --duration after=2h
+check --no-import
+fires sched:hourly:{failed}
+show sched:hourly:{failed}
+explain sched:hourly:{failed}
+rerun sched:hourly:{failed} --json
+rerun hourly --at 2026-11-21T10:30:00Z --json
+rerun hourly
+dead show hourly --at 2026-11-21T11:00:00Z
+skip sched:hourly:498690 --reason by-id
+unskip hourly --at +1h --json
+trigger fresh --wait --timeout 10ms --reason waits
+trigger fresh --wait --timeout 10ms --json
+trigger fresh --timeout 1s
+pause 'ho*' fresh --reason incident --dry-run
+pause 'ho*' fresh --reason incident --json
+pause 'ho*' fresh --reason incident --yes --json
+pause --project default --reason incident --yes
+pause 'hu*' --reason incident --yes --json
+pause --tag money --reason incident --yes
+pause --all fresh --reason incident --yes
+pause --reason incident
+pause hourly --dry-run --reason incident
+resume --all --yes
+resume --all --yes --json
+retire hourly --reason over
+retire second --json
+retire second fresh --yes
+retire fresh --forget
+retire --project default --dry-run
+retire --project default --yes --json
+retire --project default --force --forget --yes
+list
+retire --project default --yes
+log hourly -n 1
 """
 
 

@@ -56,12 +56,14 @@ class FileState:
         since: when its schedules were applied; None until they are known to be.
         schedules: number of schedules in force.
         problems: why its current content is not applied; empty while it is valid.
+        refused: a sentence for each of its keys that is not applied, although the others are.
     """
 
     name: str
     since: datetime | None
     schedules: int
     problems: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str:

@@ -89,7 +89,11 @@ class FileWatch:
         if not event.good:
             self._stand(replace(self._state, problems=tuple(event.text.splitlines())))
         elif self._good:  # else it was repaired meanwhile, and the next poll applies it
-            self._applied(self._good)
+            self._applied(self._good, event.refused)
+
+    def expect(self, types: frozenset[str]) -> None:
+        """Take the next report for that of a new replica, whose worker has these workflow types."""
+        self._types, self._waits_for_replica = types, True
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -172,11 +176,12 @@ class FileWatch:
         self._emit(Notice(f"{self._path} {how}: {report}", good=True))
         for remark in await asyncio.to_thread(remarks, file, report, self._source, self._types):
             self._emit(remark)
-        self._applied(file)
+        self._applied(file, report.refusals)
 
-    def _applied(self, file: ScheduleFile) -> None:
+    def _applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
         self._prune_at, self._leaving = _NOW, ()
-        self._stand(FileState(str(self._path), datetime.now(UTC), len(file.schedules)))
+        state = FileState(str(self._path), datetime.now(UTC), len(file.schedules), refused=refused)
+        self._stand(state)
 
     async def _prune(self, file: ScheduleFile) -> None:
         """Record the keys that the file lacks, and retire those absent for long enough."""

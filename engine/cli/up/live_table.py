@@ -54,6 +54,7 @@ from engine.service import NextFire
 # Rendering of the live table with rich. Pure: time and terminal size are arguments.
 
 _BROKEN_LINES = 6
+_REFUSED = 3
 _PRECISE = 10.0
 """Seconds of lag below which milliseconds are shown."""
 _LEAST_ROWS = 3
@@ -190,12 +191,22 @@ def _file_lines(file: FileState | None) -> list[Text]:
         text = Text(f"{file.name}  ", style="bold")
         applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
         text.append(f"{count}, {applied}; saving it applies it", "not bold")
-        return [text]
+        return [text, *_refused_lines(file)]
     head = Text(file.warning, style="bold red")
     shown = [Text(f"  {problem}", style="red") for problem in file.problems[:_BROKEN_LINES]]
     if (more := len(file.problems) - _BROKEN_LINES) > 0:
         shown.append(Text(f"  and {more} more: sched check {file.name}", style="red"))
     return [head, *shown]
+
+
+def _refused_lines(file: FileState) -> list[Text]:
+    """Return a line for each key that is not applied, for as long as that lasts."""
+    shown = [Text(f"  not applied: {each}", style="red") for each in file.refused[:_REFUSED]]
+    for line in shown:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    if (more := len(file.refused) - _REFUSED) > 0:
+        shown.append(Text(f"  and {more} more: sched apply {file.name}", style="red"))
+    return shown
 
 
 def _seconds(time: timedelta | None) -> str:

@@ -42,10 +42,17 @@ from engine.cli.target import (
     port_number,
     warn_of_unknown_names,
 )
+from engine.cli.up.code_watch import CodeWatch
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, logs_events, wants_live
 from engine.embedded import EmbeddedServers, servers
-from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
+from engine.errors import (
+    EngineError,
+    LedgerRequired,
+    ScheduleFileError,
+    TemporalUnavailable,
+    WorkflowInvalid,
+)
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
@@ -147,6 +154,7 @@ async def serve(
     *,
     setup: Setup,
     log: Callable[[str], None],
+    renewed: asyncio.Event | None = None,
 ) -> None:
     """Run a worker with every workflow and step found, until a stop signal.
 
@@ -159,6 +167,7 @@ async def serve(
         signals: the stop signals.
         setup: the team's own options of the worker.
         log: prints a line.
+        renewed: ends the worker too, because its code has changed.
 
     Raises:
         EngineError: the replica cannot work here, for example RetentionTooShort.
@@ -174,15 +183,25 @@ async def serve(
         **setup.worker_options(),
     )
     running = asyncio.create_task(worker.run())
-    asked = asyncio.create_task(signals.asked.wait())
-    await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
+    await _first_of(running, signals.asked, renewed)
     if not running.done():
         plugin.drain()
         with contextlib.suppress(OSError):  # the terminal may have closed
-            log(_DRAINING)
+            if signals.asked.is_set():
+                log(_DRAINING)
         await worker.shutdown()
     await running
+
+
+async def _first_of(running: asyncio.Task[None] | None, *events: asyncio.Event | None) -> None:
+    """Wait for the end of a task or for an event; None never comes."""
+    waits = [asyncio.create_task(event.wait()) for event in events if event]
+    try:
+        tasks = [*waits, *([running] if running else [])]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 # --- metrics and health ---
@@ -377,6 +396,16 @@ Lines = Annotated[
 ]
 
 
+Reload = Annotated[
+    bool | None,
+    typer.Option(
+        "--reload/--no-reload",
+        help="Start the worker again when its code changes.  [default: in a terminal]",
+        show_default=False,
+    ),
+]
+
+
 @commands.command()
 def up(
     schedules: Schedules = DEFAULT_FILE,
@@ -391,6 +420,7 @@ def up(
     api_port: ApiPort = DEFAULT_PORT,
     open_ui: Open = False,
     lines: Lines = False,
+    reload: Reload = None,
     http_port: HttpPort = None,
     http_host: HttpHost = "127.0.0.1",
 ) -> None:
@@ -398,8 +428,9 @@ def up(
 
     Saving the schedule file applies it. If it has mistakes, they are printed and the last good
     version stays in force. A key that is removed from the file is retired after 30 seconds, but
-    never more than half of the keys at once. Data is kept in the data folder, so the next start
-    continues where this one ended. Ctrl-C drains the worker, then stops both servers.
+    never more than half of the keys at once. With --reload, saving a module of the worker drains
+    the worker and starts it again; open runs go on. Data is kept in the data folder, so the next
+    start continues where this one ended. Ctrl-C drains the worker, then stops both servers.
     """
     settings = _begin()
     options = Setup.load(setup)
@@ -413,9 +444,11 @@ def up(
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
+        imports=imports or (),
         code=code,
         declared=declared,
         file=file,
+        reloads=sys.stdout.isatty() if reload is None else reload,
         data_dir=data_dir,
         own_database=own_database,
         # `sched up` always means the file in this folder.
@@ -443,9 +476,11 @@ class _Application:
 
     schedules: Path
     task_queue: str
+    imports: Sequence[str]
     code: UserCode
     declared: tuple[Declaration, ...]
     file: ScheduleFile | ScheduleFileError
+    reloads: bool
     data_dir: Path
     own_database: str | None
     settings: Settings
@@ -472,10 +507,7 @@ class _Application:
             target = self._announce(embedded, lines)
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-            plugin = SchedulePlugin(
-                source, database_url=target.database_url, settings=self.settings,
-                on_event=self._relay, listeners=self.code.listeners,
-            )  # fmt: skip
+            plugin = self._plugin(source, self.code, target.database_url)
             await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))
@@ -497,6 +529,14 @@ class _Application:
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    def _plugin(
+        self, source: Path | ScheduleFile, code: UserCode, url: str, project: str | None = None
+    ) -> SchedulePlugin:
+        return SchedulePlugin(
+            source, database_url=url, project=project, settings=self.settings,
+            on_event=self._relay, listeners=code.listeners,
+        )  # fmt: skip
 
     async def _listen(
         self, stack: AsyncExitStack, target: Target, plugin: SchedulePlugin, lines: LinePrinter
@@ -553,25 +593,50 @@ class _Application:
         screen: Screen | LinePrinter,
         signals: StopSignals,
     ) -> None:
-        options = {**self.setup.client_options(plugin), **self.exports.client_options()}
-        client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE, **options)
-        if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
-            screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
-        jobs = (
+        code = CodeWatch(self.code, self.imports, log=screen.log)
+        jobs = [
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),
             screen.run(plugin.project),
-        )
+            *([code.run()] if self.reloads else []),
+        ]
         beside = [asyncio.create_task(job) for job in jobs]
         try:
-            await serve(
-                client, plugin, self.code, self.task_queue, signals,
-                setup=self.setup, log=screen.log,
-            )  # fmt: skip
+            address = embedded.temporal.address
+            await self._work(address, plugin, code, screen, signals)
+            while code.renewed.is_set() and not signals.asked.is_set():
+                watch.expect(code.code.types)
+                url = os.environ["SCHED_DATABASE_URL"]
+                again = self._plugin(self.schedules, code.code, url, plugin.project)
+                again.health = plugin.health  # the endpoint serves it
+                try:
+                    await self._work(address, again, code, screen, signals)
+                except EngineError as error:
+                    screen.log(f"the worker cannot work with this code: {error}", "red")
+                    await _first_of(None, signals.asked, code.renewed)
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)
+
+    async def _work(
+        self,
+        address: str,
+        plugin: SchedulePlugin,
+        code: CodeWatch,
+        screen: Screen | LinePrinter,
+        signals: StopSignals,
+    ) -> None:
+        """Run a worker with the newest code until a stop signal, or until there is newer code."""
+        code.renewed.clear()
+        options = {**self.setup.client_options(plugin), **self.exports.client_options()}
+        client = await Client.connect(address, namespace=_NAMESPACE, **options)
+        if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
+            screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
+        await serve(
+            client, plugin, code.code, self.task_queue, signals,
+            setup=self.setup, log=screen.log, renewed=code.renewed,
+        )  # fmt: skip
 
     async def _notice_a_fall(
         self, embedded: EmbeddedServers, signals: StopSignals, screen: Screen | LinePrinter

@@ -378,6 +378,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     def _shown(self, key: str, row: ScheduleEntry, request_id: str | None) -> ScheduleRow:
         newest = self._newest(key)
+        version = self._tables.versions.get((key, row.state.definition_version))
         fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
         fields |= {
             "workflow": row.state.schedule.workflow,
@@ -386,6 +387,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             "last_status": newest.status if newest else None,
             "skips": {f.fire_time: f.reason or "" for f in self._skipped_ahead(key)},
             "request_id": request_id,
+            "defined_at": version and version.applied_at,
         }
         return ScheduleRow(**fields)
 

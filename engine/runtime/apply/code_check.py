@@ -20,6 +20,14 @@ _NAMED: Final = 5
 """Maximum number of faults reported per input; a list may have thousands."""
 
 
+def known_to_fit(
+    schedules: Sequence[Schedule], workflows: Iterable[type], *, types: Collection[str]
+) -> list[Mismatch]:
+    """Return the mismatches between schedules and classes of workflows, the only ones there are."""
+    definitions = {each.type: each for cls in workflows if (each := definition_of(cls))}
+    return mismatches(schedules, definitions, types=types)
+
+
 def mismatches(
     schedules: Sequence[Schedule],
     code: Mapping[str, WorkflowDefinition],

@@ -434,6 +434,11 @@ class ApplyReport:
         return f"project {self.project}: {', '.join(counts)}"
 
     @property
+    def refusals(self) -> tuple[str, ...]:
+        """A sentence for each key that was not applied."""
+        return tuple(f"{key}: {why}" for key, why in self.refused.items())
+
+    @property
     def unknown(self) -> dict[str, str]:
         """Return what is known of each workflow that no worker can run, by key, refused or not."""
         return {**self.refused, **self.waiting}

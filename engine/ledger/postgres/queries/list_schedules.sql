@@ -8,7 +8,7 @@ WITH became AS MATERIALIZED (SELECT key FROM fires WHERE namespace = $1 AND stat
     UNION ALL SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL LIMIT 5001)
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
-       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, s.request_id,
+       s.definition_version, s.series, s.effective_from, d.applied_at AS defined_at, s.error, s.rules, s.origin, s.request_id,
        last.last_fire_time AS last_fire_at, last.status AS last_status,
        ahead.skipped_at, ahead.skipped_why
 FROM schedules s
