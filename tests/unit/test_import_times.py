@@ -62,10 +62,10 @@ def is_near_a_change(at: datetime, zone: ZoneInfo) -> bool:
 
 
 LINES = (
-    "0 2 * * *", "30 2 * * *", "30 1 * * *", "15 2,3 * * *", "0 */2 * * *", "30 * * * *", "5 4 * * sun",
-    "0 22 * * 1-5", "23 0-20/2 * * *", "0 0,12 1 */2 *", "0 4 8-14 * *", "0 0 1,15 * 3",
-    "30 3 */2 * fri", "0 9 * jan-mar,dec mon-fri", "59 23 31 12 *", "0 6 * * 7", "@daily", "@weekly",
-    "@monthly", "*/20 9-17 * * 1,3,5", "10 2 * * 6,0", "0 0 29 2 *",
+    "0 2 * * *", "30 2 * * *", "30 1 * * *", "15 2,3 * * *", "0 */2 * * *", "30 * * * *",
+    "5 4 * * sun", "0 22 * * 1-5", "23 0-20/2 * * *", "0 0,12 1 */2 *", "0 4 8-14 * *",
+    "0 0 1,15 * 3", "30 3 */2 * fri", "0 9 * jan-mar,dec mon-fri", "59 23 31 12 *", "0 6 * * 7",
+    "@daily", "@weekly", "@monthly", "*/20 9-17 * * 1,3,5", "10 2 * * 6,0", "0 0 29 2 *",
 )  # fmt: skip
 
 
@@ -155,12 +155,13 @@ def test_what_celery_reads_of_text_is_read_alike(tmp_path):
 
 JOBS = (
     {"hour": 2}, {"hour": 2, "minute": 30}, {"hour": 1, "minute": 30}, {"hour": "*/4"},
-    {"day_of_week": "mon-fri", "hour": 9}, {"day_of_week": 0, "hour": 9}, {"day_of_week": "6", "hour": 3},
-    {"day": "last", "hour": 23}, {"day": "1st mon", "hour": 8}, {"day": "last fri", "hour": 17},
-    {"day": "3rd wed,last", "hour": 5}, {"day": "1-7", "day_of_week": "tue", "hour": 6},
-    {"day": "10-20", "day_of_week": "tue,thu", "hour": 6}, {"month": "1-12/3", "day": 1},
-    {"month": "jun-aug", "day_of_week": "sat,sun", "hour": "10,22"}, {"hour": 4, "minute": "*/25"},
-    {"hour": 12, "minute": 0, "second": 30}, {"year": 2027, "hour": 7}, {"day": "*/10", "hour": 0},
+    {"day_of_week": "mon-fri", "hour": 9}, {"day_of_week": 0, "hour": 9},
+    {"day_of_week": "6", "hour": 3}, {"day": "last", "hour": 23}, {"day": "1st mon", "hour": 8},
+    {"day": "last fri", "hour": 17}, {"day": "3rd wed,last", "hour": 5},
+    {"day": "1-7", "day_of_week": "tue", "hour": 6}, {"month": "1-12/3", "day": 1},
+    {"day": "10-20", "day_of_week": "tue,thu", "hour": 6}, {"hour": 4, "minute": "*/25"},
+    {"month": "jun-aug", "day_of_week": "sat,sun", "hour": "10,22"}, {"year": 2027, "hour": 7},
+    {"hour": 12, "minute": 0, "second": 30}, {"day": "*/10", "hour": 0},
     {"hour": 3, "start_date": "2027-02-01", "end_date": "2027-06-30"},
 )  # fmt: skip
 
