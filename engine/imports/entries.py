@@ -26,7 +26,7 @@ Kind = Literal["note", "difference", "missing"]
 """A choice that the import made; another meaning; a part for which a schedule has no field."""
 
 Aspect = Literal[
-    "action", "catch-up", "day-rule", "dst", "fields", "ids", "jitter", "key", "limits", "output",
+    "action", "catch-up", "day-rule", "dst", "ids", "jitter", "key", "limits", "output",
     "overlap", "pause", "phase", "retry", "timezone", "twice",
 ]  # fmt: skip
 """What a remark is about; docs/coming-from.md explains each."""
