@@ -145,7 +145,7 @@ TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walk
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
 
-_POLICIES: Final = (
+_POLICIES: Final[tuple[Any, ...]] = (
     "standard",
     {"gap": "skip", "fold": "first"},
     {"gap": "skip", "fold": "both"},
@@ -223,7 +223,6 @@ def _theirs(
 
 
 _HOUR: Final = timedelta(hours=1)
-_SECOND: Final = timedelta(seconds=1)
 
 
 def _walked(cron: str, place: str, change: tuple[datetime, timedelta]) -> set[datetime]:
@@ -243,12 +242,11 @@ def _walked(cron: str, place: str, change: tuple[datetime, timedelta]) -> set[da
         more = _HOUR if (at - _HOUR).astimezone(clock).hour == local.hour else timedelta(0)
         later = [reading for reading in readings if reading > local]
         if not (later and later[0] < hour + _HOUR):
-            moments = _moment(hour, place, change[0]), _moment(hour + _HOUR, place, change[0])
+            left, entered = (_moment(each, place, change[0]) for each in (hour, hour + _HOUR))
             again = [reading for reading in readings if hour <= reading < hour + _HOUR]
-            more = timedelta(0) if more else _HOUR
-            if not (more and again and None not in moments and moments[1] - moments[0] > _HOUR):
-                more = timedelta(0)
-            later = again if more else later
+            jumps = left is not None and entered is not None and entered - left > _HOUR
+            repeats = bool(again) and jumps and not more
+            more, later = (_HOUR, again) if repeats else (timedelta(0), later)
         moment = next((m for each in later if (m := _moment(each, place, change[0]))), None)
         if moment is None:
             break

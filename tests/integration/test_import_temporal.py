@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -27,12 +28,17 @@ from engine.imports.entries import Import, Options
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.temporal_schedules import read_schedules
 from engine.schedules import load_schedules
+from tests.waiting import eventually
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
 END = START + timedelta(days=400)
 RANGE = ScheduleRange
-EVERY_TIME = {"second": [RANGE(0, 59)], "minute": [RANGE(0, 59)], "hour": [RANGE(0, 23)]}
-AT_SIX = {"hour": [RANGE(6)]}
+EVERY_TIME: dict[str, Any] = {
+    "second": [RANGE(0, 59)],
+    "minute": [RANGE(0, 59)],
+    "hour": [RANGE(0, 23)],
+}
+AT_SIX: dict[str, Any] = {"hour": [RANGE(6)]}
 
 SPECS = {
     "night": ScheduleSpec(cron_expressions=["30 1,2 * * *"], time_zone_name="America/New_York"),
@@ -88,7 +94,7 @@ SPECS = {
 }
 
 
-def action(*args: object, **more: object) -> ScheduleActionStartWorkflow:
+def action(*args: object, **more: Any) -> ScheduleActionStartWorkflow:
     return ScheduleActionStartWorkflow("Report", args=args, id="run", task_queue="jobs", **more)
 
 
@@ -111,8 +117,8 @@ async def matching(client: Client, name: str) -> set[datetime]:
         begin = max(times)
 
 
-async def imported(client: Client, **options: bool) -> Import:
-    return await read_schedules(client, Options(now=START, **options))
+async def imported(client: Client) -> Import:
+    return await read_schedules(client, Options(now=START))
 
 
 def remarks(found: Import, key: str, kind: str) -> list[str]:
@@ -128,7 +134,6 @@ async def client(temporal: TemporalServer, namespace: str) -> Client:
 @pytest.fixture
 async def listed(client: Client):
     """Create schedules, and wait until the server lists them."""
-    from tests.waiting import eventually
 
     async def create(schedules: dict[str, Schedule]) -> None:
         for name, each in schedules.items():

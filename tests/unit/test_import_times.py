@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
@@ -74,7 +75,7 @@ def test_a_crontab_fires_as_cron_does(tmp_path, zone):
     (tmp_path / "tab").write_text("".join(f"{line} /bin/job{n}\n" for n, line in enumerate(LINES)))
     found = read_crontab(str(tmp_path / "tab"), Options(now=START, timezone=str(zone)))
     assert len(found.entries) == len(LINES)
-    assert compare(found, [lambda t=line: vixie(t, zone, START, END) for line in LINES]) == []
+    assert compare(found, [partial(vixie, line, zone, START, END) for line in LINES]) == []
 
 
 @pytest.mark.parametrize("zone", [NEW_YORK, SAO_PAULO], ids=str)
@@ -90,7 +91,7 @@ def test_cronjobs_fire_as_kubernetes_does(tmp_path, zone):
     ]
     (tmp_path / "jobs.json").write_text(json.dumps({"kind": "List", "items": jobs}))
     found = read_cronjobs(str(tmp_path / "jobs.json"), Options(now=START))
-    assert compare(found, [lambda t=line: robfig(t, zone, START, END) for line in lines]) == []
+    assert compare(found, [partial(robfig, line, zone, START, END) for line in lines]) == []
 
 
 def test_a_step_is_no_star_in_kubernetes(tmp_path):
@@ -131,7 +132,7 @@ def test_crontabs_of_celery_beat_fire_as_beat_does(monkeypatch):
     }
     monkeypatch.setattr(celery_beat, "load_object", lambda *_: app)
     found = celery_beat.read_beat("shop:app", Options(now=START))
-    differing = compare(found, [lambda s=each: beat(s, NEW_YORK, START, END) for each in schedules])
+    differing = compare(found, [partial(beat, each, NEW_YORK, START, END) for each in schedules])
     # Beat runs at 03:30 what a clock skips at 02:30, and drops a repeated hour of each hour.
     texts = [BEAT[int(key.partition("-")[2])] for key in differing]
     assert texts == [BEAT[1], BEAT[13], BEAT[20]]
@@ -170,7 +171,7 @@ JOBS = (
 def test_cron_triggers_fire_as_apscheduler_does(monkeypatch, zone):
     triggers = [CronTrigger(**each, timezone=zone) for each in JOBS]
     found = imported_jobs(monkeypatch, triggers)
-    theirs = [lambda t=each: apscheduler(t, START, END) for each in triggers]
+    theirs = [partial(apscheduler, each, START, END) for each in triggers]
     differing = compare(found, theirs)
     assert differing == (["job-1"] if zone is BERLIN else [])  # 02:30 runs at 03:30
 
@@ -184,7 +185,7 @@ def test_intervals_keep_the_phase_of_apscheduler(monkeypatch):
         ),
     ]
     found = imported_jobs(monkeypatch, triggers)
-    assert compare(found, [lambda t=each: apscheduler(t, START, END) for each in triggers]) == []
+    assert compare(found, [partial(apscheduler, each, START, END) for each in triggers]) == []
 
 
 def imported_jobs(monkeypatch, triggers) -> Import:

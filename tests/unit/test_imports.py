@@ -53,9 +53,9 @@ def cronjobs(tmp_path, *specs: dict[str, object]) -> Import:
     return read_cronjobs(str(tmp_path / "jobs.json"), OPTIONS)
 
 
-def beat(monkeypatch, tasks: object, **options: object) -> Import:
+def beat(monkeypatch, tasks: object) -> Import:
     monkeypatch.setattr(celery_beat, "load_object", lambda *_: tasks)
-    return celery_beat.read_beat("shop:tasks", Options(now=NOW, **options))
+    return celery_beat.read_beat("shop:tasks", Options(now=NOW))
 
 
 def jobs(monkeypatch, *triggers: object, **more: object) -> Import:
