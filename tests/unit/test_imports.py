@@ -139,6 +139,9 @@ def test_variables_hold_for_the_lines_below_them(tmp_path):
     )
     zones = [each.fields["timezone"] for each in found.entries]
     assert zones == ["Europe/Berlin", "America/New_York", "America/New_York"]
+    text = as_yaml_file(found)
+    assert "defaults:\n  timezone: America/New_York\n" in text  # the usual one; the other overrides
+    assert [each.timezone for each in load_schedules(text).schedules] == zones
     assert ["spread" in each.fields for each in found.entries] == [False, True, True]
     assert "cronie" in said(found.entries[1], "note")["timezone"]
     assert any("TZ is for the command" in each.sentence for each in found.entries[2].remarks)
