@@ -190,16 +190,16 @@ EXAMPLES = {
     ),
     "versions": ("sched versions", "sched versions fulfil --json"),
     "import": (
-        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import crontab my.crontab > schedules.yaml",
         "sched import temporal-schedules --shadow > schedules.yaml",
     ),
     "import crontab": (
-        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import crontab my.crontab > schedules.yaml",
         "sched import crontab /etc/crontab --timezone Europe/Berlin",
     ),
     "import k8s-cronjob": (
-        "kubectl get cronjobs -A -o yaml | sched import k8s-cronjob > schedules.yaml",
-        "sched import k8s-cronjob cronjobs.yaml --json",
+        "sched import k8s-cronjob cronjobs.yaml > schedules.yaml",
+        "sched import k8s-cronjob cronjobs.yaml --project shop --json",
     ),
     "import celery-beat": (
         "sched import celery-beat shop.celery:app > schedules.yaml",

@@ -118,7 +118,7 @@ def _read(entry: Any) -> BeatEntry:
     """Return an entry of a beat_schedule, which is a mapping or an object of Celery's."""
     if isinstance(entry, BeatEntry):
         return entry
-    given = {
+    given: dict[str, Any] = {
         name: entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
         for name in (*BeatEntry._fields, "disabled")
     }

@@ -129,24 +129,27 @@ class ClockRule:
         fixed: of cron expressions that name a minute and an hour.
         wildcard: of those whose minute or hour begins with ``*``.
         queues: whether skipped times that fall on one instant run one after the other.
+        walks: whether it looks for each time from the one before, as Temporal does (`_walked`).
     """
 
     who: str
     fixed: tuple[Gap, Fold]
     wildcard: tuple[Gap, Fold]
     queues: bool = False
+    walks: bool = False
 
 
 CRON: Final = ClockRule("cron", ("after", "first"), ("skip", "both"), queues=True)
 KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
-TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"))
+TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walks=True)
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
 
-_POLICIES: Final = (
+_POLICIES: Final[tuple[Any, ...]] = (
     "standard",
     {"gap": "skip", "fold": "first"},
     {"gap": "skip", "fold": "both"},
+    {"gap": "skip", "fold": "last"},
     {"gap": "shift", "fold": "both"},
 )
 _YEARS: Final = timedelta(days=3660)
@@ -163,7 +166,10 @@ def settle_clock(draft: Draft, rule: ClockRule, now: datetime) -> None:
     most = _FEWER if len(cron.split()) > _FIVE else _FEW
     coming = list(islice(_changes(place, now), most))
     how = rule.wildcard if wildcard else rule.fixed
-    theirs = [_theirs(cron, place, how, change) for change in coming]
+    if rule.walks:
+        theirs = [_walked(cron, place, change) for change in coming]
+    else:
+        theirs = [_theirs(cron, place, how, change) for change in coming]
     best, least, ours = _POLICIES[0], None, []
     for policy in _POLICIES[:1] if wildcard else _POLICIES:
         fires = [_ours(cron, place, policy, change) for change in coming]
@@ -214,6 +220,45 @@ def _theirs(
         for at in _instants(reading, place, how, change[0])
     )
     return {at for at in found if begin < at <= end}
+
+
+_HOUR: Final = timedelta(hours=1)
+
+
+def _walked(cron: str, place: str, change: tuple[datetime, timedelta]) -> set[datetime]:
+    """Return the fires of Temporal, measured of the server of 2026.
+
+    Of two instants that a local time has, its calendar takes the second one in zones east of
+    Greenwich, and the first one west of it. It notices a repeated hour only where it leaves an hour
+    in which it has fired, and counts an hour more for what follows in the second of the two. So
+    zones in the east lose fires, and frequent schedules pause for an hour there.
+    """
+    begin, end = _around(change)
+    clock, readings = zone(place).tzinfo, [*_readings(cron, place, change)]
+    at, found = begin, set[datetime]()
+    while at <= end:
+        local = at.astimezone(clock).replace(tzinfo=None)
+        hour = local.replace(minute=0, second=0)
+        more = _HOUR if (at - _HOUR).astimezone(clock).hour == local.hour else timedelta(0)
+        later = [reading for reading in readings if reading > local]
+        if not (later and later[0] < hour + _HOUR):
+            left, entered = (_moment(each, place, change[0]) for each in (hour, hour + _HOUR))
+            again = [reading for reading in readings if hour <= reading < hour + _HOUR]
+            jumps = left is not None and entered is not None and entered - left > _HOUR
+            repeats = bool(again) and jumps and not more
+            more, later = (_HOUR, again) if repeats else (timedelta(0), later)
+        moment = next((m for each in later if (m := _moment(each, place, change[0]))), None)
+        if moment is None:
+            break
+        at = moment + more
+        found.add(at)
+    return {fire for fire in found if begin < fire <= end}
+
+
+def _moment(reading: datetime, place: str, change: datetime) -> datetime | None:
+    """Return the instant that Go's calendar has for a local time; None if a clock skips it."""
+    found = _instants(reading, place, ("skip", "both"), change)
+    return found[-1 if reading.replace(tzinfo=UTC) >= change else 0] if found else None
 
 
 def _readings(cron: str, place: str, change: tuple[datetime, timedelta]) -> Iterator[datetime]:

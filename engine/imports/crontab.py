@@ -201,7 +201,8 @@ def _with_hashes(draft: Draft, text: str) -> str:
     fields = []
     for field, bounds in zip(text.split(), _BOUNDS, strict=False):
         least, _, most = bounds.partition("-")
-        fields.append(_RANDOM.sub(lambda m, a=least, b=most: f"H({m[1] or a}-{m[2] or b})", field))
+        drawn = _RANDOM.fullmatch(field)
+        fields.append(f"H({drawn[1] or least}-{drawn[2] or most})" if drawn else field)
     draft.differs("jitter", f"{text}: cron draws a value at each load; H is the key's own")
     return " ".join(fields)
 

@@ -26,7 +26,7 @@ Kind = Literal["note", "difference", "missing"]
 """A choice that the import made; another meaning; a part for which a schedule has no field."""
 
 Aspect = Literal[
-    "action", "catch-up", "day-rule", "dst", "fields", "ids", "jitter", "key", "limits", "output",
+    "action", "catch-up", "day-rule", "dst", "ids", "jitter", "key", "limits", "output",
     "overlap", "pause", "phase", "retry", "timezone", "twice",
 ]  # fmt: skip
 """What a remark is about; docs/coming-from.md explains each."""
@@ -68,7 +68,7 @@ class ImportedEntry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """What no schedule can express; ``code`` is that of a problem."""
+    """Entry that no schedule can express; ``code`` is that of a problem."""
 
     place: str
     text: str
@@ -78,7 +78,7 @@ class RefusedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What was read from a source.
+    """Schedules and refusals that were read from a source.
 
     Attributes:
         source: the source in a few words, for the head of the file.

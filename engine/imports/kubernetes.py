@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import yaml
@@ -60,7 +61,7 @@ def read_cronjobs(name: str, options: Options) -> Import:
             draft = Draft(
                 f"CronJob {place}", str(spec.get("schedule", "")), str(meta.get("name", ""))
             )
-            entries.add(draft, lambda of, s=spec, m=meta: _fill(of, s, m, options))
+            entries.add(draft, partial(_fill, spec=spec, meta=meta, options=options))
         else:
             others.append(str(each.get("kind")))
     if len(others) == len(found):

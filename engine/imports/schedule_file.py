@@ -66,8 +66,8 @@ def _entry(entry: ImportedEntry, shared: Mapping[str, Any]) -> Iterator[str]:
     for remark in entry.remarks:
         yield from _comment(str(remark), indent=2)
     own = {name: one for name, one in entry.fields.items() if shared.get(name) != one}
-    ordered = {name: own.pop(name) for name in _FIRST if name in own}
-    last = {name: own.pop(name) for name in _LAST if name in own}
+    ordered: dict[str, Any] = {name: own.pop(name) for name in _FIRST if name in own}
+    last: dict[str, Any] = {name: own.pop(name) for name in _LAST if name in own}
     lines = _block({**ordered, **own, **last}, 2)
     yield f"  - {lines[0].lstrip()}"
     yield from lines[1:]

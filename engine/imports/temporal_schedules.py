@@ -265,8 +265,11 @@ def _policies(draft: Draft, of: ScheduleDescription) -> None:
     draft.catch_up(age, of="Temporal", policy="all")
     if policy.pause_on_failure:
         draft.put("pauseAfterFailures", 1, "pause", "pause_on_failure")
-    if state.limited_actions:
+    if state.limited_actions and state.remaining_actions:
         draft.put("limit", state.remaining_actions, "limits", "remaining_actions")
+    elif state.limited_actions:
+        draft.fields["paused"] = True
+        draft.differs("limits", "no action remains, so it starts nothing; here it begins paused")
     if state.paused:
         draft.fields["paused"] = True
         note = f" ({state.note})" if state.note else ""
@@ -284,6 +287,7 @@ def _action(draft: Draft, action: ScheduleActionStartWorkflow, decoded: _Decoded
         draft.fields["input"] = decoded.args[0]
     for kind in ("run", "execution", "task"):
         if value := getattr(action, f"{kind}_timeout"):
+            value = min(value, action.execution_timeout or value)  # as the server does
             draft.put(f"timeout.{kind}", format_duration(value), "limits", f"{kind}_timeout")
     _labels(draft, action, decoded)
     if action.retry_policy:

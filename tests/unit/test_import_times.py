@@ -1,0 +1,200 @@
+"""Imported schedules fire when their source does, for 400 days, or name the difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import SimpleNamespace
+from zoneinfo import ZoneInfo
+
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+from celery import Celery
+from celery.schedules import crontab
+
+from engine.imports import apscheduler_jobs, celery_beat
+from engine.imports.crontab import read_crontab
+from engine.imports.entries import Import, Options
+from engine.imports.kubernetes import read_cronjobs
+from engine.imports.schedule_file import as_yaml_file
+from engine.schedules import Schedule, load_schedules
+from tests.unit.peer_schedulers import apscheduler, robfig, vixie
+from tests.unit.peer_schedulers import celery_beat as beat
+
+START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
+END = START + timedelta(days=400)
+"""A spring and an autumn of both hemispheres."""
+BERLIN, NEW_YORK, SAO_PAULO, SYDNEY, UTC_ZONE = map(
+    ZoneInfo,
+    ("Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Sydney", "UTC"),
+)
+Fires = Callable[[], set[datetime]]
+
+
+def written(found: Import) -> dict[str, Schedule]:
+    """The schedules of the file that the import writes, read back by the loader."""
+    return {each.key: each for each in load_schedules(as_yaml_file(found)).schedules}
+
+
+def compare(found: Import, theirs: Iterable[Fires]) -> list[str]:
+    """Compare all; return the keys whose fires differ, each with a named difference at a change."""
+    schedules = written(found)
+    differing = []
+    for entry, fires in zip(found.entries, theirs, strict=True):
+        schedule = schedules[entry.key]
+        apart = fires() ^ set(schedule.starts(START, END))
+        named = [str(each) for each in entry.remarks if str(each).startswith("difference (dst)")]
+        zone = ZoneInfo(schedule.timezone)
+        assert all(is_near_a_change(at, zone) for at in apart), (entry.text, sorted(apart)[:5])
+        assert bool(named) == bool(apart), (entry.text, named, sorted(apart)[:5])
+        if apart:
+            days = {at.astimezone(zone).date().isoformat() for at in apart}
+            assert any(day in named[0] for day in days), (entry.text, named, days)
+            differing.append(entry.key)
+    return differing
+
+
+def is_near_a_change(at: datetime, zone: ZoneInfo) -> bool:
+    hours = timedelta(hours=3)
+    return (at - hours).astimezone(zone).utcoffset() != (at + hours).astimezone(zone).utcoffset()
+
+
+LINES = (
+    "0 2 * * *", "30 2 * * *", "30 1 * * *", "15 2,3 * * *", "0 */2 * * *", "30 * * * *",
+    "5 4 * * sun", "0 22 * * 1-5", "23 0-20/2 * * *", "0 0,12 1 */2 *", "0 4 8-14 * *",
+    "0 0 1,15 * 3", "30 3 */2 * fri", "0 9 * jan-mar,dec mon-fri", "59 23 31 12 *", "0 6 * * 7",
+    "@daily", "@weekly", "@monthly", "*/20 9-17 * * 1,3,5", "10 2 * * 6,0", "0 0 29 2 *",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [BERLIN, SYDNEY], ids=str)
+def test_a_crontab_fires_as_cron_does(tmp_path, zone):
+    (tmp_path / "tab").write_text("".join(f"{line} /bin/job{n}\n" for n, line in enumerate(LINES)))
+    found = read_crontab(str(tmp_path / "tab"), Options(now=START, timezone=str(zone)))
+    assert len(found.entries) == len(LINES)
+    assert compare(found, [partial(vixie, line, zone, START, END) for line in LINES]) == []
+
+
+@pytest.mark.parametrize("zone", [NEW_YORK, SAO_PAULO], ids=str)
+def test_cronjobs_fire_as_kubernetes_does(tmp_path, zone):
+    lines = [line.removesuffix("7") + "0" if line.endswith("* 7") else line for line in LINES]
+    jobs = [
+        {
+            "kind": "CronJob",
+            "metadata": {"name": f"job-{n}"},
+            "spec": {"schedule": line, "timeZone": str(zone)},
+        }
+        for n, line in enumerate(lines)
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps({"kind": "List", "items": jobs}))
+    found = read_cronjobs(str(tmp_path / "jobs.json"), Options(now=START))
+    assert compare(found, [partial(robfig, line, zone, START, END) for line in lines]) == []
+
+
+def test_a_step_is_no_star_in_kubernetes(tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        "{kind: CronJob, metadata: {name: j}, spec: {schedule: '0 4 */3 * 5', timeZone: UTC}}"
+    )
+    found = read_cronjobs(str(tmp_path / "job.yaml"), Options(now=START))
+    (entry,) = found.entries
+    assert entry.fields["cron"] == "0 4 1-31/3 * 5"
+    assert [each.aspect for each in entry.remarks if "either day" in each.sentence] == ["day-rule"]
+    assert compare(found, [lambda: robfig("0 4 */3 * 5", UTC_ZONE, START, END)]) == []
+
+
+BEAT = (
+    {"minute": "0", "hour": "2"}, {"minute": "30", "hour": "2"}, {"minute": "30", "hour": "1"},
+    {"minute": "0", "hour": "*/3"}, {"minute": "15", "hour": "3", "day_of_week": "mon-fri"},
+    {"minute": "0", "hour": "6", "day_of_month": "1"},
+    {"minute": "0", "hour": "6", "day_of_month": "1-7", "day_of_week": "mon"},
+    {"minute": "0", "hour": "6", "day_of_month": "10-20", "day_of_week": "tue,thu"},
+    {"minute": "45", "hour": "23", "day_of_week": "sun"},
+    {"minute": "0", "hour": "0", "day_of_month": "*/2"},
+    {"minute": "0", "hour": "0", "day_of_month": "2-30/2", "day_of_week": "sat"},
+    {"minute": "10", "hour": "4", "month_of_year": "*/3", "day_of_month": "15"},
+    {"minute": "10,40", "hour": "8-18/5"}, {"minute": "5", "hour": "22-2"},
+    {"minute": "0", "hour": "12", "day_of_week": "fri-mon"}, {"minute": "30", "hour": "*/6"},
+    {"minute": "0", "hour": "7", "month_of_year": "jan,jul"}, {"minute": "0", "hour": "3"},
+    {"minute": "59", "hour": "1", "day_of_week": "0"}, {"minute": "20", "hour": "0,12"},
+    {"minute": "35", "day_of_week": "sun"},
+)  # fmt: skip
+
+
+def test_crontabs_of_celery_beat_fire_as_beat_does(monkeypatch):
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "America/New_York"
+    schedules = [crontab(**each, app=app) for each in BEAT]
+    app.conf.beat_schedule = {
+        f"task-{n}": {"task": "t", "schedule": each} for n, each in enumerate(schedules)
+    }
+    monkeypatch.setattr(celery_beat, "load_object", lambda *_: app)
+    found = celery_beat.read_beat("shop:app", Options(now=START))
+    differing = compare(found, [partial(beat, each, NEW_YORK, START, END) for each in schedules])
+    # Beat runs at 03:30 what a clock skips at 02:30, and drops a repeated hour of each hour.
+    texts = [BEAT[int(key.partition("-")[2])] for key in differing]
+    assert texts == [BEAT[1], BEAT[13], BEAT[20]]
+
+
+def test_what_celery_reads_of_text_is_read_alike(tmp_path):
+    """JSON has the texts, an application the sets that Celery made of them."""
+    as_json = {str(n): {"task": "t", "schedule": {"crontab": each}} for n, each in enumerate(BEAT)}
+    (tmp_path / "beat.json").write_text(json.dumps(as_json))
+    found = celery_beat.read_beat(str(tmp_path / "beat.json"), Options(now=START))
+    for entry, each in zip(found.entries, BEAT, strict=True):
+        theirs, ours = crontab(**each), Schedule.from_json(dict(entry.fields))
+        fires = list(ours.starts(START, START + timedelta(days=60)))
+        assert all(
+            at.minute in theirs.minute and at.hour in theirs.hour
+            and at.isoweekday() % 7 in theirs.day_of_week and at.day in theirs.day_of_month
+            and at.month in theirs.month_of_year
+            for at in fires
+        ), each  # fmt: skip
+
+
+JOBS = (
+    {"hour": 2}, {"hour": 2, "minute": 30}, {"hour": 1, "minute": 30}, {"hour": "*/4"},
+    {"day_of_week": "mon-fri", "hour": 9}, {"day_of_week": 0, "hour": 9},
+    {"day_of_week": "6", "hour": 3}, {"day": "last", "hour": 23}, {"day": "1st mon", "hour": 8},
+    {"day": "last fri", "hour": 17}, {"day": "3rd wed,last", "hour": 5},
+    {"day": "1-7", "day_of_week": "tue", "hour": 6}, {"month": "1-12/3", "day": 1},
+    {"day": "10-20", "day_of_week": "tue,thu", "hour": 6}, {"hour": 4, "minute": "*/25"},
+    {"month": "jun-aug", "day_of_week": "sat,sun", "hour": "10,22"}, {"year": 2027, "hour": 7},
+    {"hour": 12, "minute": 0, "second": 30}, {"day": "*/10", "hour": 0},
+    {"hour": 3, "start_date": "2027-02-01", "end_date": "2027-06-30"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [BERLIN, SAO_PAULO], ids=str)
+def test_cron_triggers_fire_as_apscheduler_does(monkeypatch, zone):
+    triggers = [CronTrigger(**each, timezone=zone) for each in JOBS]
+    found = imported_jobs(monkeypatch, triggers)
+    theirs = [partial(apscheduler, each, START, END) for each in triggers]
+    differing = compare(found, theirs)
+    assert differing == (["job-1"] if zone is BERLIN else [])  # 02:30 runs at 03:30
+
+
+def test_intervals_keep_the_phase_of_apscheduler(monkeypatch):
+    begin = datetime(2026, 11, 22, 3, 20, 5, tzinfo=UTC)
+    triggers = [
+        IntervalTrigger(hours=7, start_date=begin, timezone=NEW_YORK),
+        IntervalTrigger(
+            days=2, start_date=begin, end_date=begin + timedelta(days=60), timezone=UTC_ZONE
+        ),
+    ]
+    found = imported_jobs(monkeypatch, triggers)
+    assert compare(found, [partial(apscheduler, each, START, END) for each in triggers]) == []
+
+
+def imported_jobs(monkeypatch, triggers) -> Import:
+    jobs = [
+        SimpleNamespace(
+            id=f"job-{n}", trigger=each, func_ref="shop:work", args=(n,), kwargs={},
+            misfire_grace_time=3600, coalesce=True, max_instances=1,
+        )
+        for n, each in enumerate(triggers)
+    ]  # fmt: skip
+    monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: jobs)
+    return apscheduler_jobs.read_jobs("shop:jobs", Options(now=START))

@@ -1,0 +1,505 @@
+"""``sched import``: what is named, what is refused, and the file that is written."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.date import DateTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+from celery import Celery, schedules
+
+from engine.cli.app import run
+from engine.cli.imports import local_zone
+from engine.errors import ImportUnreadable
+from engine.imports import apscheduler_jobs, celery_beat
+from engine.imports.crontab import read_crontab
+from engine.imports.entries import ASPECTS, Import, ImportedEntry, Options
+from engine.imports.kubernetes import read_cronjobs
+from engine.imports.schedule_file import as_yaml_file
+from engine.schedules import FIELDS, load_schedules
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+OPTIONS = Options(now=NOW, timezone="Europe/Berlin")
+
+
+def crontab(tmp_path, text: str, **more: bool) -> Import:
+    (tmp_path / "tab").write_text(text)
+    return read_crontab(str(tmp_path / "tab"), OPTIONS, **more)
+
+
+def cronjobs(tmp_path, *specs: dict[str, object]) -> Import:
+    items = [
+        {
+            "kind": "CronJob",
+            "metadata": {"name": f"job-{n}"},
+            "spec": {"schedule": "0 4 * * *", **each},
+        }
+        for n, each in enumerate(specs)
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps({"kind": "List", "items": items}))
+    return read_cronjobs(str(tmp_path / "jobs.json"), OPTIONS)
+
+
+def beat(monkeypatch, tasks: object) -> Import:
+    monkeypatch.setattr(celery_beat, "load_object", lambda *_: tasks)
+    return celery_beat.read_beat("shop:tasks", Options(now=NOW))
+
+
+def jobs(monkeypatch, *triggers: object, **more: object) -> Import:
+    defaults = {
+        "misfire_grace_time": 600,
+        "coalesce": True,
+        "max_instances": 1,
+        "args": (),
+        "kwargs": {},
+    }
+    found = [
+        SimpleNamespace(id=f"job-{n}", trigger=each, func_ref="shop:work", **defaults | more)
+        for n, each in enumerate(triggers)
+    ]
+    monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: found)
+    return apscheduler_jobs.read_jobs("shop:jobs", Options(now=NOW))
+
+
+def only(found: Import) -> ImportedEntry:
+    assert found.refused == ()
+    (entry,) = found.entries
+    return entry
+
+
+def said(entry: ImportedEntry, kind: str) -> dict[str, str]:
+    return {each.aspect: each.sentence for each in entry.remarks if each.kind == kind}
+
+
+# --- crontabs ---
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("@reboot /bin/a", "@reboot is no time"),
+        ("@dayly /bin/a", "did you mean @daily?"),
+        ("0 0 30 2 * /bin/a", "can never fire"),
+        ("61 * * * * /bin/a", "61"),
+        ("0 4 * * *", "no entry of a crontab"),
+        ("0 4 * * * -n /bin/a", "FreeBSD"),
+    ],
+)
+def test_a_line_without_a_counterpart_is_refused_by_its_number_and_the_others_go_on(
+    tmp_path, line, sentence
+):
+    found = crontab(tmp_path, f"# nightly\n{line}\n0 5 * * * /bin/b\n")
+    (refused,) = found.refused
+    assert refused.place == "line 2"
+    assert refused.text == line
+    assert sentence in refused.sentence
+    assert [each.key for each in found.entries] == ["b"]
+    assert not found.is_complete
+    assert f"# ! Not imported: line 2: {line}" in as_yaml_file(found)
+
+
+def test_the_input_of_a_command_is_what_cron_gives_its_shell(tmp_path):
+    text = 'PATH=/usr/bin\nNAME = "a b"\n0 4 * * * mail -s "\\%d" ops%Hello%you\n'
+    given = only(crontab(tmp_path, text)).fields["input"]
+    assert given == {
+        "command": 'mail -s "%d" ops',
+        "stdin": "Hello\nyou\n",
+        "env": {"PATH": "/usr/bin", "NAME": "a b"},
+    }
+
+
+def test_a_user_column_is_the_user_of_the_command(tmp_path):
+    entry = only(
+        crontab(tmp_path, "17 * * * * root cd / && run-parts /etc/cron.hourly\n", user_column=True)
+    )
+    assert entry.fields["input"] == {
+        "command": "cd / && run-parts /etc/cron.hourly", "user": "root",
+    }  # fmt: skip
+    assert entry.key == "cron.hourly"
+
+
+def test_variables_hold_for_the_lines_below_them(tmp_path):
+    found = crontab(
+        tmp_path,
+        "0 4 * * * /bin/a\nCRON_TZ=America/New_York\nRANDOM_DELAY=5\nMAILTO=\n0 4 * * * /bin/b\n"
+        "TZ=Asia/Tokyo\n0 4 * * * /bin/c\n",
+    )
+    zones = [each.fields["timezone"] for each in found.entries]
+    assert zones == ["Europe/Berlin", "America/New_York", "America/New_York"]
+    text = as_yaml_file(found)
+    assert "defaults:\n  timezone: America/New_York\n" in text  # the usual one; the other overrides
+    assert [each.timezone for each in load_schedules(text).schedules] == zones
+    assert ["spread" in each.fields for each in found.entries] == [False, True, True]
+    assert "cronie" in said(found.entries[1], "note")["timezone"]
+    assert any("TZ is for the command" in each.sentence for each in found.entries[2].remarks)
+    assert not any(each.aspect == "output" for each in found.remarks)
+
+
+def test_random_values_become_hashes_of_the_key(tmp_path):
+    entry = only(crontab(tmp_path, "0~30 ~ * * * /bin/a\n"))
+    assert entry.fields["cron"] == "H(0-30) H(0-23) * * *"
+    assert "draws" in said(entry, "difference")["jitter"]
+
+
+def test_skipped_times_that_cron_runs_one_by_one_are_named(tmp_path):
+    entry = only(crontab(tmp_path, "0,20,40 2 * * * /bin/a\n"))
+    assert (
+        "3 skipped times one after the other, as on 2027-03-28" in said(entry, "difference")["dst"]
+    )
+
+
+# --- Kubernetes ---
+
+
+def test_policies_of_a_cronjob_are_those_of_its_schedule(tmp_path):
+    found = cronjobs(
+        tmp_path,
+        {"concurrencyPolicy": "Forbid", "startingDeadlineSeconds": 900, "suspend": True},
+        {
+            "concurrencyPolicy": "Replace",
+            "startingDeadlineSeconds": 5,
+            "jobTemplate": {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 45}}}},
+        },
+        {"timeZone": "Asia/Tokyo", "failedJobsHistoryLimit": 1},
+    )
+    one, two, three = found.entries
+    assert one.fields["overlap"] == "skip"
+    assert one.fields["paused"] is True
+    assert one.fields["catchUp"] == {"policy": "latest", "window": "15m", "pause": "latest"}
+    assert "queue_one" in said(one, "difference")["overlap"]
+    assert "kube-controller-manager" in said(one, "note")["timezone"]
+    assert two.fields["overlap"] == "cancel_previous"
+    assert two.fields["cancelGrace"] == "45s"
+    assert two.fields["grace"] == "10s"
+    assert two.fields["catchUp"] == {"policy": "none"}
+    assert "nothing later than 5s" in said(two, "difference")["catch-up"]
+    assert three.fields["timezone"] == "Asia/Tokyo"
+    assert "at any age" in said(three, "difference")["catch-up"]
+    assert "retention" in said(three, "note")["limits"]
+
+
+def test_the_input_of_a_cronjob_has_all_of_its_template(tmp_path):
+    template = {
+        "spec": {"backoffLimit": 1, "template": {"spec": {"containers": [{"image": "a:1"}]}}}
+    }
+    entry = only(cronjobs(tmp_path, {"jobTemplate": template}))
+    assert entry.fields["input"] == {"name": "job-0", "job": template}
+
+
+def test_a_duration_of_go_is_an_interval_whose_phase_differs(tmp_path):
+    found = cronjobs(
+        tmp_path,
+        {"schedule": "@every 1h30m"},
+        {"schedule": "@every 1.5h"},
+        {"schedule": "@every x"},
+    )
+    assert [each.fields["everyMs"] for each in found.entries] == [5_400_000, 5_400_000]
+    assert "phase" in said(found.entries[0], "difference")
+    assert "no duration" in found.refused[0].sentence
+
+
+def test_what_kubernetes_has_and_a_schedule_has_not_is_missing_and_not_dropped(tmp_path):
+    found = cronjobs(
+        tmp_path, {"newField": 1}, {"concurrencyPolicy": "Sometimes"}, {"schedule": "0 0 4 * * *"}
+    )
+    assert "newField" in said(found.entries[0], "missing")["action"]
+    assert ["Sometimes" in found.refused[0].sentence, "6 fields" in found.refused[1].sentence] == [
+        True,
+        True,
+    ]
+
+
+# --- Celery beat ---
+
+
+def test_periodic_tasks_of_an_application_keep_their_arguments(monkeypatch):
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "Asia/Tokyo"
+    app.conf.beat_schedule = {
+        "Send mails": {
+            "task": "shop.mails.send",
+            "schedule": schedules.crontab(minute=0, hour=7),
+            "args": (1, "a"),
+            "kwargs": {"dry": True},
+            "options": {"queue": "mails", "expires": timedelta(minutes=5)},
+        }
+    }
+    entry = only(beat(monkeypatch, app))
+    assert entry.key == "send-mails"
+    assert entry.fields["timezone"] == "Asia/Tokyo"
+    assert entry.fields["input"] == {
+        "task": "shop.mails.send", "args": [1, "a"], "kwargs": {"dry": True},
+        "options": {"queue": "mails", "expires": 300.0},
+    }  # fmt: skip
+    assert "expires" in said(entry, "difference")["limits"]
+    assert "no task queue of Temporal" in said(entry, "note")["action"]
+
+
+def test_intervals_of_celery_name_their_phase_and_what_is_too_short_is_refused(monkeypatch):
+    class Sun:
+        event, lat, lon = "sunset", 1, 2
+
+    found = beat(
+        monkeypatch,
+        {
+            "a": {"task": "t", "schedule": 30.0},
+            "b": {"task": "t", "schedule": timedelta(hours=2)},
+            "c": {"task": "t", "schedule": schedules.schedule(60, relative=True)},
+            "d": {"task": "t", "schedule": 0.5},
+            "e": {"task": "t", "schedule": Sun()},
+            "f": {"task": "t", "schedule": object()},
+            "g": {"task": "t", "schedule": 60, "args": [object()]},
+        },
+    )
+    assert [each.fields["everyMs"] for each in found.entries] == [30_000, 7_200_000, 60_000]
+    assert all("phase" in said(each, "difference") for each in found.entries)
+    reasons = {each.place: each.sentence for each in found.refused}
+    assert reasons.keys() == {"d", "e", "f", "g"}
+    assert "500" in reasons["d"]
+    assert "sun" in reasons["e"]
+    assert "no JSON" in reasons["g"]
+
+
+def test_rows_of_django_celery_beat_are_read_with_their_own_zone(tmp_path):
+    of = "django_celery_beat."
+    when = {
+        "crontab": {"minute": "5", "hour": "4", "timezone": "Asia/Tokyo"},
+        "interval": {"every": 3, "period": "hours"},
+        "clocked": {"clocked_time": "2027-01-01T09:00:00Z"},
+        "solar": {"event": "sunset"},
+    }
+    tasks = {
+        "a": {"crontab": 1},
+        "b": {"interval": 1, "enabled": False},
+        "c": {"clocked": 1, "one_off": True},
+        "d": {"solar": 1},
+        "e": {"interval": 1, "one_off": True},
+    }
+    row = {"task": "t", "args": "[1]", "kwargs": "{}", "enabled": True}
+    rows = [
+        *(
+            {"model": f"{of}{kind}schedule", "pk": 1, "fields": fields}
+            for kind, fields in when.items()
+        ),
+        *(
+            {"model": f"{of}periodictask", "pk": n, "fields": {**row, "name": name, **fields}}
+            for n, (name, fields) in enumerate(tasks.items())
+        ),
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    found = celery_beat.read_beat(str(tmp_path / "rows.json"), Options(now=NOW))
+    by_key = {each.key: each.fields for each in found.entries}
+    assert by_key.keys() == {"a", "b", "c", "e"}
+    assert (by_key["a"]["cron"], by_key["a"]["timezone"]) == ("5 4 * * *", "Asia/Tokyo")
+    assert (by_key["b"]["everyMs"], by_key["b"]["paused"]) == (10_800_000, True)
+    assert by_key["c"]["at"] == "2027-01-01T09:00:00Z"
+    assert "one_off" in said(found.entries[3], "missing")["limits"]
+    assert found.refused[0].place == "d"
+
+
+# --- APScheduler ---
+
+
+def test_jobs_of_a_scheduler_keep_their_policies(monkeypatch):
+    scheduler = BackgroundScheduler(timezone="Asia/Tokyo")
+    scheduler.add_job(print, "cron", id="Nightly", hour=4, args=["x"], jitter=120, max_instances=3,
+                      misfire_grace_time=None, coalesce=False)  # fmt: skip
+    monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: scheduler)
+    entry = only(apscheduler_jobs.read_jobs("shop:scheduler", Options(now=NOW)))
+    expected = {
+        "key": "nightly", "workflow": "run_function", "cron": "0 4 * * *", "timezone": "Asia/Tokyo",
+        "spread": "2m", "overlap": "skip", "maxConcurrentRuns": 3,
+        "catchUp": {"policy": "all", "window": "365d"},
+        "input": {"function": "builtins:print", "args": ["x"]},
+    }  # fmt: skip
+    assert dict(entry.fields) == expected
+    assert said(entry, "difference").keys() == {"jitter", "catch-up"}
+
+
+def test_triggers_without_a_counterpart_are_refused_by_name(monkeypatch):
+    cron = CronTrigger(hour=4, timezone="UTC")
+    found = jobs(
+        monkeypatch,
+        AndTrigger([cron, cron]),
+        CronTrigger(week="1-10", timezone="UTC"),
+        CronTrigger(year="2027,2029", timezone="UTC"),
+        CronTrigger(day="1st mon", day_of_week="fri", timezone="UTC"),
+        IntervalTrigger(seconds=0.0005, start_date=NOW, timezone="UTC"),
+        cron,
+    )
+    assert [each.key for each in found.entries] == ["job-5"]
+    sentences = [each.sentence for each in found.refused]
+    for given, sentence in zip(
+        ("AndTrigger", "week", "year", "1st mon", "millisecond"), sentences, strict=True
+    ):
+        assert given in sentence
+
+
+def test_an_or_trigger_is_several_schedules_and_a_date_is_a_moment(monkeypatch):
+    either = OrTrigger([CronTrigger(hour=4, timezone="UTC"), CronTrigger(hour=9, timezone="UTC")])
+    found = jobs(
+        monkeypatch, either, DateTrigger(datetime(2027, 1, 1, tzinfo=UTC)), misfire_grace_time=1
+    )
+    assert [each.key for each in found.entries] == ["job-0", "job-0-2", "job-1"]
+    assert "two runs" in said(found.entries[1], "difference")["twice"]
+    assert found.entries[2].fields["at"] == "2027-01-01T00:00:00+00:00"
+    assert "nothing later than 1s" in said(found.entries[0], "difference")["catch-up"]
+
+
+# --- the file ---
+
+HOSTILE = (
+    "yes",
+    "012",
+    "0o14",
+    "1e3",
+    "a: b",
+    "# no comment",
+    "*x",
+    "'",
+    '"',
+    "é\u2028\x07",
+    "",
+    " a ",
+    "- a",
+)
+
+
+def test_the_file_has_every_value_as_it_was(monkeypatch):
+    args = [*HOSTILE, {"deep": [{name or "-": [1, 2.5, None, True, {}]} for name in HOSTILE]}]
+    entry = only(beat(monkeypatch, {"a": {"task": "t", "schedule": 60, "args": args}}))
+    (schedule,) = load_schedules(as_yaml_file(Import("x", (entry,), ()))).schedules
+    assert schedule.input == {"task": "t", "args": json.loads(json.dumps(args))}
+
+
+def test_keys_are_valid_and_one_each(monkeypatch):
+    names = ["Über Nacht!", "a b", "a-b", "A B", "___", "x" * 300]
+    found = beat(monkeypatch, {name: {"task": "t", "schedule": 60} for name in names})
+    keys = [each.key for each in found.entries]
+    assert keys == ["ber-nacht", "a-b", "a-b-2", "a-b-3", "schedule", "x" * 195]
+    assert "'Über Nacht!' is written ber-nacht" in said(found.entries[0], "note")["key"]
+    assert (
+        "key" not in said(found.entries[2], "note")
+        or "a-b-2" in said(found.entries[2], "note")["key"]
+    )
+    assert len(load_schedules(as_yaml_file(found)).schedules) == len(names)
+
+
+def test_what_all_share_stands_below_defaults_once(tmp_path):
+    text = as_yaml_file(crontab(tmp_path, "0 1 * * * /bin/a\n0 2 * * * /bin/b\n0 3 * * * /bin/c\n"))
+    assert text.count("Europe/Berlin") == 2  # the remark and the default
+    assert text.count("policy: none}") == 1
+    assert {each.timezone for each in load_schedules(text).schedules} == {"Europe/Berlin"}
+
+
+def test_shadow_and_workflow_are_those_of_every_schedule(tmp_path):
+    (tmp_path / "tab").write_text("0 1 * * * /bin/a\n0 2 * * * /bin/b\n")
+    found = read_crontab(str(tmp_path / "tab"), Options(now=NOW, workflow="shell@2", shadow=True))
+    text = as_yaml_file(found, project="ops")
+    read = yaml.safe_load(text)
+    assert read["project"] == "ops"
+    assert [(each["workflow"], each["mode"]) for each in read["schedules"]] == [
+        ("shell@2", "shadow")
+    ] * 2
+    if "mode" in FIELDS:
+        load_schedules(text)
+
+
+# --- the command ---
+
+
+def test_the_command_writes_yaml_and_names_on_stderr_what_differs(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("@reboot /bin/a\n0 4 * * * /bin/b\n"))
+    assert run(["import", "crontab", "--timezone", "UTC"]) == 1
+    told = capsys.readouterr()
+    (schedule,) = load_schedules(told.out).schedules
+    assert schedule.key == "b"
+    assert told.err.startswith("SCHEDULE_IMPORT_NOT_EXPRESSED: line 1: @reboot is no time")
+    assert "difference (output): cron mails" in told.err
+
+
+def test_the_exit_code_is_zero_when_everything_could_be_expressed(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("0 4 * * * /bin/b\n"))
+    assert run(["import", "crontab", "--timezone", "UTC", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["complete"] is True
+    (entry,) = document["schedules"]
+    assert entry["from"] == "line 1"
+    assert entry["schedule"]["cron"] == "0 4 * * *"
+    assert load_schedules(document["yaml"]).schedules[0].key == "b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["crontab", "none"], "none cannot be read: No such file or directory"),
+        (["crontab", "empty"], "the crontab empty has no entry"),
+        (["crontab", "empty", "--timezone", "Europe/Berln"], "did you mean Europe/Berlin or"),
+        (["k8s-cronjob", "empty"], "empty has no CronJob"),
+        (["k8s-cronjob", "chart"], "chart is no YAML"),
+        (["celery-beat", "empty.json"], "empty.json is no JSON"),
+        (["celery-beat", "shop"], "'shop' names no object of a module; write module:app"),
+        (["celery-beat", "no_such_module:app"], "importing no_such_module failed"),
+        (["celery-beat", "json:lods"], "did you mean loads?"),
+        (["celery-beat", "json:__doc__"], "has no periodic task"),
+        (["apscheduler", "json:dumps"], "is no scheduler and no list of jobs"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_an_error_with_its_cure(
+    tmp_path, monkeypatch, capsys, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "empty.json"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "chart").write_text("{{- if .Values.x }}\na: [")
+    assert run(["import", *arguments]) == 2
+    told = capsys.readouterr()
+    assert sentence in told.err
+    assert told.out == ""
+
+
+def test_an_empty_scheduler_says_when_its_jobs_have_to_be_there(monkeypatch):
+    with pytest.raises(ImportUnreadable, match="add them before"):
+        jobs(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("variable", "link", "expected"),
+    [
+        ("", "/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"),
+        (":Asia/Tokyo", "/usr/share/zoneinfo/Europe/Berlin", "Asia/Tokyo"),
+        ("EST", "/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"),
+        ("", "/etc/localtime", "UTC"),
+    ],
+)
+def test_the_clock_of_a_crontab_is_that_of_the_machine(monkeypatch, variable, link, expected):
+    monkeypatch.setenv("TZ", variable)
+    assert local_zone(lambda _: link) == expected
+
+
+def test_the_documentation_explains_every_aspect_of_a_remark():
+    page = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8").partition("## Remarks")[2]
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == sorted(ASPECTS)
+
+
+def test_the_documentation_has_a_workflow_for_crontabs_that_runs_their_commands(tmp_path):
+    page = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "documented"}
+    exec(code, names)  # noqa: S102 - the documentation's own code
+    entry = only(crontab(tmp_path, "NAME=cron\n0 4 * * * read x; echo $x $NAME%hello\n"))
+    assert names["RunCommand"].__name__ == "RunCommand"
+    assert asyncio.run(names["run_in_shell"](entry.fields["input"])) == "hello cron\n"
