@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any, TypeVar
 
-from engine.ledger.alerts import Facts, Letters, Overdue, Recent, SeenReplica, Watched, pause_text
+from engine.ledger.alerts import (
+    ENGINE,
+    Facts,
+    Letters,
+    Overdue,
+    Recent,
+    SeenReplica,
+    Watched,
+    pause_text,
+)
 from engine.ledger.failures import Counted, FailingStep, GivenUp, as_failing
 from engine.ledger.fires import (
     DENIED,
@@ -516,7 +525,7 @@ def facts_of(tables: Tables, now: datetime, limit: int) -> Facts:
     watched = [
         _watched(tables, row, now)
         for key, row in sorted(tables.schedules.items())
-        if row.state.schedule.alert != Alerting() and row.state.hold in {None, "paused"}
+        if row.state.hold in {None, "paused"} and _is_watched(row.state.schedule)
     ]
     dead: dict[str, list[FireEntry]] = {}
     for fire in tables.fires.values():
@@ -579,6 +588,10 @@ def _as_overdue(row: ScheduleEntry, due: datetime) -> Overdue:
     )  # fmt: skip
 
 
+def _is_watched(schedule: Schedule) -> bool:
+    return schedule.alert != Alerting() or schedule.pause_after_failures is not None
+
+
 def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
     state, pause = row.state, row.state.pause
     fires = sorted(
@@ -596,6 +609,7 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
         undecided=following if following and following < now else None,
         paused=pause_text(pause.at, pause.by, pause.reason) if pause else None,
         recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
+        stopped_at=pause.at if pause and pause.by == ENGINE else None,
     )  # fmt: skip
 
 
