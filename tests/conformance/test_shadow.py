@@ -18,6 +18,7 @@ from engine.service import ScheduleService
 from tests.conformance.conftest import Bench
 from tests.conformance.past import (
     HOUR,
+    LEASE,
     MINUTE,
     backfilled,
     declare_ago,
