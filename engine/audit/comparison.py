@@ -23,7 +23,7 @@ _NO_RUN: Final = frozenset({"skipped", "expired", "rejected"})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TheirSource:
     """Origin of the runs to compare with.
 
     Attributes:
@@ -72,7 +72,7 @@ class TheirRuns:
 class TheirStarts(Protocol):
     """Reads of the runs that another scheduler has started."""
 
-    async def read(self, source: Source, since: datetime, until: datetime) -> TheirRuns:
+    async def read(self, source: TheirSource, since: datetime, until: datetime) -> TheirRuns:
         """Return the runs for moments in ``since <= t <= until``, by time."""
 
 
@@ -150,7 +150,7 @@ class Comparison:
 
     key: str
     project: str
-    source: Source
+    source: TheirSource
     since: datetime
     until: datetime
     equal: int
@@ -194,7 +194,7 @@ def windows_of(
 def compare(
     schedule: Schedule,
     project: str,
-    source: Source,
+    source: TheirSource,
     ours: Sequence[OurWindow],
     theirs: TheirRuns,
     *,

@@ -21,7 +21,7 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.audit.comparison import NativeState, Source, TheirRun, TheirRuns
+from engine.audit.comparison import NativeState, TheirRun, TheirRuns, TheirSource
 from engine.audit.visibility import TemporalRuns, as_unavailable
 
 _PAGE: Final = 1000
@@ -39,7 +39,7 @@ class NativeStarts:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def read(self, source: Source, since: datetime, until: datetime) -> TheirRuns:
+    async def read(self, source: TheirSource, since: datetime, until: datetime) -> TheirRuns:
         """Return the runs for moments in ``since <= t <= until``, by time.
 
         Raises:
@@ -67,7 +67,7 @@ class NativeStarts:
         kept_since = await TemporalRuns(self._client).kept_since()
         return TheirRuns(sorted(found.values(), key=lambda each: each.at), kept_since, notes)
 
-    async def _missing(self, source: Source) -> tuple[str, ...]:
+    async def _missing(self, source: TheirSource) -> tuple[str, ...]:
         try:
             await self._client.get_schedule_handle(source.name).describe(rpc_timeout=_CALL)
         except RPCError as error:

@@ -47,7 +47,7 @@ _COLOURS = {
     UNANSWERED: "yellow", "queued": "cyan", "cancelled": "yellow",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
     "timed_out": "red", "stuck": "red", "active": "green", "paused": "yellow",
-    "alive": "green", "silent": "red",
+    "alive": "green", "silent": "red", "shadow": "yellow",
 }  # fmt: skip
 
 _LEAST_LAST = 12
@@ -160,6 +160,17 @@ def problem_of(row: ScheduleRow) -> str | None:
     return row.error
 
 
+def shown_state(row: ScheduleRow) -> str:
+    """Return the state of a schedule as lists show it."""
+    return "shadow" if row.in_shadow else row.state
+
+
+def shadow_mode(schedule: Schedule) -> str:
+    """Return in a few words that a schedule is in shadow mode, and until when."""
+    until = f" until {schedule.shadow_until}" if schedule.shadow_until else ""
+    return f"in shadow mode{until}"
+
+
 def schedule_json(row: ScheduleRow) -> dict[str, object]:
     """Return one schedule as in ``sched list --json``."""
     schedule = row.schedule
@@ -170,6 +181,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "timezone": schedule.timezone if schedule else None,
         "topic": schedule.topic if schedule else None,
         "state": row.state,
+        **({"shadow": True} if row.in_shadow else {}),
         "status": row.status,
         "next_fire_at": instant(row.next_start_at),
         **fields(row, "last_fire_at last_status workflow_type origin"),

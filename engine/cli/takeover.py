@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from engine.audit.comparison import Comparison, Source, SourceKind
+from engine.audit.comparison import Comparison, SourceKind, TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
 from engine.cli.output import counted, fields, instant, print_json, print_table
 from engine.cli.target import (
@@ -52,13 +52,13 @@ _KINDS: dict[str, SourceKind] = {
 _read_kind = one_of("kind", tuple(_KINDS))
 
 
-def _parsed_source(text: str) -> Source:
+def _parsed_source(text: str) -> TheirSource:
     """Parse what to compare with: a kind and a name."""
     kind, _, name = text.partition(":")
     if not name:
         listed = ", ".join(f"{each}:…" for each in _KINDS)
         raise typer.BadParameter(f"{text!r}; write one of {listed}")
-    return Source(_KINDS[_read_kind(kind)], name)
+    return TheirSource(_KINDS[_read_kind(kind)], name)
 
 
 @command(commands)
@@ -74,7 +74,7 @@ def compare(
         typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
     ] = None,
     against: Annotated[
-        Source | None,
+        TheirSource | None,
         typer.Option(
             "--against",
             metavar="KIND:NAME",

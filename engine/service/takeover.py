@@ -11,7 +11,7 @@ from engine.audit.comparison import (
     Comparison,
     NativeState,
     OurWindow,
-    Source,
+    TheirSource,
     TheirStarts,
     compare,
     windows_of,
@@ -72,7 +72,7 @@ class Takeovers(Accounts):
         *,
         key: str | None = None,
         project: str | None = None,
-        source: Source | None = None,
+        source: TheirSource | None = None,
         tolerance: timedelta = TOLERANCE,
         lag: timedelta = LAG,
     ) -> list[Comparison]:
@@ -106,7 +106,7 @@ class Takeovers(Accounts):
         for row in rows:
             schedule = row.schedule
             if schedule is not None and (key or schedule.mode == "shadow"):
-                wanted = source or Source("temporal_schedule", native_of(schedule))
+                wanted = source or TheirSource("temporal_schedule", native_of(schedule))
                 found.append(
                     await self._compared(
                         schedule, row.project, wanted, theirs, first, now - lag, tolerance
@@ -118,7 +118,7 @@ class Takeovers(Accounts):
         self,
         schedule: Schedule,
         project: str,
-        source: Source,
+        source: TheirSource,
         theirs: TheirStarts,
         since: datetime,
         until: datetime,

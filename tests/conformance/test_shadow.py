@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.conformance.past import (
     windows,
 )
 
+SECOND = timedelta(seconds=1)
 FIELDS = "everyMs: 60000, grace: 1s, firstFire: next, catchUp: {policy: all}"
 
 
@@ -63,7 +64,7 @@ async def test_no_rerun_and_no_backfill_starts_a_window_of_shadow_mode(bench: Be
     begun = await declare_ago(bench, f"{FIELDS}, mode: shadow", 5 * MINUTE)
     await bench.claim()
     await bench.declare(file_of(FIELDS))
-    done, claims = await backfilled(bench, begun, datetime.now(UTC) - MINUTE)
+    done, claims = await backfilled(bench, begun + SECOND, datetime.now(UTC) - MINUTE)
     assert (claims, dict(done.left_alone)) == ([], {"shadow": done.windows})
     bucket = (await windows(bench))[0][1].bucket
     with pytest.raises(WindowDecided, match="shadow mode"):
