@@ -46,6 +46,7 @@ class Beside:
     def __post_init__(self) -> None:
         self.service = ScheduleService(self.ledger, actor="mover")
         self.begun = datetime.now(UTC)
+        self.text = file_of(self.keys)
 
     async def start_native(self) -> None:
         """Create the native schedules, and wait until each has started a run."""
@@ -98,8 +99,8 @@ class Beside:
     async def hand_over(self, ahead: timedelta) -> datetime:
         """Let the shadow mode end so far ahead, and take every schedule over then."""
         at = datetime.now(UTC).replace(microsecond=0) + ahead
-        text = file_of(self.keys, f'mode: shadow, shadowUntil: "{at:%Y-%m-%dT%H:%M:%SZ}"')
-        await self.service.apply(load_schedules(text))
+        self.text = file_of(self.keys, f'mode: shadow, shadowUntil: "{at:%Y-%m-%dT%H:%M:%SZ}"')
+        await self.service.apply(load_schedules(self.text))
         for key in self.keys:
             await self.service.take_over(key, NativeSchedules(self.client))
         return at

@@ -10,9 +10,9 @@ import pytest
 from engine.audit.comparison import (
     Comparison,
     NativeState,
-    TheirSource,
     TheirRun,
     TheirRuns,
+    TheirSource,
     compare,
     windows_of,
 )
