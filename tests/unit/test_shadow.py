@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import ScheduleFileError
+from engine.ledger.fires import KeyMaintenance, OldFire
+from engine.runtime.retention.compaction import Cutoffs
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import OpenFire, Plan
@@ -168,3 +170,28 @@ def test_a_simulation_ends_with_the_limit_and_shows_what_shadow_mode_does_not_st
     assert starts == [epoch_ms(NOW.replace(second=0) + minute * MINUTE) for minute in (1, 2, 3)]
     first = [*Timeline(declared, NOW, NOW + timedelta(days=1), ()).starts(new=True)]
     assert len(first) == 3  # that of first sight is one of them
+
+
+@pytest.mark.parametrize(
+    ("fields", "row", "stays"),
+    [
+        ({"limit": 5}, {}, True),
+        ({}, {}, False),
+        ({"limit": 5}, {"status": "skipped"}, False),
+        ({"limit": 5}, {"timing": "backfill"}, False),
+        ({"limit": 5}, {"series": 0}, False),
+    ],
+)
+def test_a_row_that_counts_for_a_limit_does_not_leave_the_ledger(fields, row, stays):
+    chores = KeyMaintenance("k", 1, NOW, beat(**fields), None, None, None, None)
+    cutoffs = Cutoffs(keep=1, merge=NOW, settle=NOW, remove=NOW, once=False)
+    old = OldFire(
+        **{
+            "project": "p", "series": 1, "fire_time": NOW - MINUTE, "last_fire_time": NOW - MINUTE,
+            "windows": 1, "definition_version": 1, "status": "completed", "id": 1, "version": "1",
+            "bucket": 1, "kind": "window", "workflow_type": None, "task_queue": "sched",
+            "reason": None, "timing": "on_time", "missed": 0, "merged_at": None, "telling": False,
+            "rested_since": NOW - MINUTE, "detail": "{}", **row,
+        }
+    )  # fmt: skip
+    assert cutoffs.may_leave(old, chores) is not stays

@@ -309,6 +309,9 @@ _ELSEWHERE = {
     "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
     "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
     "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
+    "repeatcount": "limit", "maxruns": "limit", "remainingactions": "limit",
+    "shadow": "mode", "dryrun": "mode", "pauseonfailure": "pauseAfterFailures",
+    "maxfailures": "pauseAfterFailures",
     "jobs": "schedules", "tasks": "schedules",
 }  # fmt: skip
 
