@@ -60,6 +60,14 @@ async def test_leaving_shadow_mode_begins_with_the_next_window(bench: Bench):
     assert (await operator(bench).schedule("k")).next_start_at > datetime.now(UTC)
 
 
+async def test_the_data_of_the_first_run_begin_at_the_last_window_of_shadow_mode(bench: Bench):
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - 2 * MINUTE
+    until = f'mode: shadow, shadowUntil: "{at:%Y-%m-%dT%H:%M:%SZ}"'
+    await declare_ago(bench, f"{FIELDS}, {until}", 6 * MINUTE)
+    first, *_ = sorted(await bench.claim(), key=lambda each: each.fire_time)
+    assert (first.fire_time, first.data_from) == (at, at - MINUTE)
+
+
 async def test_no_rerun_and_no_backfill_starts_a_window_of_shadow_mode(bench: Bench):
     begun = await declare_ago(bench, f"{FIELDS}, mode: shadow", 5 * MINUTE)
     await bench.claim()

@@ -49,7 +49,7 @@ from engine.ledger.records import (
     Start,
 )
 from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS, RunSummary
-from engine.schedules import Alerting, Reason, Schedule, Stop, in_ms
+from engine.schedules import Alerting, Reason, Schedule, Stop, code_of, in_ms
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 
 # --- tables and journal ---
@@ -386,8 +386,16 @@ def _data_from(tables: Tables, fire: FireEntry) -> datetime | None:
 
 
 def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | None:
-    """Return the end of the last window before it that has begun or is still to begin."""
+    """Return the end of the last window before it that has begun or is still to begin.
+
+    One of shadow mode has begun elsewhere.
+    """
     before = [fire for fire in _counted(tables, key) if fire.fire_time < moment]
+    before += [
+        fire
+        for fire in tables.of_key(key, "skipped")
+        if code_of(fire.reason) == "shadow" and fire.fire_time < moment
+    ]
     return min(max(before, key=_in_order).last_fire_time, moment) if before else None
 
 
