@@ -16,6 +16,7 @@ from temporalio.client import (
     SchedulePolicy,
     ScheduleSpec,
 )
+from temporalio.common import SearchAttributeKey
 
 from engine.audit.comparison import Comparison
 from engine.audit.native import NativeSchedules, NativeStarts
@@ -26,6 +27,7 @@ from tests.waiting import eventually
 
 SECOND = timedelta(seconds=1)
 QUEUE = "sched"
+NOMINAL = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 
 
 def file_of(keys: Sequence[str], fields: str = "mode: shadow") -> str:
@@ -76,7 +78,7 @@ class Beside:
         """Return every run that Temporal has, by key and moment, whoever has started it."""
         found: dict[str, dict[datetime, list[str]]] = defaultdict(lambda: defaultdict(list))
         async for run in self.client.list_workflows("WorkflowType = 'PlainWorkflow'"):
-            (moment,) = run.search_attributes["TemporalScheduledStartTime"]
+            moment = run.typed_search_attributes[NOMINAL]
             key = run.id.split(":")[1] if run.id.startswith("sched:") else run.id.split("-")[1]
             found[key][moment].append(run.id)
         return found

@@ -10,6 +10,7 @@ import pytest
 from engine.errors import Code, WindowDecided
 from engine.ledger.fires import Claim, Closed, Evidence, Outcome
 from engine.ledger.records import Serving
+from engine.runtime.events import Alert, Event
 from engine.runtime.sealing import Sealing
 from engine.runtime.tracking.follow_ups import follow, pause_failing
 from engine.schedules.planner.planner import plan
@@ -115,7 +116,7 @@ async def test_two_replicas_start_no_more_together(bench: Bench):
     replicas = [bench.serving, bench.other] * 4
     claims = [
         claim
-        for _ in range(2)
+        for _ in range(6)  # those that find the schedule locked get nothing
         for batch in await asyncio.gather(*(claim_one(bench, each) for each in replicas))
         for claim in batch
     ]
@@ -174,6 +175,7 @@ async def test_an_apply_of_the_same_limit_does_not_wake_an_ended_schedule(bench:
 async def close(bench: Bench, workflow_id: str, closed: Closed) -> None:
     now = datetime.now(UTC)
     fire = await bench.ledger.fire(workflow_id)
+    assert fire is not None and fire.run_id is not None
     await bench.ledger.record_evidence(
         [Evidence(workflow_id, fire.run_id, now, closed=closed, closed_at=now)]
     )
@@ -189,7 +191,12 @@ async def ended(bench: Bench, claims: list[Claim], *ends: Closed) -> list[str]:
         await run_of(bench, claim, f"run-{claim.bucket}")
         await close(bench, claim.workflow_id, closed)
     alerts: list[str] = []
-    await follow(bench.ledger, Sealing(bench.ledger), on_event=lambda e: alerts.append(e.code))
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Alert):
+            alerts.append(event.code)
+
+    await follow(bench.ledger, Sealing(bench.ledger), on_event=hear)
     return alerts
 
 
