@@ -175,7 +175,8 @@ async def test_an_apply_of_the_same_limit_does_not_wake_an_ended_schedule(bench:
 async def close(bench: Bench, workflow_id: str, closed: Closed) -> None:
     now = datetime.now(UTC)
     fire = await bench.ledger.fire(workflow_id)
-    assert fire is not None and fire.run_id is not None
+    assert fire is not None
+    assert fire.run_id is not None
     await bench.ledger.record_evidence(
         [Evidence(workflow_id, fire.run_id, now, closed=closed, closed_at=now)]
     )
