@@ -187,8 +187,9 @@ class Takeovers(Accounts):
                 raise TakeoverRefused(
                     f"Temporal has no schedule {name}", cure="`temporal schedule list` shows all"
                 )
-            notes = _agreeing(declared, name, state, schedule.now, at)
-            within = at - schedule.now - _MARGIN
+            now = await schedule.transaction.now()  # it may have waited for Temporal
+            notes = _agreeing(declared, name, state, now, at)
+            within = at - now - _MARGIN
             note = f"sched-engine starts its windows from {utc_text(at)} on, as schedule {key}"
             if not await native.end(name, at - TICK, note=note, within=within):
                 raise TakeoverUncertain(
@@ -256,9 +257,9 @@ def _agreeing(
         notes.append(f"schedule {name} has jitter, so that its next times could not be compared")
         return tuple(notes)
     theirs = [each for each in state.next_times if now < each < at]
-    # It was asked a moment after ``now``, when a window may have opened.
+    # Its next times are of a moment near ``now``, since when a window may have opened.
     begin = min(now + _ASKED, theirs[0] - TICK) if theirs else now + _ASKED
-    known = theirs[-1] if len(theirs) == len(state.next_times) else at - TICK
+    known = min([at - TICK, *state.next_times[-1:]])  # it names some of them
     mine = [*islice(declared.starts(begin, known), len(theirs) + 1)]
     if theirs != mine:
         odd = min({*theirs} ^ {*mine})

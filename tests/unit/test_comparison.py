@@ -130,6 +130,7 @@ def agreeing(state: NativeState) -> tuple[str, ...]:
         native(1, 2, 3, 4, 5, 6),
         native(1, 2, 3, 4, ends_at=AT - TICK),  # the same again
         native(1, 2, 3),  # no more were named
+        native(0, 1, 2, 3),  # one of them has passed meanwhile
         native(1, 2, 3, 4, ends_at=AT - SECOND),
     ],
 )
