@@ -50,6 +50,12 @@ async def restarted(beside: Beside, database_url: str, first: float) -> None:
         lasts = RESTART_EVERY
 
 
+async def ended(workers: list[asyncio.Task[None]]) -> None:
+    for each in workers:
+        each.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
 async def is_equal(beside: Beside, least: int) -> bool:
     found = await beside.compared(lag=5 * SECOND)
     for each in found.values():
@@ -94,7 +100,7 @@ async def proved(client: Client, database_url: str, minutes: float) -> None:
             asyncio.create_task(restarted(beside, database_url, first))
             for first in (RESTART_EVERY, RESTART_EVERY / 2)
         ]
-        stack.callback(lambda: [each.cancel() for each in workers])
+        stack.push_async_callback(ended, workers)
         await beside.start_native()
         beside.begun = datetime.now(UTC)
         until = beside.begun + timedelta(minutes=minutes)

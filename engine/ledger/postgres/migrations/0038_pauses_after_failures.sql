@@ -16,3 +16,7 @@ BEGIN ATOMIC
       AND f.kind IN ('window', 'rerun') AND f.data_from IS DISTINCT FROM 'infinity'
     ORDER BY f.key, f.fire_time DESC, f.id DESC LIMIT 1;
 END;
+
+-- step
+-- Since when failures count.
+CREATE INDEX CONCURRENTLY actions_resumed ON actions (namespace, key, at DESC, id DESC) WHERE verb = 'resume';
