@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ prove-faults: $(STAMP) ## Break everything, by a seed, and judge the account (AR
 
 prove-audit: $(STAMP) ## Audit an hour of kills, outages and verbs (ARGS="--seed 7 --minutes 5")
 	$(BIN)/python -m tests.acceptance.prove_audit $(ARGS)
+
+prove-shadow: $(STAMP) ## Compare with native Temporal Schedules, and take over (ARGS="--minutes 5")
+	$(BIN)/python -m tests.acceptance.prove_shadow $(ARGS)
 
 ci: ## Run what CI runs
 	.ci/run

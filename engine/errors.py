@@ -41,6 +41,8 @@
     ├── BackfillOverlaps               another backfill is still laying some of the windows
     ├── NotCancellable                 nothing is left to cancel
     ├── VersionOutdated                the schedule was edited since the caller read it
+    ├── TakeoverRefused                windows would be lost or run twice
+    ├── TakeoverUncertain              it is not known whether the other scheduler ends in time
     ├── TokenInvalid                   a token of the API cannot be made so
     ├── TokenNameInUse                 a token in force has the name
     ├── TokenNotFound                  no token in force has the name
@@ -163,6 +165,8 @@ class Code(StrEnum):
     MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
     WINDOW_NOT_FOUND = "SCHEDULE_WINDOW_NOT_FOUND"
     WINDOW_DECIDED = "SCHEDULE_WINDOW_DECIDED"
+    TAKEOVER_REFUSED = "SCHEDULE_TAKEOVER_REFUSED"
+    TAKEOVER_UNCERTAIN = "SCHEDULE_TAKEOVER_UNCERTAIN"
     FIRE_OPEN = "SCHEDULE_FIRE_OPEN"
     JOB_NOT_CANCELLABLE = "SCHEDULE_JOB_NOT_CANCELLABLE"
     JOB_ALREADY_CANCELLED = "SCHEDULE_JOB_ALREADY_CANCELLED"
@@ -228,6 +232,7 @@ class Code(StrEnum):
     NOT_FIRED = "SCHEDULE_NOT_FIRED"
     FIRED_LATE = "SCHEDULE_FIRED_LATE"
     FAILURES_IN_ROW = "SCHEDULE_FAILURES_IN_ROW"
+    PAUSED_AFTER_FAILURES = "SCHEDULE_PAUSED_AFTER_FAILURES"
     SKIPPED_IN_ROW = "SCHEDULE_SKIPPED_IN_ROW"
     DEAD_LETTERS = "SCHEDULE_DEAD_LETTERS"
     REPLICA_VANISHED = "SCHEDULE_REPLICA_VANISHED"
@@ -572,6 +577,18 @@ class VersionOutdated(EngineError):
     """The schedule was edited meanwhile."""
 
     code = Code.VERSION_OUTDATED
+
+
+class TakeoverRefused(EngineError):
+    """The schedule cannot be taken over so: windows would be lost, or run twice."""
+
+    code = Code.TAKEOVER_REFUSED
+
+
+class TakeoverUncertain(EngineError):
+    """The end of the other schedule is not confirmed."""
+
+    code = Code.TAKEOVER_UNCERTAIN
 
 
 class TokenInvalid(EngineError):

@@ -29,10 +29,13 @@ BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
     ("may have run", "may_have_run"),
 )
 """The first that fits counts."""
+LATER: Final[tuple[tuple[str, ReasonCode], ...]] = (("shadow", "shadow"), ("limit", "limit"))
+"""Reasons that every writer gives with their code, so that PostgreSQL need not know them."""
 
 
 def code_of_sentence(reason: str | None) -> ReasonCode | None:
     """As `reason_code_of` in PostgreSQL, for rows of versions that wrote no code."""
     if reason is None:
         return None
-    return next((code for begins, code in BEGINNINGS if reason.startswith(begins)), None)
+    known = (*BEGINNINGS, *LATER)
+    return next((code for begins, code in known if reason.startswith(begins)), None)

@@ -27,8 +27,8 @@ _GIVEN_UP_LATER: Final = frozenset(
 )
 """Reasons that come after a plan has decided to start the window, or before it was asked."""
 
-_BY_OPEN_RUNS: Final = frozenset({"overlap", "queue_full", "dependency"})
-"""Reasons that depend on runs that were open then, which the ledger does not keep."""
+_BY_OPEN_RUNS: Final = frozenset({"overlap", "queue_full", "dependency", "limit"})
+"""Reasons that depend on runs that were open or counted then, which the ledger does not keep."""
 
 _RULES: Final = {
     "overlap": "a run of the schedule was in its way, and `overlap` is {overlap}",
@@ -39,6 +39,8 @@ _RULES: Final = {
     "paused": "its schedule was paused",
     "disabled": "its definition says `enabled: false`",
     "retired": "its schedule was retired",
+    "shadow": "its schedule was in shadow mode: `mode: shadow`",
+    "limit": "its schedule had started as many windows as it may: `limit`",
     "expired": "`catchUp` does not make up for it",
     "unknown_workflow": "no living worker knew its workflow within `grace`",
     "foreign_run": "another run has its id",

@@ -42,6 +42,8 @@ class Chapter:
             then starts when its turn comes.
         retires: whether the key was, or is, retired while it was the newest.
         is_moment: whether it has one window, by ``at``.
+        shadow_until: its windows before are those of shadow mode; 0 where it has none.
+        limit: how many windows it starts; None is all.
     """
 
     version: int
@@ -55,6 +57,8 @@ class Chapter:
     spread: int
     retires: bool
     is_moment: bool
+    shadow_until: int = 0
+    limit: int | None = None
 
     def due(self, at: int) -> int:
         """Return when the run of a window is due, its share of ``spread`` included."""
@@ -163,6 +167,10 @@ class History:
         ends = FOREVER if pause.until is None else instant(pause.until)
         return "paused" if instant(standing.now) <= ends + patience else None
 
+    def has_ended(self, chapter: Chapter) -> bool:
+        """Return whether nothing becomes due any more, by the limit of the present definition."""
+        return self.standing.idle and chapter.ends == FOREVER and chapter.limit is not None
+
 
 def _chapter(versions: Sequence[DefinitionVersion], place: int, standing: Standing) -> Chapter:
     this = versions[place]
@@ -186,6 +194,8 @@ def _chapter(versions: Sequence[DefinitionVersion], place: int, standing: Standi
             if following is None
             else following.series > this.series,
             is_moment="at" in definition,
+            shadow_until=_shadow_until(definition),
+            limit=definition.get("limit"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         text = f"version {this.version}: {type(error).__name__}: {error}"
@@ -198,6 +208,13 @@ def _owes_its_first(definition: Mapping[str, Any]) -> bool:
         return False
     first_fire = definition.get("firstFire", "now" if "everyMs" in definition else "next")
     return bool(first_fire == "now")
+
+
+def _shadow_until(definition: Mapping[str, Any]) -> int:
+    if definition.get("mode") != "shadow":
+        return 0
+    until = definition.get("shadowUntil")
+    return FOREVER if until is None else instant(datetime.fromisoformat(until))
 
 
 def _spread(definition: Mapping[str, Any]) -> int:

@@ -102,7 +102,8 @@ class KeyAudit:
         faults: the first of them, in order of time.
         fault_windows: number of windows of each kind of fault.
         due: windows that are not decided yet, and not late.
-        held: windows that wait for the end of a pause, or of being disabled or retired.
+        held: windows that wait for the end of a pause, or of being disabled or retired, and those
+            after the last one that a limit allows.
         outside: windows whose rows may have left the ledger.
         unchecked: runs that Temporal need not have any more.
         notes: what limits the verdict, a sentence each.
@@ -242,7 +243,8 @@ class KeyJudge:
         if self._is_forgotten(at):
             self._tally["outside"] += 1
             return
-        if at > history.cursor and history.hold_now(owed.chapter.grace) is not None:
+        held = history.hold_now(owed.chapter.grace) is not None or history.has_ended(owed.chapter)
+        if at > history.cursor and held:
             self._tally["held"] += 1
             return
         patience = owed.chapter.grace + (_DAY_OFF if owed.chapter.windows.off(at) else 0)
@@ -465,6 +467,8 @@ def _wrong_start(
     pause = history.pause_at(at)
     if off := chapter.windows.off(at):
         yield "phantom", f"it ran ({row.timing}) although it is excluded: {off}"
+    elif at < chapter.shadow_until:
+        yield "phantom", f"it ran ({row.timing}) although its schedule was in shadow mode"
     elif row.timing == "caught_up":
         if chapter.policy == "none" and chapter.enabled and pause is None:
             yield "phantom", "it was caught up although catchUp is none"
@@ -490,6 +494,10 @@ def _wrong_skip(
         yield "missing", "it was skipped as paused, and no pause is recorded then"
     elif code == "disabled" and chapter.enabled:
         yield "missing", "it was skipped as disabled, and its definition is enabled"
+    elif code == "shadow" and at >= chapter.shadow_until:
+        yield "missing", "it was skipped as one of shadow mode, and its schedule was not in it"
+    elif code == "limit" and chapter.limit is None:
+        yield "missing", "it was skipped for a limit, and its definition has none"
     elif code == "retired" and not chapter.retires:
         yield "missing", "it was skipped as retired, and its schedule was not"
     elif code == "coalesced" and chapter.policy != "latest" and chapter.enabled and pause is None:

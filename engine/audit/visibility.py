@@ -62,7 +62,7 @@ class TemporalRuns:
         query = f"WorkflowId STARTS_WITH '{prefix}' AND StartTime >= '{begin}'"
         found: defaultdict[str, list[SeenRun]] = defaultdict(list)
         left_out: Counter[str] = Counter()
-        with _as_unavailable():
+        with as_unavailable():
             pages = self._client.list_workflows(query, page_size=_PAGE, rpc_timeout=_PATIENCE)
             async for run in pages:
                 parsed = parse_workflow_id(run.id)
@@ -74,7 +74,7 @@ class TemporalRuns:
             runs = by_key.setdefault(of, {})
             for each in await self._with_chains(seen):
                 runs.setdefault(each.at, []).append(each)
-        kept_since = await self._kept_since()
+        kept_since = await self.kept_since()
         notes = [f"{count:,} {what}" for what, count in sorted(left_out.items())]
         if kept_since is not None and kept_since > since:
             notes.append(f"Temporal keeps runs that closed since {utc_text(kept_since)}")
@@ -92,7 +92,7 @@ class TemporalRuns:
         self, workflow_id: str, run_id: str | None
     ) -> WorkflowExecutionDescription | None:
         async with self._turns:
-            with _as_unavailable():
+            with as_unavailable():
                 return await description_of(
                     self._client, workflow_id, run_id=run_id, rpc_timeout=_PATIENCE
                 )
@@ -133,7 +133,7 @@ class TemporalRuns:
         first = first_run_of(described) if described is not None else None
         return replace(run, chain=first or run.run_id)
 
-    async def _kept_since(self) -> datetime | None:
+    async def kept_since(self) -> datetime | None:
         """Return since when closed runs are certainly kept; None if that cannot be read."""
         request = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
@@ -147,7 +147,7 @@ class TemporalRuns:
 
 
 @contextmanager
-def _as_unavailable() -> Iterator[None]:
+def as_unavailable() -> Iterator[None]:
     """Translate the error of a call that every audit needs."""
     try:
         yield

@@ -76,6 +76,15 @@ EXAMPLES = {
         "sched explain nightly-report 2026-11-22T05:00:00Z",
         "sched explain nightly-report 2026-11-22T02:00:00-03:00 --json",
     ),
+    "compare": (
+        "sched compare --since 7d",
+        "sched compare nightly-report --against schedule:nightly --json",
+        "sched compare nightly-report --against type:NightlyReport --tolerance 30s",
+    ),
+    "takeover": (
+        "sched takeover nightly-report",
+        "sched takeover nightly-report --temporal-schedule nightly --reason move",
+    ),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
     "events": (
         "sched events",
@@ -265,6 +274,7 @@ MODULES = {
     "rerun": "operate", "skip": "operate", "unskip": "operate", "cancel": "operate",
     "backfill": "backfill",
     "dead": "dead", "audit": "audit", "explain": "audit",
+    "compare": "takeover", "takeover": "takeover",
     "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
     "import": "imports",
@@ -292,6 +302,7 @@ GROUPS = {
         "events": "Show events of fires and schedules, newest first.",
         "audit": "Check that the ledger has exactly the windows that every schedule owed.",
         "explain": "Explain what was decided about one window, and why.",
+        "compare": "Compare windows with the runs that another scheduler has started in Temporal.",
     },
     "Act": {
         "pause": "Pause a schedule until it is resumed. A deploy does not resume it.",
@@ -304,6 +315,7 @@ GROUPS = {
         "cancel": "Cancel a run, every open run of a schedule, or a schedule that is in no file.",
         "backfill": "Start runs for past windows that had none.",
         "dead": "Show, rerun or discard dead letters: fires that failed.",
+        "takeover": "Let a native Temporal Schedule end where the shadow mode of a schedule does.",
     },
     "Declare": {
         "check": "Report every problem of a schedule file. Needs no server.",

@@ -32,6 +32,7 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
+    shown_state,
     shown_status,
     summary_json,
     took,
@@ -207,7 +208,7 @@ def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
          "ORIGIN", "PROBLEM"),
         (
             (
-                row.key, row.workflow, _when(row), row.state,
+                row.key, row.workflow, _when(row), shown_state(row),
                 instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
                 row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
                 _problem(row, stuck[row.key]),
@@ -227,7 +228,8 @@ def _print_wide(
          "PROBLEM"),
         (
             (
-                row.key, row.state, instant(row.next_start_at), row.last_status, _success(runs),
+                row.key, shown_state(row), instant(row.next_start_at), row.last_status,
+                _success(runs),
                 took(runs.median_duration_ms), instant(runs.last_failure_at), runs.error,
                 _problem(row, stuck[row.key]),
             )

@@ -23,6 +23,7 @@ from engine.cli.output import (
     print_json,
     print_table,
     relative,
+    shadow_mode,
 )
 from engine.cli.target import (
     DEFAULT_FILE,
@@ -231,6 +232,8 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
                 silent.append((row.key, why))
         elif row.schedule:
             kept.append(FireSource.of(row.schedule, row.skips))
+            if row.in_shadow:
+                silent.append((row.key, shadow_mode(row.schedule)))
     return Found(tuple(kept), f"of the ledger {ledger.place}", describe_silent(silent))
 
 

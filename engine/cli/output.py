@@ -30,6 +30,8 @@ from engine.page.text import (
     relative,
     run_link,
     runs_link,
+    shadow_mode,
+    shown_state,
     shown_status,
     took,
     why,
@@ -59,6 +61,8 @@ __all__ = [
     "relative",
     "run_link",
     "runs_link",
+    "shadow_mode",
+    "shown_state",
     "shown_status",
     "took",
     "why",
@@ -76,7 +80,7 @@ _COLOURS = {
     UNANSWERED: "yellow", "queued": "cyan", "cancelled": "yellow",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
     "timed_out": "red", "stuck": "red", "active": "green", "paused": "yellow",
-    "alive": "green", "silent": "red",
+    "alive": "green", "silent": "red", "shadow": "yellow",
 }  # fmt: skip
 
 _LEAST_LAST = 12
@@ -180,6 +184,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "topic": schedule.topic if schedule else None,
         "tags": [*schedule.tags] if schedule else [],
         "state": row.state,
+        **({"shadow": True} if row.in_shadow else {}),
         "status": row.status,
         "next_fire_at": instant(row.next_start_at),
         **fields(row, "last_fire_at last_status workflow_type origin"),

@@ -32,6 +32,7 @@ from engine.cli.output import (
     relative,
     runs_link,
     schedule_json,
+    shadow_mode,
     shown_status,
     why,
     without_worker,
@@ -145,10 +146,12 @@ class Page:
         if self.row.state != "active" or self.row.schedule is None:
             return []
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
+        shadow_end = self.row.schedule.shadow_end
         return [
-            replace(each, remark=remarks.get(each.fire_time, ""))
+            replace(each, remark=remarks.get(each.fire_time, "recorded only: shadow mode"
+                    if shadow_end is not None and each.fire_time < shadow_end else ""))
             for each in upcoming(FireSource.of(self.row.schedule), self.now, SHOWN)
-        ]
+        ]  # fmt: skip
 
     @property
     def links(self) -> dict[str, str]:
@@ -259,6 +262,9 @@ class Page:
         if timezone != "UTC":
             shown += f" {timezone} ({clock(moment, 'UTC')})"
         word = "next fire" if moment > self.now else "due since"
+        if row.schedule and row.in_shadow:
+            mode = f"{shadow_mode(row.schedule)}: windows are recorded and nothing starts"
+            return f"{mode}; next window {shown}, {relative(moment, self.now)}"
         return f"active, {word} {shown}, {relative(moment, self.now)}"
 
     @property

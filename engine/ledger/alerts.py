@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 __all__ = [
+    "ENGINE",
     "AlertBook",
     "AlertChanges",
     "AlertRow",
     "AlertsInMemory",
     "Condition",
+    "CountsFailures",
     "Facts",
+    "FailedInRow",
     "Letters",
     "Overdue",
     "Recent",
@@ -99,6 +102,7 @@ class Watched:
     Attributes:
         undecided: its first window without a class; None if it is still to come.
         paused: who paused it, since when and why, if it is paused.
+        stopped_at: since when, if the engine has paused it: ``pauseAfterFailures``.
     """
 
     key: str
@@ -107,6 +111,7 @@ class Watched:
     undecided: datetime | None
     paused: str | None
     recent: Sequence[Recent]
+    stopped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,37 @@ class Facts:
     watched: Sequence[Watched] = ()
     letters: Sequence[Letters] = ()
     some_letters: bool = False
+
+
+ENGINE: Final = "sched-engine"
+"""The actor of what the engine does by itself, such as a pause after failures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedInRow:
+    """A schedule whose newest runs have failed, as many in a row as ``pauseAfterFailures`` says.
+
+    Attributes:
+        failures: how many.
+        newest: the workflow id of the newest of them, with its ``error``.
+    """
+
+    key: str
+    project: str
+    failures: int
+    newest: str
+    error: str | None
+
+
+class CountsFailures(Protocol):
+    """Statements about runs that failed in a row."""
+
+    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
+        """Return the schedules that are to be paused for their failures, by default of all.
+
+        Runs of windows that were decided before the last resume do not count, whenever they end;
+        neither do runs that were cancelled or terminated.
+        """
 
 
 def pause_text(at: datetime, by: str | None, reason: str | None) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from engine.ledger.access import AccessBook
-from engine.ledger.alerts import AlertBook, Facts
+from engine.ledger.alerts import AlertBook, CountsFailures, Facts
 from engine.ledger.failures import FailingNote, RetryNote, RunCounts, RunDetails, Uncounted
 from engine.ledger.fires import (
     AccountRow,
@@ -300,7 +300,7 @@ class Backfilling(Protocol):
         """
 
 
-class Transaction(Declaring, Operating, Backfilling, DeclaresHooks, Protocol):
+class Transaction(Declaring, Operating, Backfilling, DeclaresHooks, CountsFailures, Protocol):
     """All statements of a transaction: those of a tick, and the other parts."""
 
     async def now(self) -> datetime:

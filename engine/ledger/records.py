@@ -317,6 +317,7 @@ class Standing:
         enabled: of the newest definition.
         rules: the time rules by which it was computed last; see ``TIME_RULES``.
         forgotten_until: windows up to then may have left the ledger; None if none has.
+        idle: whether nothing becomes due of it by itself.
     """
 
     now: datetime
@@ -329,6 +330,7 @@ class Standing:
     retired_at: datetime | None = None
     pause: Pause | None = None
     forgotten_until: datetime | None = None
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

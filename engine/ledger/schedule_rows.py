@@ -123,6 +123,14 @@ class ScheduleRow:
             return self.next_fire_at
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
 
+    @property
+    def in_shadow(self) -> bool:
+        """Whether its next window is one of shadow mode, which is recorded and never starts."""
+        if self.state != "active" or self.schedule is None or self.next_fire_at is None:
+            return False
+        end = self.schedule.shadow_end
+        return end is not None and self.next_fire_at < end
+
 
 SUMMARISED: Final = 20
 """The number of last runs in a summary."""

@@ -28,6 +28,17 @@ def problem_of(row: ScheduleRow) -> str | None:
     return row.error
 
 
+def shown_state(row: ScheduleRow) -> str:
+    """Return the state of a schedule as lists show it."""
+    return "shadow" if row.in_shadow else row.state
+
+
+def shadow_mode(schedule: Schedule) -> str:
+    """Return in a few words that a schedule is in shadow mode, and until when."""
+    until = f" until {schedule.shadow_until}" if schedule.shadow_until else ""
+    return f"in shadow mode{until}"
+
+
 def paused_until(pause: Pause) -> str:
     """Return how long a pause lasts, to follow the words "is paused"."""
     return f"until {instant(pause.until)}" if pause.until else "until it is resumed"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from engine.schedules.planner import (
     MOST_ROWS,
     Hold,
     Move,
+    Pause,
     Plan,
     ScheduleState,
     current_cursor,
@@ -323,6 +324,21 @@ class Locked:
         """Read the whole line, if a start by this policy replaces all of it."""
         if policy in STOPS and self.state.unread.waiting:
             (self.state,) = await self.transaction.read([self.state.key], all_open=True)
+
+    async def pause(self, reason: str | None, until: datetime | None = None) -> Pause:
+        """Pause the schedule from now on, and record the action; return the pause.
+
+        Windows that opened before are decided first. Starts that are not yet being sent are
+        skipped, and open runs continue. A pause replaces another one, whose begin it keeps.
+        """
+        before = self.state.pause
+        if before is None:
+            await self.decide(then="paused")
+        after = Pause(before.at if before else self.now, reason, self.by, until)
+        await self.transaction.pause(self.state.key, after)
+        shown = None if before is None else {"paused": asdict(before)}
+        await self.act("pause", reason=reason, before=shown, after={"paused": asdict(after)})
+        return after
 
     async def act(
         self,

@@ -41,11 +41,13 @@ from engine.schedules.rules import (
 )
 from engine.schedules.run_attributes import ATTRIBUTES, MEMO
 from engine.schedules.terms import (
+    HORIZON,
     SEALED_INPUT,
     TICK,
     CatchUpOrder,
     CatchUpPolicy,
     FirstFire,
+    Mode,
     Overlap,
     Rate,
     Rule,
@@ -58,7 +60,7 @@ from engine.schedules.terms import (
 )
 from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
 from engine.schedules.timing.cron_parser import plain
-from engine.schedules.timing.spec import Dst, Spec
+from engine.schedules.timing.spec import Dst, Spec, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,10 @@ class Retention(Part):
     )
 
 
+MOST_IN_ROW: Final = 50
+"""Most runs in a row that a limit may count; a look reads the newest rows alone."""
+
+
 class Alerting(Part):
     """Limits from which on a schedule needs attention: the field ``alert``; None is no limit."""
 
@@ -194,10 +200,10 @@ class Alerting(Part):
     late_after: Annotated[timedelta, checks.duration("alert.lateAfter")] | None = doc(
         "A window has not started so long after its time."
     )
-    failures_in_row: Annotated[int, checks.count("alert.failuresInRow", 50)] | None = doc(
+    failures_in_row: Annotated[int, checks.count("alert.failuresInRow", MOST_IN_ROW)] | None = doc(
         "So many of its runs in a row have failed, timed out or were rejected."
     )
-    skipped_in_row: Annotated[int, checks.count("alert.skippedInRow", 50)] | None = doc(
+    skipped_in_row: Annotated[int, checks.count("alert.skippedInRow", MOST_IN_ROW)] | None = doc(
         "So many of its windows in a row had no run, those excluded or skipped by hand not counted."
     )
 
@@ -366,6 +372,9 @@ def _canonical(value: Any) -> Any:
 MOST_OPEN: Final = 10_000
 """Most concurrent runs of one schedule; a plan counts them up to its limit."""
 
+MOST_LIMITED: Final = 10_000
+"""Highest ``limit`` of a schedule; each plan counts up to it."""
+
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BEGINNING: Final = from_seconds(0)
 
@@ -422,6 +431,13 @@ class Schedule(BaseModel):
     paused: Annotated[bool, checks.switch("paused")] = doc(
         "Whether it is paused when first seen; later edits change nothing.", default=False
     )
+    mode: Annotated[Mode, checks.choice("mode", Mode)] = doc(
+        "`shadow`: its windows are recorded, and nothing starts.", default="live"
+    )
+    shadow_until: (
+        Annotated[str, checks.text("shadowUntil", '"2027-01-01T09:00:00Z"', shape=checks.MOMENT)]
+        | None
+    ) = doc("With `mode: shadow`, the moment from which on its windows start, included.")
     first_fire: Annotated[FirstFire, checks.choice("firstFire", FirstFire)] | None = doc(
         "Whether the window open at first sight is owed; without it, that of an interval is."
     )
@@ -451,6 +467,9 @@ class Schedule(BaseModel):
     end: Annotated[str, checks.text("end", "2027-12-31", shape=checks.BOUND)] | None = doc(
         "It fires until then, included; a day counts as the whole of it."
     )
+    limit: Annotated[int, checks.count("limit", MOST_LIMITED)] | None = doc(
+        "It ends once so many of its windows have started."
+    )
     dst: Annotated[Literal["standard"] | Dst, checks.DST] = doc(
         "What a fixed-time cron does where its clock skips (gap) or repeats (fold) a time.",
         default="standard",
@@ -468,6 +487,9 @@ class Schedule(BaseModel):
     )
     on_dead: Annotated[str | None, checks.text("onDead", "alert-team", "alert-team@1")] = doc(
         "The workflow that receives each fire that failed, timed out or was rejected."
+    )
+    pause_after_failures: Annotated[int, checks.count("pauseAfterFailures", MOST_IN_ROW)] | None = (
+        doc("It is paused once so many of its runs in a row have failed.")
     )
     after: Annotated[After, checks.nested("after", After.example, _after_of)] | None = doc(
         "The schedule before this one: a window starts once that one's has ended like this."
@@ -586,6 +608,15 @@ class Schedule(BaseModel):
     def declared_when(self) -> dict[str, Any]:
         """The given fields of the when-part, by their names in a file."""
         return {name: value for name, value in self._given.items() if name in WHEN_PART}
+
+    @cached_property
+    def shadow_end(self) -> datetime | None:
+        """Windows before it are recorded in shadow mode and never start; None if there are none."""
+        if self.mode == "live":
+            return None
+        if self.shadow_until is None:
+            return from_seconds(HORIZON)
+        return moment("shadowUntil", self.shadow_until, "UTC")
 
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """Return the fires with ``after < t <= until`` that no exclusion skips."""
@@ -730,7 +761,7 @@ class Schedule(BaseModel):
         return hash(self.digest)
 
 
-_BUILT: Final = ("spec", "exclusions")
+_BUILT: Final = ("spec", "exclusions", "shadow_end")
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """Fields of a schedule by their names in a file."""
@@ -750,11 +781,13 @@ _SHARED: Final = (
     *("timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled"),
     *(
         "external",
+        "mode",
         "first_fire",
         "dst",
         "exclude",
         "spread",
         "on_dead",
+        "pause_after_failures",
         "retention",
         "alert",
         "retry",

@@ -105,6 +105,7 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     if "dst" in given and kinds and kinds != ["cron"]:
         faults.append(_misplaced("dst", f"schedule with {kinds[0]}"))
     faults += _spread_faults(given) + limit_faults(given) + _interval_faults(given)
+    faults += _shadow_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
         faults += _workflow_faults(workflow)
@@ -139,6 +140,26 @@ def _interval_faults(given: Mapping[str, Any]) -> list[Fault]:
     message += " ask Temporal for the next wait"
     cure = "write initial, coefficient and max"
     return [Fault(("retry", "intervals"), Code.RETRY_POLICY_INVALID, message, cure)]
+
+
+def _shadow_faults(given: Mapping[str, Any]) -> list[Fault]:
+    """Return the fault of an end of shadow mode: it needs that mode, and an offset."""
+    until, mode = given.get("shadowUntil"), given.get("mode", "live")
+    if not isinstance(until, str):
+        return []
+    path = ("shadowUntil",)
+    if mode == "live":
+        message = "shadowUntil is given, and the mode is not shadow"
+        return [Fault(path, Code.FIELD_INVALID, message, "add mode: shadow, or remove it")]
+    cure = 'write a moment with its offset, for example "2027-01-01T09:00:00Z"'
+    if is_local(until):
+        message = f"shadowUntil is {show(until)}, without an offset"
+        return [Fault(path, Code.FIELD_INVALID, message, cure)]
+    try:
+        moment("shadowUntil", until, "UTC")
+    except ScheduleError as error:
+        return [Fault(path, error.code, error.message, cure)]
+    return []
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
@@ -185,12 +185,26 @@ class Timeline:
             schedule = Schedule.from_json(
                 {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
             )
-        self._schedule, self._start, self._end = schedule, start, end
+        if schedule.mode == "shadow":  # simulated is what it would start
+            schedule = schedule.model_copy(update={"mode": "live", "shadow_until": None})
+        self._schedule = schedule
+        self._start, self._end = start, end
         self._outages = outages
+        self._stop_after(schedule.limit)
         self._first_sight: list[int] = []  # starts in ms
         self._lined_up = False
         self._counts: Counter[Outcome] = Counter()
         self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
+
+    def _stop_after(self, limit: int | None) -> None:
+        """End the simulated time with the start of so many windows."""
+        if limit is None:
+            return
+        starts = self._schedule.starts(self._start - TICK, self._end - TICK)
+        last = next(islice(starts, limit - 1, None), None) if limit else self._start - TICK
+        if last is not None:
+            self._end = last + TICK
+            self._outages = tuple(each for each in self._outages if each.end < self._end)
 
     def totals(self, key: str) -> ScheduleTotals:
         """Return the totals under this key; call it after ``starts`` or ``runs``."""
@@ -257,6 +271,8 @@ class Timeline:
         decided = plan(state, seen)
         for decision in decided.decisions:
             if decision.verdict == "claimed":
+                limit = self._schedule.limit
+                self._stop_after(None if limit is None else limit - 1)
                 began = self._begin(max(decision.not_before or seen, self._start))
                 self._first_sight.append(epoch_ms(began))
 

@@ -445,6 +445,8 @@ def storable(text: str) -> str:
 
 FirstFire = Literal["now", "next"]
 
+Mode = Literal["live", "shadow"]
+
 CatchUpPolicy = Literal["latest", "all", "none"]
 
 CatchUpOrder = Literal["oldest", "newest"]
@@ -483,13 +485,13 @@ first, in one round: if looks took longer than windows take to come in, none wou
 
 ReasonCode = Literal[
     "user", "overlap", "queue_full", "excluded", "coalesced", "dependency",
-    "paused", "disabled", "retired", "expired", "first_sight", "caught_up",
+    "paused", "disabled", "retired", "shadow", "limit", "expired", "first_sight", "caught_up",
     "unknown_workflow", "foreign_run", "refused", "payload_too_large", "may_have_run",
 ]  # fmt: skip
 
 
 CHOSEN: Final[frozenset[ReasonCode]] = frozenset(
-    {"user", "excluded", "paused", "disabled", "retired"}
+    {"user", "excluded", "paused", "disabled", "retired", "shadow", "limit"}
 )
 """Reasons of a skip that a file or an operator chose."""
 

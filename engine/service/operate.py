@@ -120,12 +120,7 @@ class Holding(ReadOperations):
             if until is not None and until <= schedule.now:
                 raise MomentInPast(f"until is {utc_text(until)}, which has passed")
             before = schedule.state.pause
-            if before is None:
-                await schedule.decide(then="paused")
-            after = Pause(before.at if before else schedule.now, reason, self._actor, until)
-            await schedule.transaction.pause(key, after)
-            await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))
-            return Paused(key, after, before)
+            return Paused(key, await schedule.pause(reason, until), before)
 
     async def resume(
         self, key: str, *, reason: str | None = None, catch_up: CatchUp | None = None
@@ -419,6 +414,7 @@ class Running(Holding):
             LetterNotFound: the letter has been resolved.
             WindowNotFound: the ledger has no such window.
             FireStillOpen: the window's run is open or may still start.
+            WindowDecided: it is a window of shadow mode, which never starts.
             ScheduleError: ``overlap`` stops the previous run, but several may be open.
             InputsSealed: the project's inputs are sealed, and there is no codec here.
             WorkflowUnknown: no worker has ever announced the workflow.
@@ -439,6 +435,11 @@ class Running(Holding):
             if fire.status in OPEN and fire.windows == 1:
                 raise FireStillOpen(
                     f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
+                )
+            if fire.reason_code == "shadow":
+                raise WindowDecided(
+                    f"{fire.workflow_id} was recorded in shadow mode, in which others run it",
+                    cure=f"start a run beside the windows with `sched trigger {key}`",
                 )
             opened = fire.fire_time
             if fire.windows > 1:

@@ -21,7 +21,6 @@ from engine.runtime.apply.apply import (
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import Declaration, ScheduleFile
-from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations, not_found
 from engine.service.dead_letters import DeadLetters
@@ -29,6 +28,7 @@ from engine.service.editing import ScheduleEdits
 from engine.service.events import EventOperations
 from engine.service.pages import Lists
 from engine.service.status import Overview
+from engine.service.takeover import Takeovers
 from engine.service.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class FileOperations(ReadOperations):
 
 class ScheduleService(
     FileOperations, ScheduleEdits, Lists, PastWindows, DeadLetters, EventOperations,
-    Accounts, Overview, Tokens,
+    Takeovers, Overview, Tokens,
 ):  # fmt: skip
     """All operations on the schedules of one namespace.
 

@@ -11,6 +11,7 @@ from engine.ledger.alerts import Condition
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.settings import Settings
+from engine.runtime.tracking.follow_ups import pause_failing
 from engine.runtime.watch.conditions import Surroundings, judge
 from engine.runtime.watch.watch import Watch
 from engine.schedules.terms import Reason
@@ -182,6 +183,16 @@ async def test_failures_in_a_row_are_counted_until_a_run_completes(bench: Bench)
     found = {condition.code: condition for condition in await look(bench)}
     assert "2 runs in a row have failed of k, its limit is 2" in found[Code.FAILURES_IN_ROW].text
     assert "k has 2 dead letters" in found[Code.DEAD_LETTERS].text
+
+
+async def test_a_schedule_that_the_engine_has_paused_is_a_problem_until_it_is_resumed(bench: Bench):
+    await declare_ago(bench, f"{FIELDS}, pauseAfterFailures: 2", 5 * MINUTE)
+    await close(bench, 5, "failed", "timed_out")
+    assert await pause_failing(bench.ledger, on_event=lambda _: None) == ["k"]
+    found = {condition.code: condition for condition in await look(bench)}
+    assert "by sched-engine (2 failed runs in a row" in found[Code.PAUSED_AFTER_FAILURES].text
+    await operator(bench).resume("k")
+    assert Code.PAUSED_AFTER_FAILURES not in {each.code for each in await look(bench)}
 
 
 async def test_one_failure_after_a_completed_run_is_not_a_row(bench: Bench):

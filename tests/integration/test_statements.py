@@ -391,6 +391,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "open_problems": [()],
     "overdue": [(200,)],
     "watched": [(200,)],
+    "failed_in_row": [(None,), (["busy"],)],
     "seen_replicas": [()],
     "held_claims": [(1000,)],
     "due_since": [(1000,)],

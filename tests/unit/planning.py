@@ -31,11 +31,13 @@ def plan_of(
     open_fires: Sequence[OpenFire] = (),
     unread: Unread = ALL_READ,
     suffixed: bool = False,
+    started: int = 0,
     **options: Any,
 ) -> Plan:
     state = replace(
         ScheduleState.of(declared, cursor, effective_from=effective_from),
         known=known or {}, open_fires=tuple(open_fires), unread=unread, suffixed=suffixed,
+        started=started,
         pause=Pause(cursor, until=hold_until) if hold_until else None,
     )  # fmt: skip
     return plan(state, now, **options)

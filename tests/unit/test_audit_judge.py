@@ -321,3 +321,37 @@ def test_a_range_that_the_janitor_merged_accounts_for_its_runs_and_needs_none():
 def test_a_definition_that_cannot_be_read_is_no_silence():
     with pytest.raises(UnreadableVersion, match="version 1: ValueError"):
         judged([], replace(version(), definition={"key": "k", "cron": "every noon"}))
+
+
+# --- shadow mode and limits ---
+
+SHADOW = {"status": "skipped", "reason": "shadow", "reason_code": "shadow"}
+
+
+def test_windows_of_shadow_mode_are_skipped_up_to_its_end_and_run_from_then_on():
+    declared = version(mode="shadow", shadowUntil=at(6).isoformat())
+    rows = [row(1, windows=5, **SHADOW), *(row(minute) for minute in range(6, 11))]
+    assert judged(rows, declared).verdict == "complete"
+
+
+def test_a_run_in_shadow_mode_is_a_phantom_and_a_shadow_outside_of_it_a_missing_window():
+    declared = version(mode="shadow", shadowUntil=at(6).isoformat())
+    rows = [row(1), row(2, windows=4, **SHADOW), row(6, **SHADOW), *map(row, range(7, 11))]
+    found = judged(rows, declared)
+    assert [(each.kind, each.fire_time) for each in found.faults] == [
+        ("phantom", at(1)), ("missing", at(6)),
+    ]  # fmt: skip
+
+
+def test_windows_after_the_last_one_that_a_limit_allows_are_not_missed():
+    rows = [row(minute) for minute in range(1, 4)]
+    ended = judged(rows, version(limit=3), cursor=at(3), idle=True)
+    assert (ended.verdict, ended.held) == ("complete", 7)
+    assert judged(rows, version(limit=5), cursor=at(3)).verdict == "missing"
+
+
+def test_a_window_that_is_skipped_for_a_limit_needs_one():
+    late = [row(4, windows=7, status="skipped", reason="limit", reason_code="limit")]
+    rows = [row(minute) for minute in range(1, 4)] + late
+    assert judged(rows, version(limit=3)).verdict == "complete"
+    assert judged(rows, version()).verdict == "missing"

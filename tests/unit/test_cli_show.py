@@ -140,3 +140,13 @@ def test_an_input_that_cannot_be_read_here_is_one_word():
     text = "\n".join(as_yaml(schedule))
     assert "input: sealed" in text
     assert "cipher" not in text
+
+
+def test_a_schedule_in_shadow_mode_says_that_nothing_starts_and_since_which_window_it_does(capsys):
+    fields = {"mode": "shadow", "shadowUntil": "2026-11-21T12:00:02Z"}
+    shadowed = Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000, **fields})
+    page = Page(replace(ROW, schedule=shadowed), [], [], [], TARGET, NOW, "")
+    page.print()
+    said = capsys.readouterr().out
+    assert "in shadow mode until 2026-11-21T12:00:02Z: windows are recorded" in said
+    assert [bool(each.remark) for each in page.next][:3] == [True, False, False]

@@ -259,6 +259,7 @@ class MemoryAccounts(MemoryRows):
                 Standing(
                     **shared(Standing, state), now=now, enabled=state.schedule.enabled,
                     forgotten_until=forgotten,
+                    idle=self._tables.schedules[key].next_fire_at is None,
                 )
             )  # fmt: skip
         return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from engine.ledger.alerts import FailedInRow
 from engine.ledger.fires import (
     DIED,
     ENDED_BADLY,
@@ -85,6 +86,41 @@ class MemoryOperating(MemoryRows):
         for fire in self._tables.of_key(key, "claimed"):
             if fire.kind == "window":
                 self._settle(fire, "skipped", Reason("paused", "paused"))
+
+    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
+        found = []
+        for key, row in sorted(self._tables.schedules.items()):
+            most = row.state.schedule.pause_after_failures
+            if most is None or row.state.hold is not None or (keys is not None and key not in keys):
+                continue
+            ended = self._ended_by_themselves(row.state)[:most]
+            if len(ended) == most and all(fire.status != "completed" for fire in ended):
+                newest = ended[0]
+                found.append(
+                    FailedInRow(
+                        key=key, project=row.state.project, failures=most,
+                        newest=newest.workflow_id, error=newest.error,
+                    )
+                )  # fmt: skip
+        return found
+
+    def _ended_by_themselves(self, state: ScheduleState) -> list[FireEntry]:
+        """Return the fires that ``failed_in_row.sql`` reads, newest first."""
+        since = max(
+            (
+                each.at
+                for each in self._tables.actions.values()
+                if (each.key, each.verb) == (state.key, "resume")
+            ),
+            default=NO_RUN_BEFORE,
+        )
+        fires = self._tables.of_key(state.key, "completed", "failed", "timed_out")
+        mine = (
+            fire for fire in fires
+            if (fire.kind, fire.series) == ("window", state.series)
+            and fire.decided_at is not None and fire.decided_at > since
+        )  # fmt: skip
+        return sorted(mine, key=lambda fire: (fire.fire_time, fire.fire_id), reverse=True)
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         row = self._tables.schedules[key]

@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any, TypeVar
 
-from engine.ledger.alerts import Facts, Letters, Overdue, Recent, SeenReplica, Watched, pause_text
+from engine.ledger.alerts import (
+    ENGINE,
+    Facts,
+    Letters,
+    Overdue,
+    Recent,
+    SeenReplica,
+    Watched,
+    pause_text,
+)
 from engine.ledger.failures import Counted, FailingStep, GivenUp, as_failing
 from engine.ledger.fires import (
     DENIED,
@@ -40,7 +49,7 @@ from engine.ledger.records import (
     Start,
 )
 from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS, RunSummary
-from engine.schedules import Alerting, Reason, Schedule, Stop, in_ms
+from engine.schedules import Alerting, Reason, Schedule, Stop, code_of, in_ms
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 
 # --- tables and journal ---
@@ -377,8 +386,16 @@ def _data_from(tables: Tables, fire: FireEntry) -> datetime | None:
 
 
 def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | None:
-    """Return the end of the last window before it that has begun or is still to begin."""
+    """Return the end of the last window before it that has begun or is still to begin.
+
+    One of shadow mode has begun elsewhere.
+    """
     before = [fire for fire in _counted(tables, key) if fire.fire_time < moment]
+    before += [
+        fire
+        for fire in tables.of_key(key, "skipped")
+        if code_of(fire.reason) == "shadow" and fire.fire_time < moment
+    ]
     return min(max(before, key=_in_order).last_fire_time, moment) if before else None
 
 
@@ -516,7 +533,7 @@ def facts_of(tables: Tables, now: datetime, limit: int) -> Facts:
     watched = [
         _watched(tables, row, now)
         for key, row in sorted(tables.schedules.items())
-        if row.state.schedule.alert != Alerting() and row.state.hold in {None, "paused"}
+        if row.state.hold in {None, "paused"} and _is_watched(row.state.schedule)
     ]
     dead: dict[str, list[FireEntry]] = {}
     for fire in tables.fires.values():
@@ -579,6 +596,10 @@ def _as_overdue(row: ScheduleEntry, due: datetime) -> Overdue:
     )  # fmt: skip
 
 
+def _is_watched(schedule: Schedule) -> bool:
+    return schedule.alert != Alerting() or schedule.pause_after_failures is not None
+
+
 def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
     state, pause = row.state, row.state.pause
     fires = sorted(
@@ -596,6 +617,7 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
         undecided=following if following and following < now else None,
         paused=pause_text(pause.at, pause.by, pause.reason) if pause else None,
         recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
+        stopped_at=pause.at if pause and pause.by == ENGINE else None,
     )  # fmt: skip
 
 

@@ -124,6 +124,7 @@ def as_state(row: Row, *, all_open: bool) -> ScheduleState:
         known=dict(zip(known, ran, strict=True)),
         open_fires=open_fires,
         unread=unread,
+        started=fields.pop("started") or 0,
         **fields,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 from engine.errors import Code
 from engine.ledger.alerts import (
     CONDITION_FIELDS,
+    ENGINE,
     AlertChanges,
     AlertRow,
     Condition,
@@ -79,6 +80,7 @@ def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
         key=row["key"], project=row["project"], paused=paused, recent=recent,
         alert=schedule.alert if schedule else Alerting(),
         undecided=following if following and following < now else None,
+        stopped_at=row["paused_at"] if row["paused_by"] == ENGINE else None,
     )  # fmt: skip
 
 

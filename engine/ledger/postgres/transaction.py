@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine.errors import EngineError, KeyInUse, RequestInUse
+from engine.ledger.alerts import FailedInRow
 from engine.ledger.fires import (
     Claim,
     DeadLetter,
@@ -410,6 +411,10 @@ class PostgresOperating(Statements):
     async def pause(self, key: str, pause: Pause) -> None:
         await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
         await self.run("revoke", [key], "paused", False)
+
+    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
+        rows = await self.run("failed_in_row", None if keys is None else list(keys))
+        return [FailedInRow(**row) for row in rows]
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         await self.run("resume", key, next_fire_at)

@@ -106,6 +106,7 @@ def next_definition(
     effective_from = cursor = max(now, before.effective_from, ahead)
     series, suffixed = before.series, before.suffixed
     if returning or renumbered:
+        before = replace(before, started=0)
         series += 1
         suffixed = _collides(schedule, cursor, owed.max_bucket)
     return NewDefinition(
@@ -138,6 +139,8 @@ def looked_at_next(
         return state.pause.until
     if any(fire.status == "queued" for fire in state.open_fires):
         return now
+    if schedule.limit is not None and state.started >= schedule.limit:
+        return None
     return wake_at(schedule, cursor)
 
 

@@ -10,7 +10,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from engine.ledger import ENDED_BADLY, OPEN, DayPart, KeyMaintenance, OldFire, OldRow
+from engine.ledger import (
+    ENDED_BADLY,
+    OPEN,
+    SURELY_NOT_RUN,
+    DayPart,
+    KeyMaintenance,
+    OldFire,
+    OldRow,
+)
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive
@@ -81,7 +89,7 @@ class Cutoffs:
 
     def may_leave(self, row: OldFire, chores: KeyMaintenance) -> bool:
         """Return whether a row may be deleted once it is archived."""
-        if row.status in OPEN or not self._rests(row, chores):
+        if row.status in OPEN or not self._rests(row, chores) or _is_counted(row, chores):
             return False
         alone = self.once or row.kind != "window"
         end = max(self._end(row), self.remove) if alone else self.remove
@@ -99,6 +107,13 @@ class Cutoffs:
         if chores.is_laying(row.fire_time, row.last_fire_time):
             return False
         return row.series < chores.series or row.last_fire_time <= chores.cursor
+
+
+def _is_counted(row: OldFire, chores: KeyMaintenance) -> bool:
+    """Return whether a row counts for the ``limit`` of its schedule: see ``ScheduleState``."""
+    if chores.schedule is None or chores.schedule.limit is None or row.series < chores.series:
+        return False
+    return row.kind == "window" and row.status not in SURELY_NOT_RUN and row.timing != "backfill"
 
 
 def midnight(at: datetime) -> datetime:

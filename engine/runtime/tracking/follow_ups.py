@@ -1,4 +1,4 @@
-"""Follow-up runs: a durable outbox for fires that ended badly.
+"""Follow-up runs, and pauses after failures: a durable outbox for fires that ended badly.
 
 Their follow-up fires, and the mark that they were processed, are written in one transaction. Any
 replica sends the follow-ups, as ordinary claims.
@@ -12,8 +12,9 @@ from typing import Any
 
 from engine.errors import Code, InputsSealed
 from engine.flow import UNDO_TYPE, RunOptions
-from engine.ledger import DIED, Ended, FollowUp, Ledger
+from engine.ledger import DIED, ENGINE, Ended, FollowUp, Ledger
 from engine.runtime.events import Alert, OnEvent
+from engine.runtime.planning import locked
 from engine.runtime.sealing import Sealing
 from engine.schedules import Reason, Sealed, exact_text, resolve_type
 
@@ -35,6 +36,7 @@ async def follow(ledger: Ledger, sealing: Sealing, *, on_event: OnEvent) -> int 
         return None
     batch = _FollowUpBatch(ledger, sealed=sealing.has_codec, on_event=on_event)
     await batch.write({})
+    await pause_failing(ledger, on_event=on_event)
     if not batch.left:
         return batch.done
     # Between the transactions, because a codec may ask a server for its keys.
@@ -100,6 +102,35 @@ class _FollowUpBatch:
         for each in news:
             if each.reason and each.workflow_id in written:
                 self._emit(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
+
+
+# --- pauses ---
+
+
+async def pause_failing(ledger: Ledger, *, on_event: OnEvent) -> list[str]:
+    """Pause the schedules whose runs have failed in a row, as ``pauseAfterFailures`` says.
+
+    What is in the ledger decides, so that a replica that dies before it pauses leaves that to the
+    next one. Each is counted again under its lock: an operator may have resumed it meanwhile.
+    """
+    async with ledger.transaction() as transaction:
+        wanted = await transaction.failed_in_row()
+    paused = []
+    for each in wanted:
+        async with locked(ledger, each.key, by=ENGINE, retired=True) as schedule:
+            for found in await schedule.transaction.failed_in_row([each.key]):
+                count = f"{found.failures} failed run{'s in a row' if found.failures > 1 else ''}"
+                await schedule.pause(f"{count}, the last is {found.newest}")
+                paused.append(found)
+    for found in paused:
+        why = f": {found.error}" if found.error else ""
+        text = f"{found.key} is paused: {found.failures} of its runs in a row failed, the last is"
+        cure = f"`sched resume {found.key}` when its runs can succeed"
+        on_event(Alert(Code.PAUSED_AFTER_FAILURES, f"{text} {found.newest}{why}; {cure}"))
+    return [found.key for found in paused]
+
+
+# --- follow-up runs of one fire ---
 
 
 def _has_handler(fire: Ended) -> bool:

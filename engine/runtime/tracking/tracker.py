@@ -39,7 +39,7 @@ from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
-from engine.runtime.tracking.follow_ups import follow
+from engine.runtime.tracking.follow_ups import follow, pause_failing
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
 
 # --- long polls for closes ---
@@ -459,7 +459,7 @@ class Tracker:
             await self._hand_over()
             return
         self._knows_of = suspect_until
-        await self._follow()
+        await self._follow(whole=whole)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
@@ -467,8 +467,10 @@ class Tracker:
             if self._polls is not None:
                 await self._polls.look()
 
-    async def _follow(self) -> None:
+    async def _follow(self, *, whole: bool) -> None:
         """Write follow-ups; report once if some are left to a replica with the codec."""
+        if whole:  # a replica may have died between the last end and its pause
+            await pause_failing(self._ledger, on_event=self._emit)
         done: int | None = 0
         text = None if self._sealing.has_codec else _LEFT_SEALED
         try:

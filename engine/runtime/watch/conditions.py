@@ -23,7 +23,8 @@ Cause = Literal[
 JUDGED: Final = frozenset(
     {
         Code.NOT_FIRED, Code.FIRED_LATE, Code.FAILURES_IN_ROW, Code.SKIPPED_IN_ROW,
-        Code.REPLICA_VANISHED, Code.TASK_QUEUE_UNPOLLED, Code.DEAD_LETTERS,
+        Code.PAUSED_AFTER_FAILURES, Code.REPLICA_VANISHED, Code.TASK_QUEUE_UNPOLLED,
+        Code.DEAD_LETTERS,
     }
 )  # fmt: skip
 """Every kind of condition that a look judges by what is in the ledger."""
@@ -244,6 +245,12 @@ def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Condition]:
             cause="paused" if watched.paused else None,
             text=f"the window of {utc_text(since)} of {key} is later than its limit of"
             f" {format_duration(limits.late_after)}{held}",
+        )  # fmt: skip
+    if watched.stopped_at is not None:
+        yield Condition(
+            name=f"paused-after-failures:{key}", code=Code.PAUSED_AFTER_FAILURES,
+            since=watched.stopped_at, project=watched.project, key=key, cause="paused",
+            text=f"{key} is paused {watched.paused}; see `sched dead show {key}`, then resume it",
         )  # fmt: skip
     failed = [each for each in watched.recent if each.status in {*FAILED, "completed"}]
     yield from _in_row(

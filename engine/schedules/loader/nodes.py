@@ -313,6 +313,9 @@ _ELSEWHERE = {
     "maxretries": "retry", "retries": "retry", "retrypolicy": "retry",
     "timeoutseconds": "timeout", "timeoutms": "timeout", "labels": "tags",
     "annotations": "metadata",
+    "repeatcount": "limit", "maxruns": "limit", "remainingactions": "limit",
+    "shadow": "mode", "dryrun": "mode", "pauseonfailure": "pauseAfterFailures",
+    "maxfailures": "pauseAfterFailures",
     "jobs": "schedules", "tasks": "schedules",
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ from engine.schedules.terms import (
     epoch_seconds,
     first_of,
     from_seconds,
+    parse_workflow_id,
 )
 from engine.schedules.timing.cron_parser import parse
 from engine.schedules.timing.spec import EVALUATOR_VERSION, Spec
@@ -192,6 +193,13 @@ class OpenFire:
     stop: Stop | None = None
     awaited: tuple[Dependency, ...] = ()
     timing: str | None = None
+
+    @property
+    def is_of_a_window(self) -> bool:
+        """Whether it is the window's own fire, as ``ScheduleState.started`` counts it."""
+        parsed = parse_workflow_id(self.workflow_id)
+        own = parsed is not None and parsed.bucket is not None and parsed.rerun is None
+        return own and self.timing != "backfill"
 
 
 class Unread(NamedTuple):
@@ -394,6 +402,8 @@ def hold_of(
 class ScheduleState:
     """A schedule's row, read under its lock.
 
+    ``started`` is how many windows of its series have started or may still start, backfills left
+    out; it is counted only of a schedule with a ``limit``, and up to that.
     ``rules`` are the time rules by which it was computed, ``cursor_reading`` is the local time of
     its cursor by them; see ``TIME_RULES``. ``known``, ``open_fires`` and ``unread`` are what a plan
     needs of its fires.
@@ -421,6 +431,7 @@ class ScheduleState:
     open_fires: tuple[OpenFire, ...] = ()
     unread: Unread = ALL_READ
     line_changes: int = 0
+    started: int = 0
 
     @classmethod
     def of(
@@ -443,6 +454,12 @@ class ScheduleState:
     def window(self, fire_time: datetime) -> Window:
         """Return the window of the current series that opens at ``fire_time``."""
         return Window(self.key, self.series, self.schedule.spec.bucket(fire_time), fire_time)
+
+    @property
+    def room(self) -> int | None:
+        """How many more windows may start; None without a ``limit``."""
+        limit = self.schedule.limit
+        return None if limit is None else max(limit - self.started, 0)
 
     @property
     def hold(self) -> Hold | None:

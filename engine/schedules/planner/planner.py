@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final, NamedTuple
 
 from engine.schedules.model import CatchUp, Schedule
@@ -27,6 +28,7 @@ from engine.schedules.terms import TICK, Reason, Window, code_of, from_seconds
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
 
 _EXCLUDED: Final = Reason("excluded", "excluded")
+_SHADOW: Final = Reason("shadow", "shadow")
 FIRST_SIGHT: Final = Reason("first_sight", "first sight")
 """Reason of a window that was open when its schedule was first seen."""
 
@@ -413,7 +415,7 @@ class _Planner:
         ends = self.hold_until is not None and self.hold_until <= now
         spans = [self._held(due, self.hold)] if self.hold else []
         if ends or not self.hold:
-            spans.append(self._owed(due, max([self.cursor, *(span.until for span in spans)])))
+            spans += self._due(due, max([self.cursor, *(span.until for span in spans)]))
         policy = self.on_resume or self.state.schedule.catch_up
         decisions, until = take(spans, None if self.final else self.rows)
         resolved = Resolved(tuple(decisions))
@@ -427,6 +429,8 @@ class _Planner:
         following = (
             self.hold_until if self.hold and not resumed else wake_at(self.state.schedule, cursor)
         )
+        if self._ends(resolved) and (resumed or not self.hold):
+            following = None
         if resolved.more:
             following = now if following is None else min(following, now)
         return Plan(
@@ -448,12 +452,42 @@ class _Planner:
         if self.hold_until is not None and self.hold_until <= due.now:
             until = self.hold_until - TICK
             on_resume = on_resume or self.state.schedule.catch_up.after("pause")
+        why, after = Reason(hold, hold), self.cursor
         if on_resume is None:
-            return Span(due.decide_held(self.cursor, until, Reason(hold, hold)), until)
-        return Span(catch_up(due, on_resume, self.cursor, until, skipped=Reason(hold, hold)), until)
+            return Span(due.decide_held(after, until, why), until)
+        shadow_end = self.state.schedule.shadow_end
+        edge = after if shadow_end is None else max(after, min(until, shadow_end - TICK))
+        shadowed = due.decide_held(after, edge, why)
+        return Span(chain(shadowed, catch_up(due, on_resume, edge, until, skipped=why)), until)
+
+    def _due(self, due: Due, after: datetime) -> Iterator[Span]:
+        """Decide the windows outside any hold: those of shadow mode, then those that are owed."""
+        shadow_end, room = self.state.schedule.shadow_end, self.state.room
+        if shadow_end is not None and shadow_end > after:
+            until = max(after, min(due.now, shadow_end - TICK))
+            yield Span(due.decide(after, until, "skipped", _SHADOW), until)
+            after = until
+        if room is None:
+            yield self._owed(due, after)
+        elif self.final:
+            owed = self._owed(due, after)
+            yield owed._replace(decisions=_up_to_limit(owed.decisions, room))
+        elif room > 0:
+            owed = self._owed(due, after)
+            yield owed._replace(limit=min(owed.limit or room, room))
+        else:
+            yield Span(iter(()), after)
+
+    def _ends(self, resolved: Resolved) -> bool:
+        """Return whether as many windows as ``limit`` allows have started, or wait to."""
+        if (room := self.state.room) is None:
+            return False
+        new = sum(each.verdict in {"claimed", "queued"} for each in resolved.decisions)
+        given_up = (move.fire for move in resolved.moves if move.to == "skip")
+        return room + sum(fire.is_of_a_window for fire in given_up) <= new
 
     def _owed(self, due: Due, after: datetime) -> Span:
-        """Decide the windows outside any hold."""
+        """Decide the windows outside any hold and shadow mode."""
         now, schedule = due.now, self.state.schedule
         edge = now - schedule.grace
         oldest = due.oldest(after)
@@ -486,6 +520,21 @@ class _Planner:
             return move
         moment = move.fire.fire_time + self.state.schedule.delay(move.fire.fire_time)
         return replace(move, not_before=moment if moment > now else None)
+
+
+_LIMIT: Final = Reason("limit", "limit: it had started as many windows as it may")
+
+
+def _up_to_limit(decisions: Iterable[Decision], room: int) -> Iterator[Decision]:
+    """Yield the decisions, of which ``room`` may start; further windows are skipped."""
+    for decision in decisions:
+        if decision.verdict != "claimed":
+            yield decision
+        elif room > 0:
+            room -= 1
+            yield decision
+        else:
+            yield Decision(decision.window, "skipped", _LIMIT)
 
 
 # --- first sight and next look ---

@@ -7,6 +7,8 @@
 -- `pending` are totals; `running` is counted up to the places, and only if not all were read. Of
 -- fires that wait for other schedules and start in any order, some more are read from a place in
 -- the line that $5 selects (from 0 to 1), so that none is missed forever.
+-- `started`: of a schedule with a limit, how many windows of its series have started or may still, up to
+-- the limit. Old runs are ranges of several windows.
 -- BETWEEN x AND x, and the key in ORDER BY: with `=`, and ordered by ID alone or not at all, the
 -- planner may walk the primary key through all ended fires until it has found enough.
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p.max_bucket,
@@ -19,7 +21,13 @@ SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p
                SELECT FROM fires f
                WHERE f.namespace = s.namespace AND f.key BETWEEN s.key AND s.key AND f.lost_at IS NULL
                  AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
-               ORDER BY f.key, f.id LIMIT policy.places) AS taken)::int END AS running
+               ORDER BY f.key, f.id LIMIT policy.places) AS taken)::int END AS running,
+       CASE WHEN d.definition ? 'limit' THEN (
+           SELECT coalesce(sum(begun.windows), 0) FROM (
+               SELECT f.windows FROM fires f
+               WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series AND f.kind = 'window'
+                 AND f.status NOT IN ('skipped', 'expired', 'rejected') AND f.timing IS DISTINCT FROM 'backfill'
+               ORDER BY f.fire_time DESC LIMIT (d.definition ->> 'limit')::int) AS begun)::int END AS started
 FROM schedules s
 JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version

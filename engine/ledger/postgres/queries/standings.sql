@@ -1,5 +1,6 @@
 SELECT (SELECT clock_timestamp()) AS now, s.key, s.project, s.series, p.cursor, s.enabled, p.rules,
-       s.retired_at, s.paused_at, s.paused_reason, s.paused_by, s.paused_until, c.forgotten_until
+       s.retired_at, s.paused_at, s.paused_reason, s.paused_by, s.paused_until, c.forgotten_until,
+       p.next_fire_at IS NULL AS idle
 FROM schedules s
 JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 LEFT JOIN chores c ON c.namespace = s.namespace AND c.key = s.key

@@ -1,4 +1,4 @@
--- Of each schedule that declares limits: how its newest windows ended, and what may hold the next one.
+-- Of each schedule that declares limits or is paused after failures: how its newest windows ended, and what may hold the next one.
 SELECT s.key, s.project, d.definition, p.cursor, s.paused_at, s.paused_by, s.paused_reason,
        coalesce(newest.fires, '[]') AS fires
 FROM definitions d
@@ -14,5 +14,5 @@ LEFT JOIN LATERAL (
         WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
           AND f.kind = 'window' AND f.fire_time <= (SELECT clock_timestamp())
         ORDER BY f.fire_time DESC, f.id DESC LIMIT 100) AS f) AS newest ON true
-WHERE d.namespace = $1 AND d.definition ? 'alert' AND s.retired_at IS NULL AND s.enabled
+WHERE d.namespace = $1 AND (d.definition ? 'alert' OR d.definition ? 'pauseAfterFailures') AND s.retired_at IS NULL AND s.enabled
 ORDER BY s.key LIMIT $2

@@ -1,0 +1,207 @@
+"""Commands compare and takeover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from temporalio.client import Client
+
+from engine.audit.comparison import Comparison, SourceKind, TheirSource
+from engine.audit.native import NativeSchedules, NativeStarts
+from engine.cli.output import counted, fields, instant, print_json, print_table
+from engine.cli.target import (
+    AnyKey,
+    Key,
+    Reason,
+    Session,
+    SetupFunction,
+    command,
+    moment,
+    one_of,
+    parsed,
+)
+from engine.cli.temporal import connected
+from engine.runtime import Setup
+from engine.schedules import parse_duration
+from engine.service import ScheduleService
+
+commands = typer.Typer(rich_markup_mode=None)
+
+_SHOWN = 20
+"""Most differences of one schedule in the text; ``--json`` has all."""
+
+NativeId = Annotated[
+    str | None,
+    typer.Option(
+        "--temporal-schedule",
+        metavar="ID",
+        help="The native Temporal Schedule.  [default: metadata.temporalSchedule, else KEY]",
+    ),
+]
+
+
+# --- compare ---
+# ``sched compare``: windows against the runs that another scheduler has started.
+
+_KINDS: dict[str, SourceKind] = {
+    "schedule": "temporal_schedule", "type": "workflow_type", "id": "id_prefix",
+}  # fmt: skip
+_read_kind = one_of("kind", tuple(_KINDS))
+
+
+def _parsed_source(text: str) -> TheirSource:
+    """Parse what to compare with: a kind and a name."""
+    kind, _, name = text.partition(":")
+    if not name:
+        listed = ", ".join(f"{each}:…" for each in _KINDS)
+        raise typer.BadParameter(f"{text!r}; write one of {listed}")
+    return TheirSource(_KINDS[_read_kind(kind)], name)
+
+
+@command(commands)
+def compare(
+    session: Session,
+    key: AnyKey = None,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="AGE|ISO", help="The first fire time: an age or a moment."),
+    ] = "24h",
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
+    ] = None,
+    against: Annotated[
+        TheirSource | None,
+        typer.Option(
+            "--against",
+            metavar="KIND:NAME",
+            help="The other runs: schedule:ID, type:TYPE or id:PREFIX.  [default: the schedule of"
+            " metadata.temporalSchedule, else of KEY]",
+            parser=_parsed_source,
+        ),
+    ] = None,
+    tolerance: Annotated[
+        str,
+        typer.Option(
+            "--tolerance", metavar="TIME", help="How far a run may be from its window, as 5s."
+        ),
+    ] = "5s",
+    setup: SetupFunction = None,
+) -> None:
+    """Compare windows with the runs that another scheduler has started in Temporal.
+
+    Without KEY every schedule in shadow mode is compared. Each window is to have one run, by one of
+    the two: the exit code is 1 if one has none or two, if a run has no window, or if there is
+    nothing to compare. docs/takeover.md has the way from here to a take-over.
+    """
+    if against is not None and key is None:
+        raise typer.BadParameter("give the KEY that is to be compared with these runs")
+    begin = _since(since)
+    near = parsed(tolerance, parse_duration, "--tolerance")
+
+    async def read(opened: ScheduleService) -> list[Comparison]:
+        starts = NativeStarts(await _client(session, setup))
+        return await opened.compare(
+            begin, starts, key=key, project=project, source=against, tolerance=near
+        )
+
+    found = session.ask(read)
+    if session.as_json:
+        print_json([_comparison_json(each) for each in found])
+    else:
+        _print(found)
+    raise typer.Exit(0 if found and all(each.is_equal for each in found) else 1)
+
+
+def _since(text: str) -> datetime | timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return moment(text, "--since")
+
+
+async def _client(session: Session, setup: str | None) -> Client:
+    return await connected(session.target, Setup.load(setup))
+
+
+def _comparison_json(each: Comparison) -> dict[str, Any]:
+    return {
+        **fields(each, "key project since until"),
+        "source": fields(each.source, "kind name"),
+        "is_equal": each.is_equal,
+        "equal": each.equal,
+        "ours": each.ours,
+        "held": each.held,
+        "only_ours": each.count("only_ours"),
+        "only_theirs": each.count("only_theirs"),
+        "doubled": each.count("doubled"),
+        "differences": [fields(one, "kind at workflow_id what") for one in each.differences],
+        "notes": list(each.notes),
+    }
+
+
+def _print(found: Sequence[Comparison]) -> None:
+    if not found:
+        typer.echo("no schedule is in shadow mode: name a KEY to compare it all the same")
+        return
+    print_table(
+        ("KEY", "EQUAL", "RAN HERE", "ONLY OURS", "ONLY THEIRS", "DOUBLED", "AGAINST"),
+        (
+            (
+                each.key, each.equal, each.ours, each.count("only_ours"), each.count("only_theirs"),
+                each.count("doubled"), str(each.source),
+            )
+            for each in found
+        ),
+    )  # fmt: skip
+    for each in found:
+        for line in _remarks(each):
+            typer.echo(line)
+
+
+def _remarks(found: Comparison) -> Iterator[str]:
+    for each in found.differences[:_SHOWN]:
+        run = f" ({each.workflow_id})" if each.kind == "only_theirs" else ""
+        yield f"{found.key}  {each.kind.replace('_', ' ')}  {instant(each.at)}{run}: {each.what}"
+    if len(found.differences) > _SHOWN:
+        yield f"{found.key}  and more: --json names {len(found.differences):,}"
+    if found.held:
+        text = f"{counted(found.held, 'window')} had no run because one of theirs was still open"
+        yield f"note: {found.key}: {text}"
+    yield from (f"note: {found.key}: {note}" for note in found.notes)
+
+
+# --- takeover ---
+# ``sched takeover``: the end of a native schedule at the moment where shadow mode ends.
+
+
+@command(commands)
+def takeover(
+    session: Session,
+    key: Key,
+    temporal_schedule: NativeId = None,
+    reason: Reason = None,
+    setup: SetupFunction = None,
+) -> None:
+    """Let a native Temporal Schedule end where the shadow mode of a schedule does.
+
+    The schedule needs `mode: shadow` and a `shadowUntil` that is to come. The windows before it
+    stay the native schedule's, those from then on start here: none is lost and none runs twice,
+    whenever either of the two acts. Repeating the command changes nothing.
+    """
+
+    async def act(opened: ScheduleService) -> dict[str, Any]:
+        native = NativeSchedules(await _client(session, setup))
+        done = await opened.take_over(key, native, name=temporal_schedule, reason=reason)
+        return {**fields(done, "key native at"), "notes": list(done.notes)}
+
+    done = session.ask(act)
+    text = (
+        f"{key}: schedule {done['native']} starts the windows before {done['at']}, sched-engine"
+        f" those from then on; after that moment `sched compare {key}` shows both"
+    )
+    notes = (f"note: {key}: {note}" for note in done["notes"])
+    session.print(done, "\n".join([text, *notes]))
