@@ -305,6 +305,7 @@ class ScheduleFilters(Body):
     workflow: Word | None = None
     job_type: Word | None = Field(None, description="The same as `workflow`.")
     topic: Word | None = None
+    tag: Word | None = None
     owner_id: Word | None = None
     tenant_id: Word | None = None
     correlation_id: Word | None = None
@@ -480,7 +481,7 @@ async def trigger(
 async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
-        key, body.bucket, reason=body.reason, series=body.series, overlap=body.overlap,
+        key, body.bucket, at=body.at, reason=body.reason, series=body.series, overlap=body.overlap,
         own_input=body.own_input,
     )  # fmt: skip
     return RequestedRun.of(done)

@@ -124,9 +124,9 @@ class Declaring(Protocol):
         """Mark the keys that the file lacks and return since when; clear all other marks."""
 
     async def save_project(
-        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
-        """Record that the file was applied, except for the keys ``refused``; raise the epoch."""
+        """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
 
     async def queues(self) -> dict[str, QueueRow]:
         """Return every queue of the namespace by name, including dropped ones."""
@@ -553,10 +553,7 @@ class Ledger(Slots, AccountBook, Protocol):
         """
 
     async def uncounted(self, limit: int) -> list[Uncounted]:
-        """Return closed runs whose tries or step retries are to be read from Temporal's history.
-
-        The newest fires come first.
-        """
+        """Return closed runs whose tries or step retries are to be read, newest fires first."""
 
     async def note_counts(self, counts: Sequence[RunCounts]) -> None:
         """Note what was read of closed runs. It counts for the run that was read alone."""
@@ -638,10 +635,7 @@ class Ledger(Slots, AccountBook, Protocol):
         """
 
     async def newer_rules(self, project: str) -> tuple[int, str]:
-        """Return how many schedules newer time rules computed, and the newest of those rules.
-
-        This scans every schedule: 100,000 take tens of milliseconds.
-        """
+        """Return how many schedules newer rules computed, and the newest rules; it scans all."""
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         """Return the other zone rules of replicas that announced themselves within ``alive``."""
@@ -749,6 +743,11 @@ class Ledger(Slots, AccountBook, Protocol):
 
     async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
         """Return what became of the last runs of each of these keys, in the order of the keys."""
+
+    async def count_fires(
+        self, first: datetime, last: datetime, *, keys: Collection[str] = (), most: int
+    ) -> Counter[Status]:
+        """Count windows in ``first <= t < last`` of keys like these by status, of ``most`` rows."""
 
     async def fires(
         self,

@@ -6,7 +6,7 @@ All datetimes are timezone-aware and in UTC.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -137,6 +137,7 @@ class RunSummary:
         median_duration_ms: of the completed ones.
         last_failure_at: when a run of the schedule failed last, or a window was rejected.
         last_failure: what became of it; ``error``: why.
+        recent: what became of its last windows that have opened, the newest first.
     """
 
     key: str
@@ -146,6 +147,7 @@ class RunSummary:
     last_failure_at: datetime | None = None
     last_failure: Died | None = None
     error: str | None = None
+    recent: tuple[Status, ...] = ()
 
     @property
     def success_rate(self) -> float | None:
@@ -181,6 +183,7 @@ class ScheduleFilter:
         last_status: what became of its newest fire.
         workflow: its workflow: ``name`` with every version, or ``name@1``.
         topic: its topic.
+        tag: one of its tags.
         owner_id: the ``ownerId`` of its metadata.
         tenant_id: the ``tenantId`` of its metadata.
         correlation_id: the ``correlationId`` of its metadata.
@@ -201,6 +204,7 @@ class ScheduleFilter:
     last_status: Status | None = None
     workflow: str | None = None
     topic: str | None = None
+    tag: str | None = None
     owner_id: str | None = None
     tenant_id: str | None = None
     correlation_id: str | None = None
@@ -236,10 +240,10 @@ class ScheduleFilter:
             "state": self.state, "status": self.status, "last_status": self.last_status,
             "workflow": workflow and workflow.partition("@")[0],
             "version": workflow if workflow and "@" in workflow else None,
-            "topic": self.topic, "request_id": self.request_id,
+            "topic": self.topic, "tag": self.tag, "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
-            "keys": [_like(each) for each in self.keys] or None, "enabled": self.enabled,
+            "keys": as_like(self.keys), "enabled": self.enabled,
             **self._implied(),
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
@@ -274,6 +278,8 @@ class ScheduleFilter:
         given = self.given()
         if any(given[name] != fact for name, fact in facts.items() if name in given):
             return False
+        if self.tag is not None and not (schedule and self.tag in schedule.tags):
+            return False
         if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
             return False
         if self.keys and not any(fnmatchcase(row.key, each) for each in self.keys):
@@ -292,10 +298,10 @@ class ScheduleFilter:
 _KINDS: Final = {"at": "at", "cron": "cron", "interval": "everyMs"}
 
 
-def _like(pattern: str) -> str:
-    """Return a pattern of keys as one of LIKE."""
-    plain = pattern.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    return plain.replace("*", "%").replace("?", "_")
+def as_like(patterns: Iterable[str]) -> list[str] | None:
+    """Return patterns of keys as those of LIKE; None if there are none."""
+    signs = str.maketrans({"\\": r"\\", "%": r"\%", "_": r"\_", "*": "%", "?": "_"})
+    return [each.translate(signs) for each in patterns] or None
 
 
 def _same(one: object, other: object) -> bool:

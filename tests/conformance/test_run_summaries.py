@@ -48,6 +48,8 @@ async def test_runs_that_ended_by_themselves_count_and_completed_ones_have_the_m
     assert (found.runs, found.completed, found.success_rate) == (5, 3, 0.6)
     assert found.median_duration_ms == 2000
     assert (found.last_failure, found.last_failure_at) == ("timed_out", at + timedelta(seconds=60))
+    # The newest first; the two windows behind these are open.
+    assert [*found.recent][-7:] == [closed for closed, _ in reversed(ends)]
     assert found.error is not None
 
 
@@ -68,6 +70,18 @@ async def test_a_rejected_window_is_a_failure_without_a_run(bench):
     found = await summary(bench)
     assert (found.runs, found.last_failure, found.error) == (0, "rejected", "no paper")
     assert found.last_failure_at is not None
+
+
+async def test_windows_of_an_hour_are_counted_by_status_and_for_keys_like_these(bench):
+    once: tuple[Closed, int] = ("completed", 1)
+    await past_runs(bench, [("failed", 1), once, once])
+    now = datetime.now(UTC)
+    counted = bench.ledger.count_fires
+    found = await counted(now - HOUR, now, most=1000)
+    assert (found["completed"], found["failed"]) == (2, 1)
+    assert await counted(now - HOUR, now, keys=["other", "?"], most=1000) == found
+    assert await counted(now - HOUR, now, keys=["k.*", "_"], most=1000) == {}
+    assert await counted(now - 2 * HOUR, now - HOUR, most=1000) == {}
 
 
 async def test_many_keys_are_answered_in_their_order(bench):

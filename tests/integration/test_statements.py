@@ -428,6 +428,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "note_counts": [([RUN], ["run"], [1], [0], [None])],
     "note_retries": [([RUN], [1], [False])],
     "run_details": [(RUN,)],
+    "count_fires": [(NOW - A_MINUTE, NOW, None, 500), (NOW - A_MINUTE, NOW, ["busy", "q%"], 500)],
     "run_summaries": [(["busy", "lost", "crowded", "merged", *(f"quiet-{n}" for n in range(46))],
                        SUMMARY_ROWS, SUMMARISED)],
     "write_through": [("", A_MINUTE, 500)],
@@ -439,7 +440,7 @@ FILTERED: dict[str, list[dict[str, Any]]] = {
         {"but": "@", "after": "busy", "limit": 51},
         *({"but": "@", "limit": 51, **each} for each in (
             {"workflow": "noop"}, {"workflow": "noop", "version": "noop@1"}, {"topic": "a.b"},
-            {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"}, {"kind": "at"},
+            {"tag": "a"}, {"metadata": '{"ownerId": "ann"}'}, {"request_id": "r"}, {"kind": "at"},
             {"prefix": "quiet"}, {"keys": ["quiet-1%", "b_sy"]}, {"enabled": True},
             {"due_before": NOW}, {"state": "active"}, {"state": "paused", "held": "paused"},
             {"status": "failed", "became": ["failed", "timed_out"], "over": True},

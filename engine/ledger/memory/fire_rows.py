@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from uuid import uuid4
 
 from engine.ledger.failures import (
@@ -109,7 +110,18 @@ class MemoryRuns(MemoryRows):
                     self._tables.change(fire, retries_noted=retries, counted=counted)
 
     async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
-        return [summary_of(key, self._tables.of_key(key)) for key in keys]
+        now = self.clock()
+        return [summary_of(key, self._tables.of_key(key), now) for key in keys]
+
+    async def count_fires(
+        self, first: datetime, last: datetime, *, keys: Collection[str] = (), most: int
+    ) -> Counter[Status]:
+        found: Counter[Status] = Counter()
+        for fire in self._tables.fires.values():
+            mine = not keys or any(fnmatchcase(fire.key, each) for each in keys)
+            if mine and fire.kind == "window" and first <= fire.fire_time < last:
+                found[fire.status] += fire.windows
+        return found
 
     async def run_details(self, workflow_id: str) -> RunDetails:
         fire = self._tables.of_run(workflow_id)

@@ -599,7 +599,7 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
     )  # fmt: skip
 
 
-def summary_of(key: str, fires: Iterable[FireEntry]) -> RunSummary:
+def summary_of(key: str, fires: Iterable[FireEntry], now: datetime) -> RunSummary:
     """Return what became of the last runs of a key; see run_summaries.sql."""
     newest = sorted(fires, key=lambda fire: (fire.fire_time, fire.fire_id), reverse=True)
     ended = [
@@ -610,6 +610,7 @@ def summary_of(key: str, fires: Iterable[FireEntry]) -> RunSummary:
     took = [fire.duration_ms for fire in ended
             if fire.status == "completed" and fire.duration_ms is not None]  # fmt: skip
     failed = next((fire for fire in newest if fire.status in DIED), None)
+    opened = [fire for fire in newest if fire.fire_time <= now][:SUMMARY_ROWS]
     return RunSummary(
         key=key,
         runs=len(ended),
@@ -618,4 +619,5 @@ def summary_of(key: str, fires: Iterable[FireEntry]) -> RunSummary:
         last_failure_at=(failed.closed_at or failed.decided_at) if failed else None,
         last_failure=failed.status if failed else None,  # type: ignore[arg-type] # one of DIED
         error=(failed.error or failed.reason) if failed else None,
+        recent=tuple([fire.status for fire in opened if fire.kind == "window"][:SUMMARISED]),
     )

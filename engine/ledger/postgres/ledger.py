@@ -7,7 +7,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -92,6 +93,7 @@ from engine.ledger.schedule_rows import (
     RunSummary,
     ScheduleFilter,
     ScheduleRow,
+    as_like,
 )
 from engine.schedules import STARTS, TZDATA_VERSION, ReasonCode, storable
 from engine.schedules.planner import FAILED, TIME_RULES
@@ -178,6 +180,12 @@ class PostgresFires:
             for row in await self._run("run_summaries", some, SUMMARY_ROWS, SUMMARISED):
                 found[row["key"]] = as_summary(row)
         return [found[key] for key in keys]
+
+    async def count_fires(
+        self, first: datetime, last: datetime, *, keys: Collection[str] = (), most: int
+    ) -> Counter[Status]:
+        rows = await self._run("count_fires", first, last, as_like(keys), most)
+        return Counter({row["status"]: row["windows"] for row in rows})
 
     async def run_details(self, workflow_id: str) -> RunDetails:
         rows = await self._run("run_details", workflow_id)

@@ -271,7 +271,8 @@ def as_fire(row: Row) -> Fire:
 def as_summary(row: Row) -> RunSummary:
     """Return the summary read by ``run_summaries.sql``."""
     median = row["median_duration_ms"]
-    return RunSummary(**{**row, "median_duration_ms": None if median is None else round(median)})
+    read = {"median_duration_ms": None if median is None else round(median)}
+    return RunSummary(**{**row, **read, "recent": tuple(row["recent"])})
 
 
 def as_standing(row: Row) -> Standing:

@@ -29,7 +29,7 @@ LEFT JOIN LATERAL (
 WHERE s.namespace = $1
   AND s.key = :key
   AND s.key > :after
-  AND NOT starts_with(s.key, :but)
+  AND NOT starts_with(s.key, :but) AND (s.retired_at IS NULL OR NOT EXISTS (SELECT FROM projects o WHERE o.namespace = s.namespace AND o.project = s.project AND o.forgotten_at IS NOT NULL))
   AND s.key >= :prefix AND CASE WHEN starts_with(s.key, :prefix) THEN true END
   AND s.key LIKE ANY (:keys)
   AND (s.enabled AND s.retired_at IS NULL) = :enabled
@@ -43,6 +43,7 @@ WHERE s.namespace = $1
   AND s.workflow = :version
   AND CASE WHEN d.definition ? :kind THEN true END
   AND d.definition ? 'topic' AND d.definition ->> 'topic' = :topic
+  AND d.definition ? 'tags' AND d.definition -> 'tags' ? :tag
   AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
   AND p.next_fire_at < :due_before
   AND CASE schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) WHEN :state THEN true END

@@ -1,6 +1,13 @@
--- Of each key ($2) the newest rows ($3), and of these the newest runs that ended by themselves ($4); and
--- its last failure, however old. One row of each status is enough for that, as in list_fires.sql.
-SELECT k.key, runs.*, failed.at AS last_failure_at, failed.status AS last_failure, failed.error
+-- Of each key ($2) the newest rows ($3), and of these the newest runs that ended by themselves ($4), and the
+-- newest windows that have opened (as many); and its last failure, however old. One row of each status is
+-- enough for that, as in list_fires.sql.
+SELECT k.key, runs.*, ARRAY(
+           SELECT status FROM (
+               SELECT * FROM fires
+               WHERE namespace = $1 AND key = k.key AND fire_time <= (SELECT clock_timestamp())
+               ORDER BY fire_time DESC, id DESC LIMIT $3) AS opened
+           WHERE kind = 'window' ORDER BY fire_time DESC, id DESC LIMIT $4) AS recent,
+       failed.at AS last_failure_at, failed.status AS last_failure, failed.error
 FROM unnest($2::text[]) AS k (key)
 CROSS JOIN LATERAL (
     SELECT count(*) AS runs, count(*) FILTER (WHERE status = 'completed') AS completed,
