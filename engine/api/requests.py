@@ -283,7 +283,7 @@ class GuardedRoute(APIRoute):
         # Where FastAPI has nothing to fill in, a page need not wait for it.
         plain = [*signature(self.endpoint).parameters] == ["request"]
         handler = self.endpoint if plain else super().get_route_handler()
-        name = f"{(method := min(self.methods))} {self.path_format}"
+        name = f"{(method := min(self.methods or ()))} {self.path_format}"
         if name in OPEN_ROUTES:
             return handler
         rule = ROUTES[name]

@@ -13,6 +13,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -163,6 +164,8 @@ class Destination:
 
 async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a name, by the resolver of the machine."""
+    with suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]  # no thread has to ask for it
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -71,6 +71,13 @@ def open_hook(hook: Subscription, allowed: Allowed) -> Send:
     return HookSender(hook, allowed)
 
 
+def load_hooks() -> None:
+    """Load what webhooks need, in a thread of its own."""
+    from engine.events.webhooks import load  # noqa: PLC0415 - see open_hook
+
+    load()
+
+
 # --- one turn of a subscription ---
 
 _LIMIT: Final = 100
@@ -193,7 +200,8 @@ class Surrounding:
         tick: the longest time until it looks for events again.
         idle: the same while there is no subscription.
         allowed: addresses that hooks may reach although they are not public.
-        is_busy: returns whether starts wait, which come first: then each look delivers a little.
+        is_busy: returns whether windows or starts wait, which come first: then each look delivers
+            a little.
         report: emits a sentence; the second argument says whether it is good news.
     """
 
@@ -239,6 +247,7 @@ class Deliverer:
         self._failing: set[str] = set()
         self._warned = self._stopping = False
         self._subscribed: bool | None = None
+        self._loaded = False
         self._learnt_at: float | None = None
         self._wanted: dict[str, bool] = {}
 
@@ -311,6 +320,9 @@ class Deliverer:
         now = time.monotonic()
         if self._learnt_at is None or now - self._learnt_at >= self._around.idle.total_seconds():
             self._subscriptions = await self._book.subscriptions() if self._subscribed else []
+            if not self._loaded and any(each.kind == "hook" for each in self._subscriptions):
+                self._loaded = True
+                await asyncio.to_thread(load_hooks)
             self._wanted.clear()
             self._learnt_at = now
 

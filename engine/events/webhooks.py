@@ -158,6 +158,14 @@ def _webhook(secret: str) -> Webhook:
     return Webhook(key)
 
 
+def load() -> None:
+    """Load what the first event would have to wait for, 100 ms, for the most part modules."""
+    import cloudevents.core.formats.json  # noqa: PLC0415 - only for hooks
+    import cloudevents.core.v1.event  # noqa: F401, PLC0415
+
+    _trusted()
+
+
 @cache
 def _trusted() -> ssl.SSLContext:
     """Return the trusted certificates; reading them takes some 20 ms."""

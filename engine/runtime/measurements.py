@@ -193,7 +193,7 @@ def gauge(read: Callable[[], float | None]) -> instruments.Observe:
 def measure_statement(name: str, seconds: float, failed: bool) -> None:  # noqa: FBT001 - a callback
     """Record how long a statement of the ledger took; ``name`` is that of its query."""
     outcome = "failed" if failed else "ok"
-    measures().record(instruments.LEDGER_CALLS, seconds, operation=name, outcome=outcome)
+    measures().record_soon(instruments.LEDGER_CALLS, seconds, operation=name, outcome=outcome)
 
 
 @contextmanager

@@ -48,6 +48,9 @@ _LOOK = 10.0
 """The most seconds for which a turn waits for room."""
 _REFILLED = timedelta(milliseconds=50)
 """Approximate time to send one part of a backfill."""
+_BEHIND = timedelta(milliseconds=250)
+_MANY = 50
+"""Lateness, and claims of one tick, from which on windows come before the delivery of events."""
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -114,6 +117,7 @@ class Poller:
         epoch: the ledger's epoch at the last probe; every apply raises it.
         rouse: called when decisions of this poller made other keys due.
         on_tick: called with each tick that claimed or decided something, if anything is traced.
+        is_behind: whether the last tick claimed many windows, or some that were late.
         probed_at: when the last tick began that the ledger answered (``boottime``); None before.
     """
 
@@ -146,6 +150,7 @@ class Poller:
         self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
         self.epoch = 0
         self.probed_at: float | None = None
+        self.is_behind = False
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
@@ -200,6 +205,8 @@ class Poller:
         """Run the loop's share of a tick while sends continue; return the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._measured()
+        late = (tick.probe.now - tick.probe.due_at) if tick.probe.due_at else _NOTHING
+        self.is_behind = len(tick.claims) >= _MANY or (bool(tick.claims) and late > _BEHIND)
         if self.holds:
             return self._settings.tick
         if tick.full:

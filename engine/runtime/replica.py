@@ -277,7 +277,7 @@ class Replica:
             loop("presence", presence.run_once, asks=True),
             unhurried("watch", watch.run_once, end=watch.end, asks=True),
             loop("totals", totals.run_once),
-            self._delivery(ledger, dispatcher),
+            self._delivery(ledger, dispatcher, poller),
             *([unhurried("janitor", janitor.run_once)] if janitor else ()),
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
             *([loop("slots", keeper.watch)] if keeper else ()),
@@ -393,7 +393,7 @@ class Replica:
         if news and self._delivering and self._deliverer and self._deliverer.has_subscriptions:
             self._delivering.wake_within(_SOON)
 
-    def _delivery(self, ledger: Ledger, dispatcher: Dispatcher) -> Loop:
+    def _delivery(self, ledger: Ledger, dispatcher: Dispatcher, poller: Poller) -> Loop:
         settings = self._settings
 
         def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
@@ -403,7 +403,7 @@ class Replica:
             holder=self._serving.replica, namespace=self._client.namespace,
             project=self._serving.project, tick=settings.tick, idle=settings.heartbeat,
             report=report, allowed=Allowed.parse(settings.hooks_allow or ""),
-            is_busy=lambda: not dispatcher.room,
+            is_busy=lambda: poller.is_behind or not dispatcher.room,
         )  # fmt: skip
         deliverer = self._deliverer = Deliverer(ledger.events, around, self._listeners)
         delivering = self._delivering = Loop(

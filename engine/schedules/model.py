@@ -708,9 +708,8 @@ class Schedule(BaseModel):
             ScheduleError: the dump is not, or no longer, a valid schedule.
             DefinitionUnreadable: its input is sealed by a later version.
         """
+        context, given = (checks.STORED if stored else None), dict(dump)
         try:
-            context = checks.STORED if stored else None
-            given = dict(dump)
             if (envelope := given.pop(SEALED_INPUT, None)) is not None:
                 given["input"] = Sealed.from_json(envelope)
             return cls.model_validate(given, by_alias=True, by_name=False, context=context)

@@ -226,7 +226,7 @@ def _noted(
     """Return the row of a hook for the audit log, without its address and its secret."""
 
     def shown(of: Subscription | None) -> dict[str, Any] | None:
-        return of and {"events": [*of.events], "keys": [*of.keys]}
+        return {"events": [*of.events], "keys": [*of.keys]} if of else None
 
     was, becomes = (before, hook) if verb == "hook" else (hook, None)
     return Action(

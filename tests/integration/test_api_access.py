@@ -134,6 +134,8 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
             assert (answer.status_code, answer.json()["code"]) == (403, "SCHEDULE_ACCESS_DENIED")
         unnamed = await client.post(PATH, json={"workflow": "noop", "everyMs": 60000})
         assert unnamed.status_code == 403
+        child = {"key": "billing.child", "workflow": "noop", "after": {"schedule": "filed"}}
+        assert (await client.post(PATH, json=child)).status_code == 403
         missing = await client.get(f"{PATH}/billing.filled")
         assert missing.status_code == 404
         assert "filed" not in missing.json()["detail"] + (missing.json()["cure"] or "")
@@ -206,6 +208,12 @@ async def test_a_revoked_token_changes_nothing_and_reads_for_a_second_at_most(ap
         assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 401
         assert (await client.get(PATH)).status_code == 401, "from then on it is known here"
     other = await api.token("other", "operate")
+    elsewhere = httpx.ASGITransport(app=api.app, client=("192.0.2.7", 1))
+    for transport in (None, elsewhere):
+        async with api.client(other) as client:
+            client._transport = transport or client._transport
+            assert (await client.get(PATH)).status_code == 200
+    assert {row.used_from for row in await api.service.tokens()} == {"127.0.0.1", "192.0.2.7"}
     async with api.client(other) as client:
         assert (await client.get(PATH)).status_code == 200
         await api.service.revoke_token("other")
@@ -267,7 +275,7 @@ async def test_its_own_names_are_accepted(shared_database_url):
         rest_api(shared_database_url, hosts=["sched.example.com"]) as api,
         api.client() as client,
     ):
-        for host in ("localhost:8230", "[::1]:8230", "127.0.0.1", "sched.example.com"):
+        for host in ("localhost:8230", "[::1]:8230", "127.0.0.1", "Sched.example.COM"):
             for origin in ({}, {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}):
                 answer = await client.get(PATH, headers={"Host": host, **origin})
                 assert answer.status_code == 200, (host, origin)
@@ -387,11 +395,13 @@ async def test_ten_megabytes_are_not_read(api):
     headers = {"Content-Type": "application/json"}
     async with api.client() as client:
         for path in (PATH, f"{PATH}/filed/trigger", "/api/v1/plan"):
-            for content in (b" " * 10_000_000, chunks()):
-                answer = await client.post(path, content=content, headers=headers)
+            for announced, most in (({"Content-Length": "10000000"}, 0), ({}, 1_200_000)):
+                read = 0
+                answer = await client.post(path, content=chunks(), headers=headers | announced)
                 assert (answer.status_code, answer.json()["code"]) == (
                     413, "SCHEDULE_BODY_TOO_LARGE",
                 )  # fmt: skip
+                assert read <= most
     assert await api.stored() == before
 
 
@@ -404,7 +414,7 @@ async def test_a_page_has_a_largest_size(api):
 
 
 async def test_each_caller_has_limits_of_its_own(shared_database_url):
-    rates = {"create": Rate(2, timedelta(minutes=1)), "trigger": Rate(1, timedelta(minutes=1))}
+    rates = {"create": Rate(2, timedelta(minutes=1)), "trigger": Rate(2, timedelta(minutes=1))}
     async with rest_api(shared_database_url, rates=rates) as api:
         tokens = [await api.token(name) for name in ("one", "two")]
         for token in tokens:
@@ -416,7 +426,9 @@ async def test_each_caller_has_limits_of_its_own(shared_database_url):
                 assert [each.status_code for each in codes] == [201, 201, 429]
                 assert 1 <= int(codes[2].headers["retry-after"]) <= 60
                 assert codes[2].json()["code"] == "SCHEDULE_RATE_EXCEEDED"
-                await client.post(f"{PATH}/filed/trigger", json={})
+                for _ in range(2):
+                    begun = await client.post(f"{PATH}/filed/trigger", json={})
+                    assert begun.status_code != 429, "each kind is counted by itself"
                 assert (await client.post(f"{PATH}/filed/trigger", json={})).status_code == 429
                 assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 200
 

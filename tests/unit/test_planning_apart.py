@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -58,6 +59,7 @@ class Troubled(MemoryLedger):
 
 class Outbox:
     room = 100
+    room_made: asyncio.Event
     breaker = cast("Any", type("Breaker", (), {"holds": False}))
 
     def __init__(self) -> None:
@@ -177,3 +179,26 @@ async def test_a_plan_that_raises_is_told_once_until_it_works_again(bench, monke
     broken = True
     await bench.poller.tick(BEGIN + 60 * SECOND)
     assert bench.alerts == ["SCHEDULE_PLAN_FAILED"] * 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "late", "behind"), [(3, 0.1, False), (3, 1, True), (60, 0.1, True), (0, 1, False)]
+)
+async def test_a_replica_is_behind_where_windows_are_late_or_many(keys, late, behind):
+    """Events are then delivered a little at a time: starts come first."""
+    moment = BEGIN + 60 * SECOND
+    now = BEGIN
+    ledger = MemoryLedger(clock=lambda: now, remembers=True)
+    outbox = Outbox()
+    outbox.room_made = asyncio.Event()
+    poller = Poller(ledger, cast("Any", outbox), LedgerClock(), SERVING, Settings(), **BLIND)
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
+    each = "{{key: k{}, workflow: noop, at: '{}'}}"
+    entries = ", ".join(each.format(n, moment.isoformat()) for n in range(keys or 1))
+    await apply(ledger, load_schedules(f"schedules: [{entries}]"), by="test")
+    now = moment + late * SECOND if keys else BEGIN
+    await poller.run_once()
+    assert len(outbox.claims) == keys
+    assert poller.is_behind is behind
+    await poller.run_once()
+    assert not poller.is_behind, "nothing is due any more"

@@ -26,7 +26,7 @@ from engine.errors import Code, SettingsInvalid
 from engine.ledger.failures import Failure, FailureLink
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Settled
-from engine.runtime.measurements import EventMeter
+from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner import Decision
@@ -265,6 +265,18 @@ def test_alerts_applies_and_suspended_loops_are_counted(scrape):
     assert scrape.value("sched_applies_total", result="refused") == 1
     assert scrape.value("sched_loop_failures_total", loop="poller") == 1
     assert scrape.value("sched_windows_doubled_total") == 1
+
+
+@pytest.mark.parametrize("number", [1, 100])
+def test_every_statement_of_the_ledger_is_in_the_next_export(scrape, number):
+    """They are recorded together, out of the ticks that they belong to."""
+    for at in range(number):
+        measure_statement("probe", 0.001, failed=at == 0)
+    count = "sched_ledger_call_duration_seconds_count"
+    assert scrape.value(count, operation="probe", outcome="failed") == 1
+    assert (scrape.value(count, operation="probe", outcome="ok") or 0) == number - 1
+    measure_statement("probe", 0.001, failed=True)
+    assert scrape.value(count, operation="probe", outcome="failed") == 2
 
 
 def test_a_counter_of_known_values_begins_with_zero(scrape):
