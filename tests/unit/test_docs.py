@@ -51,6 +51,16 @@ def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page):
     assert dead == []
 
 
+def test_the_readme_takes_five_minutes_and_its_two_commands_are_those_of_ci():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 1000 <= len(readme.split()) <= 1500
+    commands = re.findall(r"(?m)^(make \w+)$", readme)
+    assert commands == ["make up", "make test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{line.removeprefix('make ')}: " in makefile for line in commands)
+    assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
 def test_the_index_has_every_page_once():
     index = Counter(LINK.findall((DOCS / "README.md").read_text(encoding="utf-8")))
     listed = {name: times for name, times in index.items() if not name.startswith("..")}
@@ -100,6 +110,8 @@ def test_a_message_cites_a_page_by_the_command_that_prints_it():
     texts = list(messages())
     schema = ROOT / "engine/schedules/schedules.schema.json"
     texts.append((schema.name, schema.read_text(encoding="utf-8")))
+    rules = ROOT / "deploy/monitoring/sched.rules.yml"
+    texts.append((rules.name, rules.read_text(encoding="utf-8").partition("\n")[2]))
     by_path = [(name, text) for name, text in texts if re.search(r"docs/[\w/-]+\.md", text)]
     assert by_path == []
     cited = {each for _, text in texts for each in re.findall(r"`sched docs ([^`\s]+)`", text)}
