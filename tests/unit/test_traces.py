@@ -70,6 +70,7 @@ def test_the_span_of_a_start_has_the_topic_and_the_identities_of_its_schedule():
     fields = f"workflow: noop, everyMs: 60000, topic: orders.paid, metadata: {metadata}"
     traces.on_event(started(claim_of(f"schedules: [{{key: nightly, {fields}}}]"), timedelta(0)))
     (span,) = exporter.get_finished_spans()
+    assert span.attributes
     names = ("topic", "owner_id", "tenant_id", "correlation_id", "client_request_id")
     assert [span.attributes[f"sched.{name}"] for name in names] == [
         "orders.paid",
