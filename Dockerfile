@@ -9,6 +9,7 @@ COPY requirements-core.lock requirements-build.lock ./
 RUN /opt/sched/bin/python -m pip install --no-cache-dir --require-hashes --requirement requirements-core.lock \
  && python -m pip install --no-cache-dir --require-hashes --requirement requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
+COPY docs ./docs
 COPY engine ./engine
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
  && /opt/sched/bin/python -m pip install --no-cache-dir --no-index --no-deps dist/*.whl

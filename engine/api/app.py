@@ -158,7 +158,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title="sched-engine",
         version=__version__,
         openapi_version="3.1.0",
-        description="Schedules and what became of them. docs/api.md is the guide.",
+        description="Schedules and what became of them. `sched docs api` is the guide.",
         routes=app.routes,
     )
     components = document["components"]

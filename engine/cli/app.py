@@ -221,6 +221,7 @@ EXAMPLES = {
     ),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
+    "docs": ("sched docs", "sched docs schedules", "sched docs operating#watch"),
     "simulate": (
         "sched simulate --from 2026-12-01 --to 2027-01-01",
         "sched simulate --from 2026-12-24T06:00Z --to 2026-12-25 --html load.html",
@@ -279,7 +280,7 @@ MODULES = {
     "check": "files", "apply": "files", "plan": "files",
     "import": "imports",
     "history": "temporal", "versions": "temporal",
-    "migrate": "files", "schema": "files", "simulate": "simulate",
+    "migrate": "files", "schema": "files", "simulate": "simulate", "docs": "docs",
 }  # fmt: skip
 """The module of ``engine.cli`` that has each command."""
 
@@ -335,6 +336,7 @@ GROUPS = {
         "history": "Export histories of runs, to replay them against new code.",
         "versions": "List versions of workflows with their open runs, and which can be removed.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
+        "docs": "Print a page of the documentation. Without PAGE, the list of pages.",
     },
 }
 """The commands in groups, each with its purpose, which is the first line of its own help."""

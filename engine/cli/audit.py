@@ -56,7 +56,7 @@ def audit(
 
     The windows are derived again, from the stored definitions and the recorded actions, by code
     that the engine does not use. Each needs exactly one row, of a class that its schedule allows.
-    The exit code is 1 unless every schedule is complete. docs/audit.md explains the verdicts.
+    The exit code is 1 unless every schedule is complete. `sched docs audit` explains the verdicts.
     """
     begin = moment(since, "--since", bare="ago")
 

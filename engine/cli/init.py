@@ -20,6 +20,7 @@ FILES = (
     "workflows/hello.py",
     "activities/__init__.py",
     "activities/greetings.py",
+    "test_hello.py",
 )
 """Files to write, by path in the project and below ``templates``."""
 
@@ -41,7 +42,7 @@ def init(
 ) -> None:
     """Create a small project that is ready to run.
 
-    The project has a schedules.yaml with its schema for editors, one workflow and one step.
+    The project has a schedules.yaml with its schema for editors, a workflow, a step and a test.
     Existing files are not overwritten.
     """
     for path in write_project(folder):

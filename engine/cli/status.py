@@ -69,7 +69,7 @@ def status(session: Session, setup: SetupFunction = None) -> None:
     """Show on one screen whether all is well, and if not, what is wrong and why.
 
     Servers, workers, windows that have not fired with their cause, stuck runs, and open alerts.
-    Ends with 1 when something is wrong. docs/operating.md explains each cause.
+    Ends with 1 when something is wrong. `sched docs operating` explains each cause.
     """
     # The import of Temporal's SDK takes longer than most commands.
     from engine.cli.temporal import connected  # noqa: PLC0415

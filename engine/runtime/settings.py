@@ -191,7 +191,7 @@ def unknown_names(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 def _hint(name: str) -> str:
     near = get_close_matches(name, NAMES, n=1, cutoff=0.8)
-    return f"; did you mean {near[0]}?" if near else "; docs/settings.md has all of them"
+    return f"; did you mean {near[0]}?" if near else "; `sched docs settings` has all of them"
 
 
 def _count(text: str) -> int:

@@ -195,7 +195,7 @@ STEP_RETRIES: Final = _counter(
 )  # fmt: skip
 DEAD_LETTERS: Final = _gauge(
     "sched.dead_letters", "{letter}", "",
-    "Dead letters that nobody has dealt with, at most 1,000",
+    "Dead letters that were neither run again nor dropped, at most 1,000",
     "failed jobs requiring attention",
 )  # fmt: skip
 DEAD: Final = _counter(
@@ -272,7 +272,7 @@ APPLIES: Final = _counter(
 )
 ALERTS: Final = _counter(
     "sched.alerts", "{alert}", "code",
-    "Alerts by their code; docs/codes.md explains each",
+    "Alerts by their code; `sched docs codes` explains each",
     "failed jobs requiring attention, clock skew, stuck runs and others by code",
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ async def test_a_role_without_create_uses_a_ledger_that_is_up_to_date(connection
         assert await ledger.schedules() == []
         await ledger.close()
         await connection.execute(f"REVOKE {tables} FROM {name}")
-        with pytest.raises(LedgerError, match=r"refuses: permission denied .* docs/ledger.md"):
+        with pytest.raises(LedgerError, match=r"refuses: permission denied .* `sched docs ledger`"):
             await PostgresLedger.connect(address)
     finally:
         await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")

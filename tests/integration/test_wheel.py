@@ -25,4 +25,8 @@ def test_the_wheel_holds_the_engine_with_its_queries_and_nothing_else(tmp_path):
         if path.suffix in {".py", ".sql", ".typed", ".yaml"}
     }
     assert source <= set(names)
+    # Messages cite the pages, and `sched docs` prints them; pictures are for the web.
+    pages = {f"engine/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
+    assert {name for name in names if name.startswith("engine/docs/")} == pages
+    assert len(pages) > 80
     assert any(name.endswith(".sql") for name in source)

@@ -107,8 +107,20 @@ def test_the_generated_code_passes_strict_type_checks(tmp_path):
         shutil.copytree(ROOT / ".mypy_cache", cache)
     ended = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"),
-         "--cache-dir", str(cache), "workflows", "activities"],
+         "--cache-dir", str(cache), "workflows", "activities", "test_hello.py"],
         check=False, capture_output=True, text=True, cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(ROOT)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout
+
+
+def test_the_test_of_the_project_passes_and_fails_with_another_greeting(tmp_path):
+    assert run(["init", str(tmp_path)]) == 0
+    step = tmp_path / "activities" / "greetings.py"
+    for code, changed in ((0, step.read_text()), (1, step.read_text().replace("Hello", "Bye"))):
+        step.write_text(changed)
+        ended = subprocess.run(
+            [sys.executable, "-B", "-m", "unittest"],
+            check=False, capture_output=True, text=True, cwd=tmp_path,
+        )  # fmt: skip
+        assert (ended.returncode, "Ran 1 test" in ended.stderr) == (code, True), ended.stderr

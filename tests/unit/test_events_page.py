@@ -23,7 +23,7 @@ def rows(heading: str) -> list[str]:
 
 def test_the_table_has_every_type_in_order():
     """Seed 000, and the last line of the audit: events in one table."""
-    assert rows("Which there are") == list(EVENT_TYPES)
+    assert rows("Types") == list(EVENT_TYPES)
 
 
 def test_the_page_has_every_field_of_a_message():
@@ -33,7 +33,7 @@ def test_the_page_has_every_field_of_a_message():
         definition_version=1, schedule=schedule,
     )  # fmt: skip
     message = ScheduleEvent.of(row, "schedule.created", "test")
-    named = rows("What an event has")
+    named = rows("Fields")
     identities = set(IDENTITIES)
     assert set(message.data) - set(named) - {"payloadOmitted"} == set()
     assert set(named) - set(message.data) - identities == set()

@@ -77,7 +77,7 @@ def test_a_misspelt_name_is_answered_with_the_one_it_resembles():
          "SCHED_API_PORT_8080_TCP_ADDR", "SCHED_API_PORT"], "x",
     )  # fmt: skip
     assert unknown_names(given) == [
-        "warning: SCHED_COLOUR is not a setting; docs/settings.md has all of them",
+        "warning: SCHED_COLOUR is not a setting; `sched docs settings` has all of them",
         "warning: SCHED_TASK_QEUE is not a setting; did you mean SCHED_TASK_QUEUE?",
     ]
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 
 import opentelemetry.trace
 import pytest
@@ -15,10 +16,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from engine.errors import SettingsInvalid
+from engine.runtime.tracing import ReplicaTraces
 from engine.telemetry import environment
 from engine.telemetry.environment import exporter_names
 from engine.telemetry.tracer import WatchedExporter, export_traces, tracer_provider
 from engine.telemetry.traces import WindowSpans, application_provider, caller_in, ids_of
+from tests.unit.test_telemetry import claim_of, started
 
 
 def test_replicas_of_all_versions_derive_the_same_ids():
@@ -55,6 +58,27 @@ def test_two_processes_make_one_trace_of_a_window():
     assert start.parent == settle.parent
     assert start.parent is not None
     assert start.parent.span_id == claim.context.span_id
+
+
+def test_the_span_of_a_start_has_the_topic_and_the_identities_of_its_schedule():
+    """Seed 000: metadata.ownerId, tenantId, correlationId, clientRequestId."""
+    exporter = InMemorySpanExporter()
+    provider = tracer_provider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traces = ReplicaTraces(provider, "a-replica")
+    metadata = "{ownerId: o, tenantId: t, correlationId: c, clientRequestId: r}"
+    fields = f"workflow: noop, everyMs: 60000, topic: orders.paid, metadata: {metadata}"
+    traces.on_event(started(claim_of(f"schedules: [{{key: nightly, {fields}}}]"), timedelta(0)))
+    (span,) = exporter.get_finished_spans()
+    assert span.attributes
+    names = ("topic", "owner_id", "tenant_id", "correlation_id", "client_request_id")
+    assert [span.attributes[f"sched.{name}"] for name in names] == [
+        "orders.paid",
+        "o",
+        "t",
+        "c",
+        "r",
+    ]
 
 
 @pytest.mark.parametrize("metadata", [{}, {"traceparent": "no"}, {"traceparent": 7}])

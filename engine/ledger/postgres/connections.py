@@ -371,7 +371,7 @@ def translated() -> Iterator[None]:
         raise _away(error) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise LedgerError(
-            f"the database refuses: {error}", cure="grant the role what docs/ledger.md names"
+            f"the database refuses: {error}", cure="grant the role what `sched docs ledger` names"
         ) from error
 
 

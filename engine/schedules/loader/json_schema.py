@@ -72,7 +72,7 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
                 {name: shape for name, (_, shape) in HOOK_FIELDS.items()}, "url", "secret"
             ),
         },
-        "Addresses that get events: what becomes of fires and schedules (docs/events.md).",
+        "Addresses that get events: what becomes of fires and schedules (`sched docs events`).",
     ),
     "schedules": ({"type": "array", "minItems": 1}, "The schedules."),
 }

@@ -1,4 +1,4 @@
-"""Steps: ordinary functions, which may touch the world and are tried again when they fail."""
+"""Steps: ordinary functions that do the work, and are tried again when they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workflow decides; whatever touches the world is a step of its own."""
+"""Workflows: they decide. What reads or changes something outside is a step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ with unsafe.imports_passed_through():
 
 @workflow(name="hello", version="1")
 class Hello:
-    """Greet somebody once in every window; the Web UI shows the result."""
+    """Return a greeting for every window; the Web UI shows the result."""
 
     async def run(self, ctx: Context, name: str) -> str:
         """Return the greeting of this window."""
-        # Started by hand, in the Web UI, a run stands for no window.
+        # A run that was started by hand, in the Web UI, has no window.
         window = ctx.fire.fire_time if ctx.scheduled else ctx.now()
         return await ctx.step(greet, Guest(name, window))
