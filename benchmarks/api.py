@@ -130,7 +130,7 @@ async def _address(process: Process) -> str:
     assert process.stdout
     line = (await process.stdout.readline()).decode()
     assert line.startswith("API at "), line
-    return line.split()[2]
+    return line.split()[2].removesuffix(",")
 
 
 async def _answer(reader: StreamReader, writer: StreamWriter, path: str, token: str) -> str:

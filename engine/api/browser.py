@@ -33,7 +33,7 @@ from engine.api.access import (
     require_own_name,
 )
 from engine.api.problems import shape_faults, shown_problem
-from engine.api.requests import desk_of, read_body
+from engine.api.requests import PageDesk, desk_of, read_body
 from engine.errors import (
     EngineError,
     LedgerUnavailable,
@@ -46,7 +46,7 @@ from engine.errors import (
     TokenRequired,
 )
 from engine.page.layout import digest, rendered
-from engine.service import SCOPES
+from engine.service import SCOPES, ScheduleService
 
 Build = Callable[[], Awaitable[Mapping[str, Any]]]
 """Reads what a view shows."""
@@ -89,6 +89,16 @@ def form_of(request: Request) -> dict[str, str]:
     return form
 
 
+def page_of(request: Request) -> PageDesk:
+    """Return what the page of the application needs."""
+    return desk_of(request).page
+
+
+def service_of(request: Request) -> ScheduleService:
+    """Return the service on behalf of the caller."""
+    return desk_of(request).service.acting(visit_of(request).caller.actor)
+
+
 def cookie_name(request: Request, kind: str) -> str:
     """Return the name of a cookie; ports of one machine share their cookies."""
     return f"sched-{kind}-{request.headers.get('host', '').rpartition(':')[2] or 'page'}"
@@ -109,8 +119,23 @@ async def caller_of_cookie(request: Request) -> Caller:
         return await access.holder("", address_of(request))
 
 
+async def keep_token(request: Request, secret: str, place: str) -> Response:
+    """Answer a sign-in: keep the token in a cookie that no script reads, and go to a place.
+
+    Raises:
+        TokenRequired: it is not in force.
+    """
+    await desk_of(request).access.holder(secret or "?", address_of(request))
+    answer = RedirectResponse(place, 303)
+    answer.set_cookie(
+        cookie_name(request, "token"), secret, httponly=True, samesite="strict",
+        secure=request.headers.get("origin", "").startswith("https:"),
+    )  # fmt: skip
+    return answer
+
+
 def _word(request: Request, caller: Caller) -> str:
-    key = caller.secret or desk_of(request).page.secret
+    key = caller.secret or page_of(request).secret
     return hmac.new(key, b"a form of the page", "sha256").hexdigest()
 
 
@@ -218,10 +243,8 @@ def _to_sign_in(request: Request, error: TokenRequired) -> Response:
 
 def error_page(request: Request, error: EngineError) -> Response:
     """Return the page about an error, with its status and code."""
-    shown = shown_problem(error)
-    visit: Visit | None = getattr(request.state, "visit", None)
-    values = {**chrome(request, visit, "", error=True), "problem": shown}
-    return HTMLResponse(rendered("error.html", values), shown.status)
+    found = shown_problem(error)
+    return shown(request, "", "error.html", {"problem": found}, found.status)
 
 
 # --- answers ---
@@ -238,7 +261,7 @@ def chrome(
         view: the name of the view, for the menu.
         error: whether it is about an error, so that it does not follow anything.
     """
-    page = desk_of(request).page
+    page = page_of(request)
     return {
         "now": datetime.now(UTC),
         "view": view,
@@ -249,6 +272,15 @@ def chrome(
         "said": None if error or visit is None else _said(request, visit),
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }
+
+
+def shown(
+    request: Request, view: str, template: str, values: Mapping[str, Any], status: int = 200
+) -> Response:
+    """Answer with a page that does not follow anything."""
+    visit: Visit | None = getattr(request.state, "visit", None)
+    around = chrome(request, visit, view, error=True)
+    return HTMLResponse(rendered(template, {**around, **values}), status)
 
 
 async def answered(request: Request, view: str, build: Build) -> Response:

@@ -7,15 +7,20 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
 from pydantic_core import from_json
 
 from engine.api.bodies import line
-from engine.api.browser import PageRoute, chrome, done, form_of, place_of_schedule, visit_of
-from engine.api.page_views import Key, service_of
-from engine.api.requests import desk_of
+from engine.api.browser import (
+    PageRoute,
+    done,
+    form_of,
+    page_of,
+    place_of_schedule,
+    service_of,
+    shown,
+)
+from engine.api.page_views import Key
 from engine.errors import EngineError, LetterNotFound, RequestMalformed
-from engine.page.layout import rendered
 from engine.page.text import counted, instant, run_link
 from engine.schedules import CatchUp, parse_workflow_id
 from engine.service import INCLUDED, BackfillOverlap, Included
@@ -98,7 +103,7 @@ async def trigger(request: Request, key: Key) -> Response:
 
 
 def _asked(request: Request, key: str, workflow_id: str, word: str) -> Response:
-    page = desk_of(request).page
+    page = page_of(request)
     link = run_link(page.ui_url, page.namespace, workflow_id, "") if page.ui_url else ""
     link = link.removesuffix("//history")
     return done(request, place_of_schedule(key), f"The run {workflow_id} {word}", link=link)
@@ -154,10 +159,9 @@ async def backfill(request: Request, key: Key) -> Response:
     except EngineError as error:
         return _refused(request, key, error)
     values = {
-        **chrome(request, visit_of(request), "schedules", error=True),
         "key": key, "seen": seen, "fields": form, "begin": begin, "end": end,
     }  # fmt: skip
-    return HTMLResponse(rendered("backfill.html", values))
+    return shown(request, "schedules", "backfill.html", values)
 
 
 # --- dead letters ---

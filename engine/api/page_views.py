@@ -12,15 +12,24 @@ from typing import Annotated, Any, Final, cast, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 
-from engine.api.access import Caller, address_of
-from engine.api.browser import PageRoute, answered, chrome, cookie_name, form_of, visit_of
+from engine.api.browser import (
+    PageRoute,
+    Visit,
+    answered,
+    cookie_name,
+    form_of,
+    keep_token,
+    page_of,
+    service_of,
+    shown,
+    visit_of,
+)
 from engine.api.executions import fire_cursor, fire_place
-from engine.api.requests import desk_of
 from engine.errors import RequestMalformed, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
-from engine.page.layout import ASSETS, asset, rendered
+from engine.page.layout import ASSETS, asset
 from engine.page.text import as_yaml, clock, problem_of, run_link, runs_link, shown_status, took
 from engine.page.week import WeekLoads
 from engine.schedules import TICK, Schedule, readable
@@ -50,11 +59,6 @@ _SHOWN: Final = 20
 _DAY: Final = timedelta(days=1)
 
 Key = Annotated[str, Path(pattern=r"^@?[A-Za-z0-9._-]{1,300}$")]
-
-
-def service_of(request: Request) -> ScheduleService:
-    """Return the service on behalf of the caller."""
-    return desk_of(request).service.acting(visit_of(request).caller.actor)
 
 
 def _asked(request: Request, name: str, words: Sequence[str] = ()) -> str | None:
@@ -90,12 +94,12 @@ class ListedSchedule:
         return self.row.schedule.timezone if self.row.schedule else "UTC"
 
 
-def _filters(caller: Caller, text: str | None) -> Filters:
+def _filters(visit: Visit, text: str | None) -> Filters:
     """Return the filters for the caller's schedules whose key has this text.
 
     Of a caller for some schedules, those whose key begins with it.
     """
-    text = text.lower() if text else None
+    caller, text = visit.caller, text.lower() if text else None
     if not caller.has_every_key:
         return {"keys": caller.keys, "key_prefix": text}
     if not text:
@@ -113,7 +117,7 @@ async def list_schedules(request: Request) -> Response:
         state = _asked(request, "state", get_args(State))
         last = _asked(request, "last", get_args(Status))
         filters: Filters = {
-            **_filters(visit_of(request).caller, text),
+            **_filters(visit_of(request), text),
             "state": cast("State | None", state),
             "last_status": cast("Status | None", last),
         }
@@ -180,7 +184,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
     """Show one schedule: its definition, next fires, windows and what can be done."""
 
     async def build() -> Mapping[str, Any]:
-        service, page, now = service_of(request), desk_of(request).page, datetime.now(UTC)
+        service, page, now = service_of(request), page_of(request), datetime.now(UTC)
         row = await service.schedule(key)
         status = _asked(request, "status", get_args(Status))
         cursor = _asked(request, "cursor")
@@ -190,15 +194,15 @@ async def show_schedule(request: Request, key: Key) -> Response:
         )  # fmt: skip
         (summary,) = await service.run_summaries([key])
         coming, gaps = _coming(row, now)
-        shown, more = fires[:_WINDOWS], len(fires) > _WINDOWS
+        listed, more = fires[:_WINDOWS], len(fires) > _WINDOWS
         timezone = row.schedule.timezone if row.schedule else "UTC"
         return {
             "row": row, "summary": summary, "problem": problem_of(row), "zone": timezone,
             "words": describe(row.schedule, now=now) if row.schedule else None,
             "yaml": "\n".join(as_yaml(row.schedule)) if row.schedule else None,
-            "coming": coming, "gaps": gaps, "bars": _bars(shown, timezone),
-            "fires": [ShownFire(each, _run_link(request, each)) for each in shown],
-            "more": _other(request, cursor=fire_cursor(shown[-1])) if more else None,
+            "coming": coming, "gaps": gaps, "bars": _bars(listed, timezone),
+            "fires": [ShownFire(each, _run_link(request, each)) for each in listed],
+            "more": _other(request, cursor=fire_cursor(listed[-1])) if more else None,
             "first": _other(request) if cursor else None,
             "status": status, "statuses": get_args(Status),
             "runs": runs_link(page.ui_url, page.namespace, key) if page.ui_url else None,
@@ -212,7 +216,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
 
 
 def _run_link(request: Request, of: Fire | DeadLetter) -> str | None:
-    page = desk_of(request).page
+    page = page_of(request)
     if page.ui_url is None or of.run_id is None:
         return None
     return run_link(page.ui_url, page.namespace, of.workflow_id, of.run_id)
@@ -244,7 +248,7 @@ async def show_week(request: Request) -> Response:
             _asked(request, "key"),
             _monday(request, now),
         )
-        filters = _filters(caller, text)
+        filters = _filters(visit_of(request), text)
         keys = filters.get("keys", ()) if caller.has_every_key else caller.keys
         loads: WeekLoads = request.app.state.weeks
         load, counts = await loads.week(monday, keys, now)
@@ -353,18 +357,8 @@ def _local(place: str | None) -> str:
     return place if place and is_local and place.isprintable() else "/"
 
 
-def _sign_in(request: Request, place: str, error: str | None, status: int = 200) -> Response:
-    values = {**chrome(request, None, "signin", error=True), "next": place, "error": error}
-    return HTMLResponse(rendered("signin.html", values), status)
-
-
-def _signed_in(request: Request, secret: str, place: str) -> Response:
-    answer = RedirectResponse(place, 303)
-    answer.set_cookie(
-        cookie_name(request, "token"), secret, httponly=True, samesite="strict",
-        secure=request.headers.get("origin", "").startswith("https:"),
-    )  # fmt: skip
-    return answer
+def _sign_in(request: Request, place: str, error: str, status: int = 200) -> Response:
+    return shown(request, "signin", "signin.html", {"next": place, "error": error}, status)
 
 
 @router.get("/signin")
@@ -382,19 +376,18 @@ async def sign_in(request: Request) -> Response:
     form = form_of(request)
     place, secret = _local(form.get("next")), form.get("token", "")
     try:
-        await desk_of(request).access.holder(secret or "?", address_of(request))
+        return await keep_token(request, secret, place)
     except TokenRequired as error:
         return _sign_in(request, place, error.message, 401)
-    return _signed_in(request, secret, place)
 
 
 @router.get("/enter/{code}")
 async def enter(request: Request, code: Annotated[str, Path(max_length=100)]) -> Response:
     """Sign in by an address that works once."""
-    secret = desk_of(request).page.codes.pop(code, None)
+    secret = page_of(request).codes.pop(code, None)
     if secret is None:
         return RedirectResponse("/signin?used", 303)
-    return _signed_in(request, secret, "/")
+    return await keep_token(request, secret, "/")
 
 
 @router.post("/signout")
