@@ -1,4 +1,7 @@
-"""Layout of the page: Jinja templates that escape every value, and the files they need."""
+"""Layout of the page: Jinja templates that escape every value, and the files they need.
+
+Separate because it alone needs Jinja2.
+"""
 
 from __future__ import annotations
 
