@@ -25,6 +25,7 @@ from benchmarks import (
     isolation,
     lag,
     load,
+    page,
     steady,
     step,
     telemetry,
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "steady": steady.run,
     "telemetry": telemetry.run,
     "api": api.run,
+    "page": page.run,
     "events": events.run,
 }
 

@@ -101,7 +101,8 @@ def service_of(request: Request) -> ScheduleService:
 
 def cookie_name(request: Request, kind: str) -> str:
     """Return the name of a cookie; ports of one machine share their cookies."""
-    return f"sched-{kind}-{request.headers.get('host', '').rpartition(':')[2] or 'page'}"
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"sched-{kind}-{port if port.isdecimal() else 'page'}"
 
 
 async def caller_of_cookie(request: Request) -> Caller:
