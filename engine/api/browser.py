@@ -270,7 +270,7 @@ def chrome(
         "ui": page.ui_url,
         "visit": visit,
         "live": not error,
-        "said": None if error or visit is None else _said(request, visit),
+        "said": None if error or visit is None else _notice(request, visit),
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }
 
@@ -320,7 +320,7 @@ def _seal(visit: Visit, packed: str) -> str:
     return hmac.new(visit.word.encode(), packed.encode(), "sha256").hexdigest()
 
 
-def _said(request: Request, visit: Visit) -> dict[str, Any] | None:
+def _notice(request: Request, visit: Visit) -> dict[str, Any] | None:
     """Return what the form before has led to; only what was sealed here counts."""
     packed, _, seal = request.cookies.get(cookie_name(request, "said"), "").partition(".")
     if not packed or not hmac.compare_digest(seal.encode(), _seal(visit, packed).encode()):

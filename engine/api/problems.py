@@ -106,7 +106,7 @@ def status_of(error: EngineError) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShownProblem:
-    """What a client may know of an error."""
+    """Parts of an error that a client may know."""
 
     status: int
     code: str

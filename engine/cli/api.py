@@ -77,7 +77,7 @@ def api(
     port: ApiPort = DEFAULT_PORT,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Serve the REST API, and the page for operators at its root. Needs no worker.
+    """Serve the REST API and a page for operators. Needs no worker.
 
     Once there is a token (`sched token create`, or SCHED_API_TOKEN), every request needs one.
     SIGTERM and Ctrl-C end it after the requests in flight.

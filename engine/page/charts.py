@@ -1,6 +1,6 @@
 """Charts of the page as shapes; the templates draw them as SVG.
 
-A status is told apart by height as well as by colour, and each chart has its meaning in words.
+Statuses differ in height as well as in colour, and each chart has its meaning in words.
 Shapes of one colour are one path: a list of 50 schedules has 1,000 windows.
 """
 
@@ -40,7 +40,7 @@ _HEIGHT: Final[Mapping[Look, int]] = {
 }  # fmt: skip
 
 
-def said(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """Return counts by status in words: ``18 completed, 2 failed``."""
     return ", ".join(f"{number:,} {word.replace('_', ' ')}" for word, number in counts.items())
 
@@ -76,7 +76,7 @@ def strip(recent: Sequence[Status], slots: int = 20) -> Strip:
         height = _HEIGHT[look]
         x, y = (slots - 1 - number) * _STEP, Strip.HEIGHT - height
         paths[look] = paths.get(look, "") + f"M{x} {y}h{_BAR}v{height}h-{_BAR}z"
-    words = said(Counter(recent[:slots])) or "no window yet"
+    words = counts_text(Counter(recent[:slots])) or "no window yet"
     return Strip(slots * _STEP - (_STEP - _BAR), [*paths.items()], words)
 
 
@@ -194,7 +194,7 @@ def _cell(
     begins: datetime, past: Mapping[Status, int], coming: int, number: int, most: int
 ) -> HourCell:
     level = 0 if not number else 1 + (number * _LEVELS - 1) // most if most > 1 else 1
-    words = [said(past)] if past else []
+    words = [counts_text(past)] if past else []
     words += [f"{coming:,} to come"] if coming else []
     title = f"{begins:%a %d %b %H:%M} UTC: {'; '.join(words) or 'no window'}"
     is_bad = any(LOOKS[status] == "bad" for status in past)
@@ -255,7 +255,7 @@ def lane(
         bands.append((0.0, end))
     if len(times) >= most and (begin := _x(times[-1], monday)) < Lane.WIDTH:
         bands.append((begin, round(Lane.WIDTH - begin, 1)))
-    counts = said(Counter(fire.status for fire in past))
+    counts = counts_text(Counter(fire.status for fire in past))
     more = f"{counted(len(times), 'window')}{' or more' if len(times) >= most else ''} to come"
     words = "; ".join(filter(None, (counts, more if times or now < monday else "")))
     return Lane(key, [*paths.items()], bands, words or "no window")
