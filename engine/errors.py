@@ -25,6 +25,7 @@
     ├── ScheduleNotFound
     ├── ScheduleRetired
     ├── WorkflowUnknown                no worker has announced the workflow
+    ├── ImportUnreadable               a source of `sched import` cannot be read
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── InputInvalid                   the workflow cannot take the input
     ├── CursorInvalid                  no page of this list gave this cursor
@@ -78,7 +79,7 @@ Normal outcomes (already started, lost the claim, nothing due) are values, never
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -94,6 +95,7 @@ class Code(StrEnum):
     """
 
     ENGINE_ERROR = "SCHEDULE_ENGINE_ERROR"
+    COMMAND_INVALID = "SCHEDULE_COMMAND_INVALID"
     SETTING_INVALID = "SCHEDULE_SETTING_INVALID"
     SETUP_INVALID = "SCHEDULE_SETUP_INVALID"
     EMBEDDED_ERROR = "SCHEDULE_EMBEDDED_ERROR"
@@ -134,6 +136,11 @@ class Code(StrEnum):
     WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
     WORKFLOW_INVALID = "SCHEDULE_WORKFLOW_INVALID"
     INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
+    SEARCH_ATTRIBUTE_INVALID = "SCHEDULE_SEARCH_ATTRIBUTE_INVALID"
+
+    # Schedules of another scheduler cannot be imported.
+    IMPORT_UNREADABLE = "SCHEDULE_IMPORT_UNREADABLE"
+    IMPORT_NOT_EXPRESSED = "SCHEDULE_IMPORT_NOT_EXPRESSED"
 
     # A valid file cannot be applied.
     KEY_FOREIGN = "SCHEDULE_KEY_FOREIGN"
@@ -237,6 +244,19 @@ class EngineError(Exception):
         self.message = message or (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
         self.cure = cure
         super().__init__(f"{self.message}; {cure}" if cure else self.message)
+
+    def to_json(self) -> dict[str, object]:
+        """Return code, message, cure and the problems it lists: sentences, or those of a file."""
+        found = getattr(self, "problems", ())
+        problems = [each if isinstance(each, str) else asdict(each) for each in found]
+        return error_json(self.code, self.message, cure=self.cure, problems=problems)
+
+
+def error_json(
+    code: Code, message: str, *, cure: str | None = None, problems: Sequence[object] = ()
+) -> dict[str, object]:
+    """Return an error as commands with ``--json`` print it."""
+    return {"code": code, "message": message, "cure": cure, "problems": [*problems]}
 
 
 class ScheduleError(EngineError):
@@ -426,6 +446,12 @@ class WorkflowUnknown(EngineError):
     """No worker ever announced the workflow."""
 
     code = Code.WORKFLOW_UNKNOWN
+
+
+class ImportUnreadable(EngineError):
+    """The source of an import cannot be read."""
+
+    code = Code.IMPORT_UNREADABLE
 
 
 class WorkflowInvalid(EngineError):

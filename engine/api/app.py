@@ -247,4 +247,4 @@ async def require_tokens(service: ScheduleService, options: ApiOptions, *, host:
         problem = f"--host {host} can be reached from other machines, and there is no token"
         cure = "make one with `sched token create`, or set SCHED_API_TOKEN"
         raise SettingsInvalid([f"{problem}; {cure}"])
-    return not options.open_door or bool(await service.tokens())
+    return not options.open_door or await service.has_tokens()

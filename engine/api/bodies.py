@@ -131,7 +131,8 @@ class RerunRequest(Reasoned):
 
     model_config = _example(bucket=1795312800000, reason="the data were late")
 
-    bucket: Bucket
+    bucket: Bucket | None = None
+    at: Moment | None = Field(None, description="When the window opens, in place of `bucket`.")
     series: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     overlap: Overlap | None = None
     input: Any = _INPUT

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
 
 from engine.api.access import PREFIX, Caller
 from engine.api.bodies import (
@@ -268,6 +269,7 @@ class ScheduleFilters(Body):
     workflow: Word | None = None
     job_type: Word | None = Field(None, description="The same as `workflow`.")
     topic: Word | None = None
+    tag: Word | None = None
     owner_id: Word | None = None
     tenant_id: Word | None = None
     correlation_id: Word | None = None
@@ -284,9 +286,34 @@ class ScheduleFilters(Body):
         return found
 
 
-@router.get("", response_model=ScheduleList, responses=documented(400))
+async def filters_of(request: Request) -> ScheduleFilters:
+    """Return the filters of a request; FastAPI takes a fifth of a millisecond to do the same.
+
+    Raises:
+        RequestValidationError: one of them has no such value.
+    """
+    try:
+        return ScheduleFilters.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        at = [{**each, "loc": ("query", *each["loc"])} for each in faults]
+        raise RequestValidationError(at) from None
+
+
+_FILTERS: Final = {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        | ({"description": schema["description"]} if "description" in schema else {})
+        for name, schema in ScheduleFilters.model_json_schema()["properties"].items()
+    ]
+}
+
+
+@router.get(
+    "", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400)
+)  # fmt: skip
 async def list_schedules(
-    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Query()]
+    service: Service, caller: Who, asked: Annotated[ScheduleFilters, Depends(filters_of)]
 ) -> Response:
     """List the schedules that the caller may see, by key."""
     filters = asked.given()
@@ -415,7 +442,7 @@ async def trigger(
 async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
-        key, body.bucket, reason=body.reason, series=body.series, overlap=body.overlap,
+        key, body.bucket, at=body.at, reason=body.reason, series=body.series, overlap=body.overlap,
         own_input=body.own_input,
     )  # fmt: skip
     return RequestedRun.of(done)

@@ -80,6 +80,7 @@ class ScheduleView(ApiView):
     state: State
     status: JobStatus = Field(description="The state, in the words of job queues.")
     topic: str | None
+    tags: list[str]
     kind: str | None = Field(examples=["cron"])
     when: str | None = Field(examples=["0 2 * * *"])
     workflow: str
@@ -105,6 +106,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, Any]:
     return {
         "key": row.key, "project": row.project, "origin": row.origin, "state": row.state,
         "status": row.status, "topic": schedule.topic if schedule else None,
+        "tags": [*schedule.tags] if schedule else [],
         "kind": schedule.kind if schedule else None, "when": schedule.when if schedule else None,
         "workflow": row.workflow, "workflowType": row.workflow_type,
         "nextFireAt": row.next_start_at, "lastFireAt": row.last_fire_at,

@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,7 +28,6 @@ from engine.cli.target import (
 )
 from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
 from engine.runtime.settings import Settings, database_schema
-from engine.schedules import parse_duration
 from engine.service import SCOPES, TokenRow
 from engine.service.tokens import EVERY_KEY, new_secret
 
@@ -286,7 +284,7 @@ def create(
     expires: Expires = None,
 ) -> None:
     """Make a token and print it, once; the ledger keeps only its digest."""
-    until = _end(expires) if expires else None
+    until = moment(expires, "--expires", bare="ahead") if expires else None
     named = next(each for each in SCOPES if each == scope)
     made = session.ask(
         lambda opened: opened.create_token(
@@ -301,14 +299,6 @@ def create(
             f"{name} may {scope} {_shown_keys(made.row)}{end}; `sched token revoke` ends it",
         ],
     )  # fmt: skip
-
-
-def _end(text: str) -> datetime | timedelta:
-    """Parse when a token ends: a duration, or a moment."""
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return moment(text, "--expires")
 
 
 def _shown_keys(row: TokenRow) -> str:

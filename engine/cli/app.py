@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -14,9 +15,17 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from engine import __version__
-from engine.errors import EngineError, ScheduleFileError, SettingsInvalid, WorkflowInvalid
+from engine.errors import (
+    Code,
+    EngineError,
+    ScheduleFileError,
+    SettingsInvalid,
+    WorkflowInvalid,
+    error_json,
+)
 
 # --- help texts ---
 # Examples that ``--help`` adds to each command's own text.
@@ -47,6 +56,7 @@ EXAMPLES = {
         "sched next",
         "sched next nightly-report -n 3",
         "sched next --from 2026-12-31",
+        "sched next nightly-report --from -1h",
         'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
     ),
     "fires": (
@@ -73,20 +83,30 @@ EXAMPLES = {
     ),
     "pause": (
         'sched pause nightly-report --reason "the warehouse moves"',
-        "sched pause cache-sync --reason deploy --until 2026-11-22T06:00:00Z",
+        "sched pause cache-sync --reason deploy --until 2h",
+        "sched pause --tag billing --reason 'the bank is away' --yes",
+        "sched pause 'billing.*' --reason incident --until 2026-11-22T06:00:00Z",
     ),
     "resume": (
         "sched resume nightly-report",
+        "sched resume --tag billing --yes",
         "sched resume cache-sync --catch-up latest",
         "sched resume cache-sync --catch-up all --max 50 --rate 5/1s --order newest",
     ),
+    "retire": (
+        "sched retire wishes",
+        "sched retire --project old-billing --reason 'it moved to the new cluster'",
+        "sched retire --project old-billing --forget --yes",
+    ),
     "trigger": (
         "sched trigger nightly-report",
+        "sched trigger nightly-report --wait --timeout 10m",
         "sched trigger nightly-report --request-id ticket-4711 --overlap queue",
         """sched trigger nightly-report --input '{"format": "pdf"}'""",
     ),
     "rerun": (
         "sched rerun nightly-report 1795312800000",
+        "sched rerun nightly-report --at 2026-11-22T05:00:00Z",
         """sched rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
     ),
     "skip": (
@@ -137,6 +157,7 @@ EXAMPLES = {
     "plan": ("sched plan", "sched plan other.yaml --prune --json"),
     "at": (
         "sched at 2026-12-24T18:00Z greeting",
+        "sched at +10m greeting",
         "sched at 2026-12-24T18:00 greeting --timezone Europe/Berlin --key wishes",
         "sched at 2027-01-02T09:00Z invoice-run --request-id inv-12 --input '[12]'",
     ),
@@ -165,6 +186,27 @@ EXAMPLES = {
         "sched history export sched:nightly-report:1795312800000",
     ),
     "versions": ("sched versions", "sched versions fulfil --json"),
+    "import": (
+        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import temporal-schedules --shadow > schedules.yaml",
+    ),
+    "import crontab": (
+        "crontab -l | sched import crontab > schedules.yaml",
+        "sched import crontab /etc/crontab --timezone Europe/Berlin",
+    ),
+    "import k8s-cronjob": (
+        "kubectl get cronjobs -A -o yaml | sched import k8s-cronjob > schedules.yaml",
+        "sched import k8s-cronjob cronjobs.yaml --json",
+    ),
+    "import celery-beat": (
+        "sched import celery-beat shop.celery:app > schedules.yaml",
+        "sched import celery-beat beat.json --timezone Europe/Berlin",
+    ),
+    "import apscheduler": ("sched import apscheduler shop.jobs:scheduler > schedules.yaml",),
+    "import temporal-schedules": (
+        "sched import temporal-schedules > schedules.yaml",
+        "sched import temporal-schedules --temporal-address 127.0.0.1:7233 --prefix billing-",
+    ),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (
@@ -216,11 +258,13 @@ MODULES = {
     "status": "status", "workers": "status",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "events": "events",
-    "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
-    "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
+    "pause": "operate", "resume": "operate", "retire": "operate", "trigger": "operate",
+    "rerun": "operate", "skip": "operate", "unskip": "operate", "cancel": "operate",
+    "backfill": "backfill",
     "dead": "dead", "audit": "audit", "explain": "audit",
     "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
+    "import": "imports",
     "history": "temporal", "versions": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
@@ -249,6 +293,7 @@ GROUPS = {
     "Act": {
         "pause": "Pause a schedule until it is resumed. A deploy does not resume it.",
         "resume": "Resume a paused schedule. Missed windows start only on request.",
+        "retire": "Retire schedules that no file declares, or all of a project that is no more.",
         "trigger": "Start a run now, in addition to the schedule's windows.",
         "rerun": "Start another run of a window.",
         "skip": "Skip one window before its run is sent.",
@@ -261,6 +306,7 @@ GROUPS = {
         "check": "Report every problem of a schedule file. Needs no server.",
         "plan": "Show what applying a schedule file would change, and which fires move.",
         "apply": "Apply a schedule file to the ledger.",
+        "import": "Write schedules of other schedulers as a schedule file. Needs no ledger.",
     },
     "Ask": {
         "at": "Start a workflow once, at a future time.",
@@ -376,32 +422,46 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0 success, 1 a fault found, 2 unusable input."""
+    """Run one command and return its exit code: 0 success, 1 a fault found, 2 unusable input.
+
+    With ``--json`` an error is a document on standard output too, besides the sentence on standard
+    error.
+    """
     try:
-        return _run(arguments)
+        code, error = _run(arguments)
+        if error is not None and "--json" in arguments:
+            sys.stdout.write(json.dumps({"error": error}, ensure_ascii=False) + "\n")
     except BrokenPipeError:
         return _PIPE_CLOSED
+    return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> tuple[int, dict[str, object] | None]:
     try:
         app(arguments, prog_name="sched")
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # click and rich exit with 1
             raise end.__context__ from None
-        return end.code if isinstance(end.code, int) else 0
+        refused = end.__context__ if isinstance(end.__context__, TyperException) else None
+        return end.code if isinstance(end.code, int) else 0, refused and _refusal(refused)
     except EngineError as error:
         for line in _lines(error):
             typer.echo(line, err=True)
-        return 2
+        return 2, error.to_json()
     except KeyboardInterrupt:
-        return 130
+        return 130, None
     except BrokenPipeError:
         raise
-    except Exception:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
+    except Exception as error:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
         traceback.print_exc()
-        return 1
-    return 0
+        return 1, error_json(Code.ENGINE_ERROR, f"{type(error).__name__}: {error}")
+    return 0, None
+
+
+def _refusal(error: TyperException) -> dict[str, object]:
+    """Return the error of a command line; its message ends with the cure, if there is one."""
+    message, _, cure = error.format_message().rpartition("; ")
+    return error_json(Code.COMMAND_INVALID, message or cure, cure=cure if message else None)
 
 
 def _lines(error: EngineError) -> list[str]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
 
 from engine.cli.output import counted, fields, instant, print_json, print_table
-from engine.cli.target import AnyKey, Key, Session, SetupFunction, command, moment, one_of
-from engine.schedules import parse_duration
+from engine.cli.target import (
+    AnyKey,
+    OfProject,
+    RunName,
+    Session,
+    SetupFunction,
+    command,
+    moment,
+    one_of,
+)
 from engine.service import AuditReport, Explanation, KeyAudit, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -25,21 +32,13 @@ _SHOWN = 20
 Against = Literal["temporal"]
 
 
-def _since(text: str) -> datetime | timedelta:
-    """Parse the beginning of an audit: a duration before now, or a moment."""
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return moment(text, "--since")
-
-
 @command(commands)
 def audit(
     session: Session,
     key: AnyKey = None,
     since: Annotated[
         str,
-        typer.Option("--since", metavar="AGE|ISO", help="The first fire time: an age or a moment."),
+        typer.Option("--since", metavar="TIME", help="The first fire time, or its age as 7d."),
     ] = "24h",
     against: Annotated[
         Against | None,
@@ -50,10 +49,7 @@ def audit(
             parser=one_of("server", ("temporal",)),
         ),
     ] = None,
-    project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
-    ] = None,
+    project: OfProject = None,
     setup: SetupFunction = None,
 ) -> None:
     """Check that the ledger has exactly the windows that every schedule owed.
@@ -62,7 +58,7 @@ def audit(
     that the engine does not use. Each needs exactly one row, of a class that its schedule allows.
     The exit code is 1 unless every schedule is complete. docs/audit.md explains the verdicts.
     """
-    begin = _since(since)
+    begin = moment(since, "--since", bare="ago")
 
     async def read(opened: ScheduleService) -> AuditReport:
         runs = None
@@ -156,18 +152,27 @@ def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
 @command(commands)
 def explain(
     session: Session,
-    key: Key,
+    name: RunName,
     time: Annotated[
-        str, typer.Argument(metavar="TIME", help="When the window opens, as `sched next` shows it.")
-    ],
+        str | None,
+        typer.Argument(metavar="TIME", help="When the window opens, as `sched next` shows it."),
+    ] = None,
 ) -> None:
     """Explain what was decided about one window, and why.
 
     The planner decides again, with the inputs that the ledger keeps. The exit code is 1 if the
     window is missing, or if the planner decides differently now.
     """
-    at = moment(time, "TIME")
-    found = session.ask(lambda opened: opened.explain(key, at))
+    at = None if time is None else moment(time, "TIME", bare="ago")
+    name = session.workflow_id(name)
+
+    async def read(opened: ScheduleService) -> Explanation:
+        if at is not None and ":" not in name:  # also where no window opens
+            return await opened.explain(name, at)
+        window = await opened.window(name, at=at)
+        return await opened.explain(window.key, window.at)
+
+    found = session.ask(read)
     session.print(explanation_json(found), found.text)
     raise typer.Exit(1 if found.is_fault else 0)
 

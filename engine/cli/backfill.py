@@ -62,10 +62,10 @@ def backfill(
     session: Session,
     key: Key,
     start: Annotated[
-        str, typer.Option("--from", metavar="ISO", help="The first moment; a date in UTC.")
+        str, typer.Option("--from", metavar="TIME", help="The first moment; a date in UTC, or -2h.")
     ],
     end: Annotated[
-        str, typer.Option("--to", metavar="ISO", help="The last moment; it must have passed.")
+        str, typer.Option("--to", metavar="TIME", help="The last moment; now at the latest.")
     ],
     *,
     overlap: Overlap = None,
@@ -132,7 +132,7 @@ async def _report(
 
 
 def _between(start: str, end: str) -> tuple[datetime, datetime]:
-    begin, last = moment(start, "--from"), moment(end, "--to")
+    begin, last = moment(start, "--from", bare="ago"), moment(end, "--to", bare="ago")
     if begin > last:
         raise typer.BadParameter(
             f"{end!r} is before --from; write the earlier moment there", param_hint="'--to'"

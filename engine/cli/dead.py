@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from engine.cli.target import (
     bucket_number,
     code_for,
     command,
+    moment,
     parse_json_input,
     rows_of,
 )
@@ -34,6 +36,10 @@ Name = Annotated[
 ]
 Bucket = Annotated[
     int | None, typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number)
+]
+Opens = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="When the window opens, in place of BUCKET."),
 ]
 AnyName = Annotated[
     str | None,
@@ -130,12 +136,13 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
 
 
 @command(group)
-def show(session: Session, name: Name, bucket: Bucket = None) -> None:
+def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) -> None:
     """Show one dead letter: error, tries, input, what was not undone, and its run in the Web UI."""
-    where = session.target
+    where, opens = session.target, _opens(at)
+    name = session.workflow_id(name)
 
     async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunDetails]]:
-        found = await opened.dead_letters_of(name, bucket)
+        found = await opened.dead_letters_of(name, bucket, at=opens)
         return [(letter, await read_details(opened, letter, where)) for letter in found]
 
     letters = session.ask(read)
@@ -152,6 +159,7 @@ def rerun(
     session: Session,
     name: Name,
     bucket: Bucket = None,
+    at: Opens = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
     imports: InputCode = None,
@@ -162,11 +170,12 @@ def rerun(
     A run that fails again is a new dead letter. The exit code is 1 if the overlap policy prevented
     the run.
     """
-    argument = parse_json_input(own_input)
+    argument, opens = parse_json_input(own_input), _opens(at)
+    name = session.workflow_id(name)
     request_run(
         session,
         lambda opened: opened.rerun_dead(
-            name, bucket, reason=reason, overlap=overlap, own_input=argument
+            name, bucket, at=opens, reason=reason, overlap=overlap, own_input=argument
         ),
         code=code_for(argument, imports),
     )
@@ -177,26 +186,35 @@ def drop(
     session: Session,
     name: AnyName = None,
     bucket: Bucket = None,
+    at: Opens = None,
     every: All = False,
     reason: Reason = None,
 ) -> None:
     """Discard one dead letter, or all of them. The fire stays in the ledger as it is."""
-    if every and bucket is not None:
-        raise typer.BadParameter("it drops every letter; leave BUCKET out", param_hint="'--all'")
+    if every and (bucket is not None or at is not None):
+        raise typer.BadParameter(
+            "it drops every letter; leave BUCKET and --at out", param_hint="'--all'"
+        )
     if not every and name is None:
         raise typer.BadParameter(
             "name a key and a bucket, or a run's id; or write --all", param_hint="'KEY|RUN-ID'"
         )
 
+    opens, run = _opens(at), session.workflow_id(name) if name else None
+
     async def act(opened: ScheduleService) -> int:
-        if not every and name is not None:
-            return len(await opened.drop_dead(name, bucket, reason=reason))
+        if not every and run is not None:
+            return len(await opened.drop_dead(run, bucket, at=opens, reason=reason))
         if name is not None:
             await opened.schedule(name)  # raises if there is none
         return await opened.drop_all_dead(key=name, reason=reason)
 
     dropped = session.ask(act)
     session.print({"dropped": dropped}, f"{counted(dropped, 'letter')} dropped")
+
+
+def _opens(at: str | None) -> datetime | None:
+    return None if at is None else moment(at, "--at", bare="ago")
 
 
 def _not_undone(left: Mapping[str, object]) -> str:

@@ -22,6 +22,7 @@ from engine.cli.output import (
     clock,
     console,
     counted,
+    fields,
     instant,
     print_json,
     unserved_project,
@@ -478,6 +479,9 @@ def _summary(found: DryRun) -> str:
     return f"{', '.join(named)}; fires on apply: {found.fires}"
 
 
+_PROJECT = "revision file_digest applied_at file_name applied_by refused"
+
+
 def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
     """Return the output of ``--json``."""
     last = found.last
@@ -486,7 +490,7 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         "project": found.project,
         "from": instant(found.now),
         "to": instant(found.until),
-        "last": last and {**asdict(last), "applied_at": instant(last.applied_at)},
+        "last": last and fields(last, _PROJECT),
         "same_file": found.same,
         "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
         "refused_keys": found.refused_keys,

@@ -38,7 +38,17 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import AnyKey, Limit, Session, command, one_of, rows_of
+from engine.cli.target import (
+    AnyKey,
+    Limit,
+    OfProject,
+    OfTag,
+    Session,
+    command,
+    keys_in_the_file,
+    one_of,
+    rows_of,
+)
 from engine.schedules import first_of
 from engine.service import (
     ActionRow,
@@ -73,10 +83,7 @@ _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those
 @command(commands, "list")
 def list_schedules(
     session: Session,
-    project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
-    ] = None,
+    project: OfProject = None,
     wide: Annotated[
         bool,
         typer.Option("--wide", help="Also how its last 20 runs ended, and its last failure."),
@@ -89,6 +96,7 @@ def list_schedules(
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.")
     ] = None,
+    tag: OfTag = None,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ID", help="Only of this ownerId.")
     ] = None,
@@ -107,8 +115,8 @@ def list_schedules(
     ] = None,
 ) -> None:  # fmt: skip
     """Show every schedule: its workflow, times, state and last run."""
-    given = {"workflow": workflow, "topic": topic, "owner_id": owner, "tenant_id": tenant,
-             "state": state, "key_prefix": prefix}  # fmt: skip
+    given = {"workflow": workflow, "topic": topic, "tag": tag, "owner_id": owner,
+             "tenant_id": tenant, "state": state, "key_prefix": prefix}  # fmt: skip
     filters = cast("Filters", {name: value for name, value in given.items() if value is not None})
 
     async def read(
@@ -256,7 +264,14 @@ def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
 @command(commands, "fires")
 def list_fires(
     session: Session,
-    key: AnyKey = None,
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY|RUN-ID",
+            help="Only this schedule, or this run.",
+            autocompletion=keys_in_the_file,
+        ),
+    ] = None,
     status: Annotated[Status | None, _word_option("--status", "status", get_args(Status))] = None,
     reason_code: Annotated[
         ReasonCode | None, _word_option("--reason-code", "reason code", get_args(ReasonCode))
@@ -275,11 +290,15 @@ def list_fires(
     or the progress that a run reports with ctx.progress. Ctrl-C ends it. With --json each line is a
     document.
     """
+    key = session.workflow_id(key) if key else None
     if follow:
         _follow(session, key, status, reason_code, limit)
         return
 
     async def read(opened: ScheduleService) -> tuple[Sequence[Fire], list[Backfill]]:
+        if key and ":" in key:  # keys have no colon
+            window = await opened.fire(key)
+            return [window] if window else [], await opened.laying()
         asked = opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
         return await rows_of(opened, key, asked), await opened.laying()
 

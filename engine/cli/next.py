@@ -152,7 +152,7 @@ Start = Annotated[
     str | None,
     typer.Option(
         "--from",
-        metavar="ISO",
+        metavar="TIME",
         help="Start after this moment instead of now. Without an offset it is local to --timezone."
         " A date alone means its midnight, in UTC without --timezone.",
     ),
@@ -211,7 +211,7 @@ class Found:
 
 def _after(text: str, timezone: str | None) -> datetime:
     """Return the instant after which ``--from`` begins; a date includes its first instant."""
-    begin = moment(text, "--from", timezone=timezone)
+    begin = moment(text, "--from", timezone=timezone, bare="ahead")
     return begin - TICK if is_date(text) else begin
 
 

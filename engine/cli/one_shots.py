@@ -17,19 +17,20 @@ from engine.cli.target import (
     Session,
     code_for,
     command,
+    from_now,
     is_date,
     parse_json_input,
     parsed,
     project_here,
 )
 from engine.schedules import in_ms, parse_duration, readable_definition
-from engine.service import ApplicationSchedule, ScheduleService, Started
+from engine.service import ApplicationSchedule, ScheduleService, Started, as_text
 
 Moment = Annotated[
     str,
     typer.Argument(
         metavar="MOMENT",
-        help="The moment: 2026-12-24T18:00Z, or without an offset local to --timezone.",
+        help="The moment: 2026-12-24T18:00Z, without an offset local to --timezone, or +10m.",
     ),
 ]
 Zone = Annotated[
@@ -86,7 +87,7 @@ def at(
     start it.
     """
     given: dict[str, Any] = {"taskQueue": task_queue, "external": external}
-    _require_place(moment, timezone)
+    begin = _moment(moment, timezone)
     if argument := parse_json_input(own_input):
         (given["input"],) = argument
     if timezone is not None:
@@ -94,7 +95,7 @@ def at(
 
     async def ask(opened: ScheduleService) -> None:
         asked = await opened.schedule_at(
-            workflow, moment, key=key, request_id=request_id,
+            workflow, begin, key=key, request_id=request_id,
             project=project or project_here(session.target), reason=reason, **given,
         )  # fmt: skip
         _print(session, asked, warns=not wait)
@@ -127,9 +128,7 @@ def reschedule(
 
     Schedules of a file are changed in the file.
     """
-    when = _when(moment, every, cron)
-    if moment is not None:
-        _require_place(moment, timezone)
+    when = _when(None if moment is None else _moment(moment, timezone), every, cron)
     if timezone is not None:
         when["timezone"] = timezone
 
@@ -202,16 +201,24 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
     return given
 
 
-def _require_place(moment: str, timezone: str | None) -> None:
-    """Refuse a moment without offset and zone, in terms of options instead of a file's fields."""
+def _moment(moment: str, timezone: str | None) -> str:
+    """Return a moment as the service reads it; one that is relative to now becomes an instant.
+
+    Raises:
+        typer.BadParameter: it has neither an offset nor a zone; the cure names options instead of a
+            file's fields.
+    """
+    if (instant_ := from_now(moment, "MOMENT", bare="ahead")) is not None:
+        return as_text(instant_)
     if timezone is not None or is_date(moment):
-        return
+        return moment
     with suppress(ValueError):  # the service reports text that is no moment at all
         if datetime.fromisoformat(moment).tzinfo is None:
             raise typer.BadParameter(
                 f"{moment!r} has no offset; append Z for UTC, or name its --timezone",
                 param_hint="MOMENT",
             )
+    return moment
 
 
 def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) -> None:

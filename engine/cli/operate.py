@@ -1,10 +1,12 @@
-"""Commands pause, resume, skip, unskip, trigger, rerun and cancel."""
+"""Commands pause, resume, retire, skip, unskip, trigger, rerun and cancel."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Annotated, Any, get_args
@@ -20,16 +22,20 @@ from engine.cli.output import (
     pause_json,
     paused_until,
     unserved_key,
-    wait_for_worker,
     why,
 )
+from engine.cli.output import wait_for_worker as wait_for_a_worker
+from engine.cli.run_page import run_to_its_end
 from engine.cli.target import (
     AsOverlap,
     At,
     Input,
     InputCode,
     Key,
+    OfProject,
+    OfTag,
     Reason,
+    RunName,
     Session,
     bucket_number,
     code_for,
@@ -41,18 +47,143 @@ from engine.cli.target import (
     parsed,
     whole_number,
 )
-from engine.errors import LedgerError
+from engine.errors import EngineError, LedgerError
 from engine.schedules import (
     MOST_CAUGHT_UP,
     CatchUp,
     CatchUpOrder,
     CatchUpPolicy,
+    first_of,
     parse_duration,
     parse_rate,
 )
-from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
+from engine.service import Cancelled, Requested, Resumed, ScheduleRow, ScheduleService, Skipped
 
 commands = typer.Typer(rich_markup_mode=None)
+
+
+# --- several schedules ---
+# Selectors of pause, resume and retire: a preview, a confirmation, and one answer for each key.
+
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY",
+        help="Keys, or patterns: 'billing.*' is every key that begins so.",
+        autocompletion=keys_in_the_file,
+    ),
+]
+Every = Annotated[bool, typer.Option("--all", help="Every schedule of the ledger.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Several: do not ask.")]
+Preview = Annotated[
+    bool, typer.Option("--dry-run", help="Several: show which they are, and change nothing.")
+]
+Answer = tuple[dict[str, Any], str]
+"""The answer about one key: for ``--json``, and as text."""
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """The schedules that a command line names."""
+
+    keys: tuple[str, ...]
+    project: str | None = None
+    tag: str | None = None
+    every: bool = False
+
+    @property
+    def single(self) -> str | None:
+        """The key, if nothing but one key is named."""
+        plain = len(self.keys) == 1 and not set("*?") & set(self.keys[0])
+        return self.keys[0] if plain and not (self.project or self.tag or self.every) else None
+
+    async def select(self, opened: ScheduleService) -> tuple[ScheduleRow, ...]:
+        """Return the rows; see ``ScheduleService.select`` for the errors."""
+        return await opened.select(
+            self.keys, project=self.project, tag=self.tag, every=self.every
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Which schedules a command on several is for, and why it leaves the others alone."""
+
+    wanted: Callable[[ScheduleRow], bool]
+    why: str
+
+
+def act_on_each(
+    session: Session,
+    verb: str,
+    named: Selector,
+    act: Callable[[ScheduleService, str], Awaitable[Answer]],
+    *,
+    left: Left,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Do something with each schedule; with ``--json`` several answers are a list.
+
+    One that fails is reported, and the others go on; the exit code is 1 then.
+    """
+    if named.single is not None and not dry_run:
+        key = named.single
+        document, text = session.ask(lambda opened: act(opened, key))
+        session.print(document, text)
+        return
+    rows = session.ask(named.select)
+    keys = [row.key for row in rows if left.wanted(row)]
+    others = [row.key for row in rows if not left.wanted(row)]
+    typer.echo(f"{verb} {counted(len(keys), 'schedule')}: {first_of(keys, _LISTED)}", err=True)
+    if others:
+        typer.echo(f"{left.why}: {first_of(others, _LISTED)}", err=True)
+    if dry_run:
+        session.print([{"key": key} for key in keys], keys)
+        return
+    if keys:
+        confirm(f"{verb} {'it' if len(keys) == 1 else 'them'}?", yes=yes)
+    failed, documents = session.ask(lambda opened: _answers(session, opened, keys, act))
+    session.print(documents, [])
+    if failed:
+        typer.echo(f"{failed} of {counted(len(keys), 'schedule')} failed", err=True)
+        raise typer.Exit(1)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal whether to go on.
+
+    Raises:
+        typer.BadParameter: there is no terminal.
+        typer.Abort: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on; write --yes", param_hint="--yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+async def _answers(
+    session: Session,
+    opened: ScheduleService,
+    keys: Sequence[str],
+    act: Callable[[ScheduleService, str], Awaitable[Answer]],
+) -> tuple[int, list[dict[str, Any]]]:
+    """Act on one key after the other; print the text of each, and return what ``--json`` prints."""
+    failed, documents = 0, []
+    for key in keys:
+        try:
+            document, text = await act(opened, key)
+        except EngineError as error:
+            failed += 1
+            typer.echo(f"sched: {error.code}: {key}: {error}", err=True)
+            documents.append({"key": key, "error": error.to_json()})
+            continue
+        documents.append(document)
+        if not session.as_json:
+            typer.echo(text)
+    return failed, documents
 
 
 # --- pause and resume ---
@@ -95,37 +226,52 @@ Within = Annotated[
 @command(commands)
 def pause(
     session: Session,
-    key: Key,
+    keys: Keys = None,
+    *,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
+    tag: OfTag = None,
+    project: OfProject = None,
+    every: Every = False,
+    yes: Yes = False,
+    dry_run: Preview = False,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until", metavar="ISO", help="The moment at which the pause ends by itself."
-        ),
+        typer.Option("--until", metavar="TIME", help="When the pause ends by itself, as 2h."),
     ] = None,
 ) -> None:
     """Pause a schedule until it is resumed. A deploy does not resume it.
 
-    Windows whose start has not been sent are skipped; open runs continue. Pausing again replaces
-    the reason and the end.
+    Windows whose start has not been sent are skipped; open runs continue. Pausing one again
+    replaces the reason and the end. Several are named by patterns, a tag, a project or --all: those
+    that are paused already stay as they are.
     """
-    end = moment(until, "--until") if until is not None else None
+    end = None if until is None else moment(until, "--until", bare="ahead")
     if not reason.strip():
         raise typer.BadParameter("it is empty; write why", param_hint="'--reason'")
 
-    done = session.ask(lambda opened: opened.pause(key, reason=reason, until=end))
-    again = "again " if done.before else ""
-    session.print(
-        {"key": key, "paused": pause_json(done.pause), "before": pause_json(done.before)},
-        f"{key} is paused {again}{paused_until(done.pause)}: {reason}",
-    )
+    async def act(opened: ScheduleService, key: str) -> Answer:
+        done = await opened.pause(key, reason=reason, until=end)
+        again = "again " if done.before else ""
+        return (
+            {"key": key, "paused": pause_json(done.pause), "before": pause_json(done.before)},
+            f"{key} is paused {again}{paused_until(done.pause)}: {reason}",
+        )
+
+    named = Selector(tuple(keys or ()), project, tag, every)
+    left = Left(lambda row: row.pause is None, "paused already, and stays as it is")
+    act_on_each(session, "pause", named, act, left=left, yes=yes, dry_run=dry_run)
 
 
 @command(commands)
 def resume(
     session: Session,
-    key: Key,
+    keys: Keys = None,
     *,
+    tag: OfTag = None,
+    project: OfProject = None,
+    every: Every = False,
+    yes: Yes = False,
+    dry_run: Preview = False,
     reason: Reason = None,
     policy: Made = None,
     most: Most = None,
@@ -135,17 +281,20 @@ def resume(
 ) -> None:
     """Resume a paused schedule. Missed windows start only on request.
 
-    Options of --catch-up that are not given are those of the schedule's catchUp.
+    Options of --catch-up that are not given are those of the schedule's catchUp. Several are named
+    as for `sched pause`.
     """
     asked = _asked(policy, most=most, order=order, rate=rate, window=window)
 
-    async def act(opened: ScheduleService) -> Resumed:
+    async def act(opened: ScheduleService, key: str) -> Answer:
         catch_up = await _made_up(opened, key, asked) if asked else None
-        return await opened.resume(key, reason=reason, catch_up=catch_up)
+        done = await opened.resume(key, reason=reason, catch_up=catch_up)
+        before, after = pause_json(done.before), fields(done, "next_fire_at caught_up")
+        return {"key": key, "before": before, **after}, _describe_resume(done)
 
-    done = session.ask(act)
-    before, after = pause_json(done.before), fields(done, "next_fire_at caught_up")
-    session.print({"key": key, "before": before, **after}, _describe_resume(done))
+    named = Selector(tuple(keys or ()), project, tag, every)
+    left = Left(lambda row: row.pause is not None, "not paused")
+    act_on_each(session, "resume", named, act, left=left, yes=yes, dry_run=dry_run)
 
 
 def _asked(
@@ -200,24 +349,127 @@ def _describe_resume(done: Resumed) -> str:
     return text
 
 
+# --- retire ---
+# ``sched retire``.
+
+
+@command(commands)
+def retire(
+    session: Session,
+    keys: Keys = None,
+    *,
+    tag: OfTag = None,
+    project: OfProject = None,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="With --project: also leave its retired schedules out of lists."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --project: even if a worker serves it.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: Preview = False,
+    reason: Reason = None,
+) -> None:
+    """Retire schedules that no file declares, or all of a project that is no more.
+
+    A retired schedule never fires again; open runs continue. Its windows and its series stay in the
+    ledger: a key that returns never fires a window twice. What a file declares is retired by
+    removing it there and `sched apply --prune`. --project alone also retires what the project's
+    file declares; if that file is applied again, its keys return.
+    """
+    named = Selector(tuple(keys or ()), project, tag)
+    whole = project is not None and not (keys or tag)
+    if not whole and (forget or force):
+        hint = "'--forget'" if forget else "'--force'"
+        raise typer.BadParameter("goes with --project alone", param_hint=hint)
+    if project is not None and whole:
+        _retire_project(session, project, reason, forget=forget, force=force, yes=yes, dry=dry_run)
+        return
+
+    async def act(opened: ScheduleService, key: str) -> Answer:
+        done = await opened.retire(key, reason=reason)
+        again = "is retired" if done.changed else "was retired before"
+        return fields(done, "key at changed"), f"{key} {again}; its open runs continue"
+
+    left = Left(lambda _: True, "")
+    act_on_each(session, "retire", named, act, left=left, yes=yes, dry_run=dry_run)
+
+
+def _retire_project(
+    session: Session,
+    project: str,
+    reason: str | None,
+    *,
+    forget: bool,
+    force: bool,
+    yes: bool,
+    dry: bool,
+) -> None:
+    rows = session.ask(lambda opened: opened.schedules(project))
+    keys = [row.key for row in rows if row.state != "retired"]
+    note = "; its retired schedules leave the lists" if forget else ""
+    of = f"of project {project}: {first_of(keys, _LISTED)}" if keys else f"of project {project}"
+    typer.echo(f"retire {counted(len(keys), 'schedule')} {of}{note}", err=True)
+    if dry:
+        session.print([{"key": key} for key in keys], keys)
+        return
+    if keys or forget:
+        confirm("go on?", yes=yes)
+    done = session.ask(
+        lambda opened: opened.retire_project(project, reason=reason, forget=forget, force=force)
+    )
+    session.print(
+        {"project": project, "retired": list(done), "forgotten": forget},
+        f"project {project}: {counted(len(done), 'schedule')} retired"
+        f"{', and forgotten' if forget else ''}; open runs continue",
+    )
+
+
 # --- skip and unskip ---
 # ``sched skip`` and ``sched unskip``.
 
 
 @command(commands)
-def skip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
+def skip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
     """Skip one window before its run is sent."""
-    opens = moment(at, "--at")
-    done = session.ask(lambda opened: opened.skip(key, opens, reason=reason))
+    window = _window(session, name, at)
+
+    async def act(opened: ScheduleService) -> Skipped:
+        return await opened.skip(*await window(opened), reason=reason)
+
+    done = session.ask(act)
     _print_skip(session, done, "will not start" if done.changed else "was skipped before")
 
 
 @command(commands)
-def unskip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
+def unskip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
     """Undo the skip of a window that has not opened yet."""
-    opens = moment(at, "--at")
-    done = session.ask(lambda opened: opened.unskip(key, opens, reason=reason))
+    window = _window(session, name, at)
+
+    async def act(opened: ScheduleService) -> Skipped:
+        return await opened.unskip(*await window(opened), reason=reason)
+
+    done = session.ask(act)
     _print_skip(session, done, "starts as declared" if done.changed else "was not skipped")
+
+
+def _window(
+    session: Session, name: str, at: str | None
+) -> Callable[[ScheduleService], Awaitable[tuple[str, datetime]]]:
+    """Return a question for the key and the fire time of the window that is named."""
+    opens = None if at is None else moment(at, "--at", bare="ahead")
+    run = session.workflow_id(name)
+
+    async def read(opened: ScheduleService) -> tuple[str, datetime]:
+        if opens is not None and ":" not in run:  # the verb itself finds out whether there is one
+            return run, opens
+        window = await opened.window(run, at=opens)
+        return window.key, window.at
+
+    return read
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
@@ -253,35 +505,55 @@ def trigger(
     own_input: Input = None,
     imports: InputCode = None,
     *,
-    wait: WaitForWorker = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end of the run, and print its result.")
+    ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="TIME", help="With --wait: how long, as 10m."),
+    ] = None,
+    wait_for_worker: WaitForWorker = False,
     reason: Reason = None,
 ) -> None:  # fmt: skip
     """Start a run now, in addition to the schedule's windows.
 
     This works for a paused schedule too. The exit code is 1 if the overlap policy prevented the
-    run. It warns if no live worker would start it.
+    run, and with --wait unless the run was completed in time; a run that is waited for no longer
+    goes on. It warns if no live worker would start it.
     """
     argument = parse_json_input(own_input)
-    request_run(
-        session,
-        lambda opened: opened.trigger(
+    if timeout is not None and not wait:
+        raise typer.BadParameter("goes with --wait", param_hint="'--timeout'")
+
+    async def request(opened: ScheduleService) -> Requested:
+        opened.check_inputs(code)
+        return await opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
-        ),
-        code=code_for(argument, imports),
-        wait=wait,
-    )
+        )
+
+    code = code_for(argument, imports)
+    if wait:
+        patience = None if timeout is None else parsed(timeout, parse_duration, "--timeout")
+        run_to_its_end(session, request, within=patience)
+    else:
+        request_run(session, request, wait=wait_for_worker)
 
 
 @command(commands)
 def rerun(
     session: Session,
-    key: Key,
+    name: RunName,
     bucket: Annotated[
-        int,
+        int | None,
         typer.Argument(
             metavar="BUCKET", help="The window's number, as in its run id.", parser=bucket_number
         ),
-    ],
+    ] = None,
+    *,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="When the window opens, in place of BUCKET."),
+    ] = None,
     series: Annotated[
         int | None,
         typer.Option(
@@ -300,10 +572,18 @@ def rerun(
     overlap policy prevented the run.
     """
     argument = parse_json_input(own_input)
+    opens = None if at is None else moment(at, "--at", bare="ago")
+    window = session.workflow_id(name)
     request_run(
         session,
         lambda opened: opened.rerun(
-            key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
+            window,
+            bucket,
+            at=opens,
+            reason=reason,
+            series=series,
+            overlap=overlap,
+            own_input=argument,
         ),
         code=code_for(argument, imports),
     )
@@ -332,7 +612,7 @@ def request_run(
         if wait and asked.fire.status in _SOON:
             # The request stays when Ctrl-C ends the wait, so its id has to be known by then.
             typer.echo(f"requested: {asked.fire.workflow_id}", err=True)
-            await wait_for_worker(partial(unserved_key, opened, row.key))
+            await wait_for_a_worker(partial(unserved_key, opened, row.key))
         alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
             asked = await _looked_at(opened, asked)
@@ -404,7 +684,8 @@ def cancel(
     skipped, and a backfill of the key ends. A schedule from a file continues to fire; one that an
     application or `sched at` created ends for good when its key is cancelled.
     """
-    done = session.ask(lambda opened: opened.cancel(name, reason=reason, terminate=terminate))
+    named = session.workflow_id(name)
+    done = session.ask(lambda opened: opened.cancel(named, reason=reason, terminate=terminate))
     session.print(asdict(done), _describe_cancel(done, "terminated" if terminate else "cancelled"))
 
 

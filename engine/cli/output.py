@@ -178,6 +178,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "spec": schedule.when if schedule else None,
         "timezone": schedule.timezone if schedule else None,
         "topic": schedule.topic if schedule else None,
+        "tags": [*schedule.tags] if schedule else [],
         "state": row.state,
         "status": row.status,
         "next_fire_at": instant(row.next_start_at),

@@ -1,15 +1,36 @@
-"""Page about one run: its tries and why it failed, for `sched show --at` and `sched dead show`."""
+"""Page about one run (its tries, why it failed), and the wait for the end of one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from itertools import dropwhile
 
-from engine.cli.output import effort_text, fields, instant, took
-from engine.cli.target import Target
+import typer
+
+from engine.cli.output import (
+    effort_text,
+    fields,
+    fire_json,
+    instant,
+    print_json,
+    took,
+    unserved_key,
+    why,
+)
+from engine.cli.target import Session, Target
 from engine.errors import EngineError
-from engine.service import DeadLetter, FailureLink, Fire, RunDetails, ScheduleService, Try
+from engine.service import (
+    OPEN,
+    DeadLetter,
+    FailureLink,
+    Fire,
+    Requested,
+    RunDetails,
+    ScheduleService,
+    Try,
+)
 
 _STACK = 12
 """Lines of a stack trace that are printed, the innermost ones; ``--json`` has all that is kept."""
@@ -88,3 +109,59 @@ def _link_lines(label: str, link: FailureLink) -> list[str]:
         shown = list(dropwhile(lambda line: not line.lstrip().startswith("File "), shown)) or shown
     first = f"{label:<10} {link.type}: {link.message}{place}"
     return [first, *(f"{'':<10} {line}" for line in shown)]
+
+
+# --- end of a run ---
+# ``sched trigger --wait``.
+
+
+def run_to_its_end(
+    session: Session,
+    request: Callable[[ScheduleService], Awaitable[Requested]],
+    *,
+    within: timedelta | None,
+) -> None:
+    """Send a request, wait for the end of its run, and print the result or why there is none.
+
+    The exit code is 1 unless the run was completed. The run goes on when the wait ends.
+    """
+    requested: list[str] = []
+
+    async def act(opened: ScheduleService) -> tuple[Requested, Fire, RunDetails]:
+        asked = await request(opened)
+        requested.append(asked.fire.workflow_id)
+        typer.echo(f"requested: {requested[0]}; Ctrl-C ends the wait alone", err=True)
+        if alone := await unserved_key(opened, asked.fire.key):
+            typer.echo(alone, err=True)
+        fire = await opened.ended(requested[0], within=within) or asked.fire
+        return asked, fire, await opened.run_details(requested[0])
+
+    try:
+        asked, fire, details = session.ask(act)
+    except KeyboardInterrupt:
+        if requested:
+            typer.echo(f"the run goes on: `sched show {requested[0]}`", err=True)
+        raise
+    completed = fire.status == "completed"
+    result = session.result_of(fire.workflow_id) if completed else None
+    if session.as_json:
+        head = {**fire_json(fire), "new": asked.new, "result": result}
+        print_json({**head, "failure": [link.to_json() for link in details.failure]})
+    else:
+        lines = [_end_of(fire, within), *([] if completed else details_lines(details))]
+        typer.echo("\n".join(lines))
+        if completed:
+            print_json(result)
+    if not completed:
+        raise typer.Exit(1)
+
+
+def _end_of(fire: Fire, within: timedelta | None) -> str:
+    """Return a line on what became of a run that was waited for."""
+    if fire.status in OPEN:
+        seconds = within.total_seconds() if within else 0
+        text = f"{fire.workflow_id} is {fire.status} after {seconds:g} s, and goes on"
+        return f"{text}: `sched show {fire.workflow_id}`"
+    effort = f", {effort_line(fire)}" if effort_line(fire) else ""
+    more = f": {why(fire)}" if why(fire) and fire.status != "completed" else ""
+    return f"{fire.workflow_id}: {fire.status}{effort}{more}"

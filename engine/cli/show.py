@@ -37,7 +37,7 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.run_page import details_json, details_lines, effort_line, labelled, read_details
-from engine.cli.target import Key, Session, Target, command, moment
+from engine.cli.target import RunName, Session, Target, command, moment
 from engine.schedules import Rule, readable_definition
 from engine.schedules.describe import describe
 from engine.service import Backfill, DataGap, Fire, RunDetails, ScheduleRow, ScheduleService
@@ -60,7 +60,7 @@ commands = typer.Typer(rich_markup_mode=None)
 @command(commands)
 def show(
     session: Session,
-    key: Key,
+    key: RunName,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="Only the window of this fire time."),
@@ -68,11 +68,12 @@ def show(
 ) -> None:
     """Show one schedule: its definition, state, last and next fires, and links.
 
-    With --at it shows one window: what became of it, the tries of its run, and why that failed.
-    Ends with 1 if the ledger has no such window.
+    With --at, or with the id of a run, it shows one window: what became of it, the tries of its
+    run, and why that failed. Ends with 1 if the ledger has no such window.
     """
-    if at is not None:
-        _show_window(session, key, moment(at, "--at"))
+    run = session.workflow_id(key)
+    if at is not None or ":" in run:
+        _show_window(session, run, None if at is None else moment(at, "--at", bare="ago"))
         return
 
     async def read(opened: ScheduleService) -> Page:
@@ -336,19 +337,23 @@ def _fire_row(fire: Fire) -> tuple[object, ...]:
 # --- one window ---
 
 
-def _show_window(session: Session, key: str, at: datetime) -> None:
+def _show_window(session: Session, key: str, at: datetime | None) -> None:
     """Print the fire of one window, with the tries and the failure of its run."""
     where = session.target
 
     async def read(opened: ScheduleService) -> tuple[Fire, RunDetails] | None:
-        await opened.schedule(key)
-        fire = await opened.fire_at(key, at)
+        if at is None:
+            fire = await opened.fire(key)
+        else:
+            await opened.schedule(key)
+            fire = await opened.fire_at(key, at)
         return None if fire is None else (fire, await read_details(opened, fire, where))
 
     found = session.ask(read)
     if found is None:
-        cure = f"`sched explain {key} {instant(at)}` says why"
-        session.print(None, f"the ledger has no window of {key} at {instant(at)}; {cure}")
+        of = f"run {key}" if at is None else f"window of {key} at {instant(at)}"
+        cure = f"`sched explain {key} {instant(at) or ''}".rstrip() + "` says why"
+        session.print(None, f"the ledger has no {of}; {cure}")
         raise typer.Exit(1)
     fire, details = found
     link = where.run_link(fire.workflow_id, fire.run_id)

@@ -19,14 +19,14 @@ from engine.service import ScheduleService, not_found
 From = Annotated[
     str,
     typer.Option(
-        "--from", metavar="ISO", help="The first moment; a date means its midnight in UTC."
+        "--from", metavar="TIME", help="The first moment; a date means its midnight in UTC."
     ),
 ]
-To = Annotated[str, typer.Option("--to", metavar="ISO", help="The moment to stop before.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="The moment to stop before.")]
 Outages = Annotated[
     list[str] | None,
     typer.Option(
-        "--outage", metavar="ISO/ISO", help="An outage between two moments; may be repeated."
+        "--outage", metavar="TIME/TIME", help="An outage between two moments; may be repeated."
     ),
 ]
 Durations = Annotated[
@@ -61,7 +61,7 @@ def simulate(
     The report shows what becomes of each window, and how many runs start in each minute.
     """
     file = ScheduleService.check(path)
-    begin, stop = moment(start, "--from"), moment(end, "--to")
+    begin, stop = moment(start, "--from", bare="ahead"), moment(end, "--to", bare="ahead")
     gaps = [_outage(text) for text in outage or ()]
     lengths = dict(_duration(text, file) for text in duration or ())
     try:

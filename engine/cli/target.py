@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from functools import cached_property, wraps
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
 
 import typer
 
@@ -33,7 +34,16 @@ from engine.errors import (
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
-from engine.schedules import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds, zone
+from engine.schedules import (
+    EARLIEST,
+    FIRST_YEAR,
+    HORIZON,
+    LAST_YEAR,
+    Overlap,
+    from_seconds,
+    parse_duration,
+    zone,
+)
 from engine.service import ScheduleService
 
 if TYPE_CHECKING:
@@ -53,7 +63,11 @@ _DIGITS = 18
 _LAST_BUCKET = 10**_DIGITS - 1
 """Any number with 18 digits fits the database's 64-bit integer."""
 
-_KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
+_WORD = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_KEY = re.compile(rf"(?:^|[\s{{,-])key:\s*[\"']?({_WORD.pattern})", re.MULTILINE)
+_PROJECT = re.compile(rf"^project:\s*[\"']?({_WORD.pattern})", re.MULTILINE)
+_TAGS = re.compile(r"(?:^|[\s{,-])tags:\s*(\[[^\]]*\]|(?:\n\s*-\s.*)+)", re.MULTILINE)
+"""A list of tags in either notation of YAML."""
 
 
 def keys_in_the_file(context: typer.Context) -> list[str]:
@@ -61,13 +75,28 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
 
     Only the text is searched: this must be fast, and also work while the file is broken.
     """
+    return sorted(set(_KEY.findall(_text_of_the_file(context))))
+
+
+def tags_in_the_file(context: typer.Context) -> list[str]:
+    """Return the tags of the schedule file, for shell completion."""
+    lists = _TAGS.findall(_text_of_the_file(context))
+    return sorted({word for each in lists for word in _WORD.findall(each)})
+
+
+def project_of_the_file(context: typer.Context) -> list[str]:
+    """Return the project of the schedule file, for shell completion."""
+    return _PROJECT.findall(_text_of_the_file(context))[:1]
+
+
+def _text_of_the_file(context: typer.Context) -> str:
+    """Return the text of the schedule file without comments; empty if it cannot be read."""
     named = context.params.get("schedules") or os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE
     try:
         text = Path(named).read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return []
-    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return sorted(set(_KEY.findall(code)))
+        return ""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _number(least: int, most: int, refusal: str) -> Callable[[str | int], int]:
@@ -204,12 +233,35 @@ AnyKey = Annotated[
     str | None,
     typer.Argument(metavar="KEY", help="Only this schedule.", autocompletion=keys_in_the_file),
 ]
+OfTag = Annotated[
+    str | None,
+    typer.Option(
+        "--tag", metavar="TAG", help="Only with this tag.", autocompletion=tags_in_the_file
+    ),
+]
+OfProject = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="NAME",
+        help="Only schedules of this project.",
+        autocompletion=project_of_the_file,
+    ),
+]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason; `sched log` shows it.")
 ]
-At = Annotated[
+RunName = Annotated[
     str,
-    typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
+    typer.Argument(
+        metavar="KEY|RUN-ID",
+        help="A schedule, or the id of a run: ours, or Temporal's run id.",
+        autocompletion=keys_in_the_file,
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
     str | None, typer.Option("--input", metavar="JSON", help="The argument of this run only.")
@@ -246,6 +298,7 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
 
 # --- JSON arguments ---
 
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped U+0000 in JSON text, which the database cannot store."""
 
@@ -303,24 +356,40 @@ def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
 
 _FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
 
+Side = Literal["ahead", "ago"]
+"""Where a duration without a sign lies: after now, or before it."""
 
-def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
+
+def moment(
+    text: str, option: str, *, timezone: str | None = None, bare: Side | None = None
+) -> datetime:
     """Parse the instant given to ``option`` and return it in UTC.
 
-    A date without a time is its midnight. Without an offset the value is local to ``timezone``; if
-    the clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
+    It is ISO 8601, or relative to the clock of this machine: ``now``, ``+10m`` or ``-1h``. A date
+    without a time is its midnight. Without an offset the value is local to ``timezone``; if the
+    clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
+
+    Args:
+        text: what was typed.
+        option: the option or argument, for error messages.
+        timezone: the IANA zone of a time without an offset.
+        bare: where a duration without a sign lies; None refuses it.
 
     Raises:
-        typer.BadParameter: it is no ISO 8601 date or time, a time has neither an offset nor
-            ``timezone``, or it is before 1970 or after 2100, where nothing fires.
+        typer.BadParameter: it is none of these, a time has neither an offset nor ``timezone``, or
+            it is before 1970 or after 2100, where nothing fires.
         TimezoneInvalid: ``timezone`` is not a time zone.
     """
     hint = f"'{option}'"
+    read = from_now(text, option, bare=bare)
     try:
-        read = _midnight(text, timezone or "UTC") if is_date(text) else datetime.fromisoformat(text)
+        if read is None:
+            day = is_date(text)
+            read = _midnight(text, timezone or "UTC") if day else datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
+            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22, or"
+            " +10m or -1h from now",
             param_hint=hint,
         ) from None
     if read.tzinfo is None and timezone is not None:
@@ -336,6 +405,30 @@ def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
             param_hint=hint,
         )
     return read.astimezone(UTC)
+
+
+def from_now(text: str, option: str, *, bare: Side | None = None) -> datetime | None:
+    """Parse a moment that is relative to now; return None if the text is of another kind.
+
+    Raises:
+        typer.BadParameter: a signed text is no duration, or an unsigned one needs a sign.
+    """
+    sign, length = (text[0], text[1:]) if text[:1] in {"+", "-"} else ("", text)
+    if text == "now":
+        return datetime.now(UTC)
+    try:
+        distance = parse_duration(length)
+    except ValueError as error:
+        if not sign:
+            return None
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
+    if not sign and bare is None:
+        raise typer.BadParameter(
+            f"{text!r} may lie before or after now; write +{text} or -{text}",
+            param_hint=f"'{option}'",
+        )
+    past = sign == "-" or (not sign and bare == "ago")
+    return datetime.now(UTC) - distance if past else datetime.now(UTC) + distance
 
 
 def is_date(text: str) -> bool:
@@ -555,6 +648,28 @@ class Session:
                 return await question(opened)
 
         return asyncio.run(answer())
+
+    def workflow_id(self, name: str) -> str:
+        """Return the workflow id of Temporal's id of a run; any other text as it is.
+
+        Raises:
+            WindowNotFound: it looks like one, and neither Temporal nor the ledger knows it.
+            TemporalUnavailable: the server does not answer.
+        """
+        if _RUN_ID.fullmatch(name) is None or self.ask(lambda opened: opened.find(name)):
+            return name
+        # By name, as it loads Temporal's SDK, and imports this module.
+        temporal = import_module("engine.cli.temporal")
+        return str(asyncio.run(temporal.workflow_of(self.target, name)))
+
+    def result_of(self, workflow_id: str) -> Any:
+        """Return the result of a completed run; None, with a warning, if it cannot be read."""
+        temporal = import_module("engine.cli.temporal")  # as above
+        try:
+            return asyncio.run(temporal.result_of(self.target, workflow_id))
+        except EngineError as error:
+            typer.echo(f"its result is not known: {error}", err=True)
+            return None
 
     def print(self, document: object, text: str | Iterable[str]) -> None:
         """Print the document with ``--json``, and otherwise the text or its lines."""

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from pydantic_core import to_jsonable_python
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from engine.cli.output import counted, fields
@@ -30,7 +31,7 @@ from engine.cli.target import (
     one_of,
     open_service,
 )
-from engine.errors import TemporalUnavailable
+from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import version_key
 from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
@@ -130,6 +131,39 @@ async def tries_of(of: Target, workflow_id: str, run_id: str) -> tuple[Try, ...]
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
     return found.tried
+
+
+async def result_of(of: Target, workflow_id: str) -> Any:
+    """Return the result of the newest completed run of this id, as JSON has it.
+
+    Raises:
+        TemporalUnavailable: the server does not answer, or has forgotten the run.
+    """
+    client = await connected(of, Setup.load())
+    try:
+        found = await client.get_workflow_handle(workflow_id).result()
+    except (RPCError, WorkflowFailureError) as error:
+        raise TemporalUnavailable(f"the result could not be read: {error}") from error
+    return to_jsonable_python(found, fallback=str)
+
+
+async def workflow_of(of: Target, run_id: str) -> str:
+    """Return the workflow id of a run that is named by Temporal's id of it.
+
+    Raises:
+        WindowNotFound: Temporal has no such run, or no longer.
+        TemporalUnavailable: the server does not answer.
+    """
+    client = await connected(of, Setup.load())
+    try:
+        async for run in client.list_workflows(f"RunId = '{run_id}'", limit=1):
+            return run.id
+    except RPCError as error:
+        raise TemporalUnavailable(f"the run could not be looked for: {error}") from error
+    raise WindowNotFound(
+        f"Temporal has no run {run_id}",
+        cure="it may have forgotten it; name the workflow id, as `sched fires` shows it",
+    )
 
 
 # --- versions ---

@@ -102,6 +102,9 @@ class AccessBook(Protocol):
     async def tokens(self) -> list[TokenRow]:
         """Return every token, those that were revoked last."""
 
+    async def has_tokens(self) -> bool:
+        """Return whether there is a token, in force or not."""
+
     async def token(self, token_id: str) -> TokenRow | None:
         """Return the token of this id, in force or not."""
 
@@ -158,6 +161,10 @@ class AccessInMemory:
             map(self._seen, self._tokens.values()),
             key=lambda each: (each.revoked_at is not None, each.name, each.created_at),
         )
+
+    async def has_tokens(self) -> bool:
+        """See ``AccessBook``."""
+        return bool(self._tokens)
 
     async def token(self, token_id: str) -> TokenRow | None:
         """See ``AccessBook``."""

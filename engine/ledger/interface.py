@@ -124,9 +124,9 @@ class Declaring(Protocol):
         """Mark the keys that the file lacks and return since when; clear all other marks."""
 
     async def save_project(
-        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
-        """Record that the file was applied, except for the keys ``refused``; raise the epoch."""
+        """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
 
     async def queues(self) -> dict[str, QueueRow]:
         """Return every queue of the namespace by name, including dropped ones."""

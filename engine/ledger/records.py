@@ -270,6 +270,7 @@ class ProjectRow:
 
     Attributes:
         refused: keys of the file that were not applied; see ``engine.runtime.apply.edits``.
+        forgotten: whether lists leave out the retired schedules of the project.
     """
 
     revision: int | None
@@ -278,6 +279,7 @@ class ProjectRow:
     file_name: str
     applied_by: str
     refused: tuple[str, ...] = ()
+    forgotten: bool = False
 
     @property
     def applied(self) -> str:

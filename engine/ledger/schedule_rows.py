@@ -181,6 +181,7 @@ class ScheduleFilter:
         last_status: what became of its newest fire.
         workflow: its workflow: ``name`` with every version, or ``name@1``.
         topic: its topic.
+        tag: one of its tags.
         owner_id: the ``ownerId`` of its metadata.
         tenant_id: the ``tenantId`` of its metadata.
         correlation_id: the ``correlationId`` of its metadata.
@@ -201,6 +202,7 @@ class ScheduleFilter:
     last_status: Status | None = None
     workflow: str | None = None
     topic: str | None = None
+    tag: str | None = None
     owner_id: str | None = None
     tenant_id: str | None = None
     correlation_id: str | None = None
@@ -236,12 +238,29 @@ class ScheduleFilter:
             "state": self.state, "status": self.status, "last_status": self.last_status,
             "workflow": workflow and workflow.partition("@")[0],
             "version": workflow if workflow and "@" in workflow else None,
-            "topic": self.topic, "request_id": self.request_id,
+            "topic": self.topic, "tag": self.tag, "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
             "prefix": self.key_prefix, "due_before": self.due_before,
             "keys": as_like(self.keys), "enabled": self.enabled,
+            **self._implied(),
         }  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
+
+    def _implied(self) -> dict[str, Any]:
+        """Return what follows from the states and statuses, and is cheaper to look for."""
+        became: set[str] = set()
+        if self.last_status is not None and self.last_status != "completed":
+            became = {self.last_status}
+        elif self.status == "failed":
+            became = {each for each, outcome in _OUTCOMES.items() if outcome == "failed"}
+        elif self.status == "active":
+            became = {*_UNDER_WAY}
+        ended = self.state == "ended" or self.status in {"completed", "failed", "cancelled"}
+        return {
+            "became": sorted(became) or None,
+            "held": self.state if self.state in {"paused", "disabled", "retired"} else None,
+            "over": ended or None,
+        }
 
     def matches(self, row: ScheduleRow) -> bool:
         """Return whether a schedule matches; ``list_schedules.sql`` decides the same."""
@@ -256,6 +275,8 @@ class ScheduleFilter:
         }  # fmt: skip
         given = self.given()
         if any(given[name] != fact for name, fact in facts.items() if name in given):
+            return False
+        if self.tag is not None and not (schedule and self.tag in schedule.tags):
             return False
         if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
             return False

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import quote
 
 from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
+from engine.schedules.describe import yaml_value
 from engine.schedules.planner import Pause
 from engine.service import Fire, ScheduleRow
 
@@ -154,8 +152,6 @@ def _quoted(text: str) -> str:
 # A definition as an entry of a schedule file. Reading the entry gives the same definition.
 
 _FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
-_PLAIN = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
-_MEANS_ELSE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 def as_yaml(schedule: Schedule) -> list[str]:
@@ -176,7 +172,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
         entry["timezone"] = schedule.timezone
     ordered = {name: entry.pop(name) for name in _FIRST if name in entry} | entry
     lines = [
-        _excluded(schedule.exclude) if name == "exclude" else f"{name}: {_value(value)}"
+        _excluded(schedule.exclude) if name == "exclude" else f"{name}: {yaml_value(value)}"
         for name, value in ordered.items()
     ]
     return [("  - " if number == 0 else "    ") + line for number, line in enumerate(lines)]
@@ -189,16 +185,4 @@ def _excluded(items: tuple[Item, ...]) -> str:
         f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
     ]
     note = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
-    return f"exclude: [{', '.join(map(_value, named))}]{note}"
-
-
-def _value(value: Any) -> str:
-    """Return the value in YAML 1.2: a plain scalar if that is unambiguous, otherwise JSON."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_ELSE:
-        return value
-    if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{_value(name)}: {_value(one)}" for name, one in value.items()) + "}"
-        )
-    text = json.dumps(value, ensure_ascii=False)
-    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)
+    return f"exclude: [{', '.join(map(yaml_value, named))}]{note}"

@@ -197,11 +197,11 @@ class Replica:
         )
         clock, settings, on_event = LedgerClock(), self._settings, self._on_event
         self._sealing = Sealing(ledger, client.data_converter, by=self._serving.replica)
-        starter = Starter(client, clock, settings)
+        starter = Starter(client, clock, settings, on_event)
         dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
 
         async def begin() -> str:
-            await presence.begin()
+            await asyncio.gather(presence.begin(), starter.attributes.read())
             await self._recompute_outdated(ledger)
             await self._apply(ledger)
             asked = boottime()

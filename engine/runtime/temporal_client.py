@@ -8,6 +8,11 @@ import re
 from datetime import timedelta
 from typing import Any, Final, Literal
 
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
@@ -15,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import LedgerTimeout, LedgerUnavailable, SettingsInvalid, TemporalUnavailable
 from engine.runtime.events import Degraded, Server, words_of
+from engine.schedules import KEY_ATTRIBUTE
 
 # --- connection ---
 # Connection to the Temporal server that the environment names.
@@ -67,6 +73,49 @@ async def connect_temporal(**instead: Any) -> Client:
         if error.status != RPCStatusCode.PERMISSION_DENIED:
             raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
     return client
+
+
+# --- search attributes ---
+# Those of a namespace with their kinds, and the one of the engine.
+
+
+async def read_search_attributes(client: Client, patience: timedelta) -> dict[str, str] | None:
+    """Return the custom search attributes of the namespace, each with its kind, as ``Keyword``.
+
+    None if the server does not say: it is away, or does not let this client ask.
+    """
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    try:
+        answer = await client.operator_service.list_search_attributes(request, timeout=patience)
+    except (RPCError, RuntimeError):  # RuntimeError while the SDK cannot connect
+        return None
+    return {name: _kind(number) for name, number in answer.custom_attributes.items()}
+
+
+def _kind(number: IndexedValueType.ValueType) -> str:
+    words = IndexedValueType.Name(number).removeprefix("INDEXED_VALUE_TYPE_").split("_")
+    return "".join(word.title() for word in words)
+
+
+async def register_schedule_key(client: Client) -> str | None:
+    """Register ``SchedKey`` if the namespace does not have it; return why that failed, if it did.
+
+    It fails where an attribute of that name has another kind, or a team may not register any.
+    """
+    found = await read_search_attributes(client, _PATIENCE)
+    if found is None or KEY_ATTRIBUTE in found:
+        kind = (found or {}).get(KEY_ATTRIBUTE, "Keyword")
+        return None if kind == "Keyword" else f"{KEY_ATTRIBUTE} is of kind {kind}, not Keyword"
+    request = AddSearchAttributesRequest(
+        namespace=client.namespace,
+        search_attributes={KEY_ATTRIBUTE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
+    )
+    try:
+        await client.operator_service.add_search_attributes(request, timeout=_PATIENCE)
+    except (RPCError, RuntimeError) as error:
+        taken = isinstance(error, RPCError) and error.status == RPCStatusCode.ALREADY_EXISTS
+        return None if taken else f"{KEY_ATTRIBUTE} could not be registered: {words_of(error)}"
+    return None
 
 
 # --- errors of the server ---

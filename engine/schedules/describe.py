@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from engine.schedules.model import Schedule
 from engine.schedules.terms import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
@@ -651,3 +653,22 @@ def _at_changes(spec: Spec, now: datetime | None) -> str:
 
 def _bits(mask: int) -> tuple[int, ...]:
     return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)
+
+
+# --- values of a file ---
+
+_PLAIN: Final = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
+_MEANS_ELSE: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def yaml_value(value: Any) -> str:
+    """Return a value in YAML 1.2, on one line: a plain scalar if unambiguous, otherwise JSON."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_ELSE:
+        return value
+    if isinstance(value, Mapping):
+        parts = (f"{yaml_value(name)}: {yaml_value(one)}" for name, one in value.items())
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(yaml_value, value)) + "]"
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)

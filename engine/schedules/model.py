@@ -32,10 +32,12 @@ from engine.schedules.rules import (
     build_spec,
     error_class,
     faults_of,
+    in_milliseconds,
     is_local,
     relation_faults,
     spec_faults,
 )
+from engine.schedules.run_attributes import ATTRIBUTES, MEMO
 from engine.schedules.terms import (
     SEALED_INPUT,
     TICK,
@@ -100,10 +102,16 @@ MOST_CAUGHT_UP: Final = 1500
 
 
 class Part(BaseModel):
-    """Field with nested fields; ``example`` is what a cure proposes to write."""
+    """Field with nested fields.
+
+    Attributes:
+        example: what a cure proposes to write.
+        short: the nested field for which a single value stands, if there is one.
+    """
 
     model_config = CONFIG
     example: ClassVar[str]
+    short: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that differ from the defaults, by their names in a file."""
@@ -247,15 +255,38 @@ class RunRetry(Part):
         return min(len(self.intervals) + 1, MOST_TRIES) if self.intervals else _TRIES_BY_DEFAULT
 
 
+_LONGEST_RUN: Final = timedelta(days=3650)
+_LONGEST_TASK: Final = timedelta(minutes=2)
+"""Temporal shortens a longer one."""
+
+
+def _limit(name: str, most: timedelta) -> checks.Check:
+    return checks.between(name, _SHORTEST_WAIT, most)
+
+
 class RunTimeout(Part):
     """Limits of the time of a run: the field ``timeout``."""
 
     example = "{run: 1h}"
+    short = "run"
 
-    run: (
-        Annotated[timedelta, checks.between("timeout.run", _SHORTEST_WAIT, timedelta(days=3650))]
-        | None
-    ) = doc("How long one try of its run may take; Temporal ends a longer one.")
+    run: Annotated[timedelta, _limit("timeout.run", _LONGEST_RUN)] | None = doc(
+        "How long one try of its run may take; Temporal ends a longer one."
+    )
+    execution: Annotated[timedelta, _limit("timeout.execution", _LONGEST_RUN)] | None = doc(
+        "How long the run may take with all its tries and continuations."
+    )
+    task: Annotated[timedelta, _limit("timeout.task", _LONGEST_TASK)] | None = doc(
+        "How long a worker may take for one step of the workflow's own code; 10s."
+    )
+
+    @model_validator(mode="after")
+    def _run_fits(self) -> Self:
+        if self.run and self.execution and self.run > self.execution:
+            message = f"timeout.run is {format_duration(self.run)}, which is longer than execution"
+            cure = f"write at most {format_duration(self.execution)}"
+            raise checks.refuse(message, cure)
+        return self
 
 
 class Expectation(Part):
@@ -366,8 +397,11 @@ class Schedule(BaseModel):
     external: Annotated[bool, checks.switch("external")] = doc(
         "Whether `workflow` is a Temporal type as written, which is not looked up.", default=False
     )
+    every: Annotated[timedelta, checks.EVERY] | None = doc(
+        "An interval, aligned to 1970-01-01T00:00:00Z: 5m is :00, :05, :10. Kept as `everyMs`."
+    )
     every_ms: Annotated[int, checks.milliseconds("everyMs", 1000, 60000, 300000)] | None = doc(
-        "An interval in milliseconds, aligned to 1970-01-01T00:00:00Z: 300000 is :00, :05, :10."
+        "The same in milliseconds: 300000 is :00, :05, :10."
     )
     offset_ms: Annotated[int, checks.milliseconds("offsetMs", -checks.MAX_MS)] = doc(
         "Shifts an interval, in milliseconds; it may be negative.", default=0
@@ -456,14 +490,26 @@ class Schedule(BaseModel):
     retry: Annotated[RunRetry, _retry(checks.nested("retry", RunRetry.example))] | None = doc(
         "How often a failed run is tried; without it as its class says, else once."
     )
-    timeout: Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example)] | None = doc(
-        "How long a run may take; without it as its class says, else without limit."
-    )
+    timeout: (
+        Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example, short=RunTimeout.short)]
+        | None
+    ) = doc("How long a run may take; without it as its class says, else without limit.")
     priority: Annotated[int, checks.count("priority", 5)] | None = doc(
         "How soon its runs and their steps get a worker, from 1 (first) to 5 (last); else 3."
     )
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
+    )
+    search_attributes: Annotated[dict[str, Any], ATTRIBUTES] = doc(
+        "Search attributes of its runs, by which the Web UI filters; the namespace has to have "
+        "them.",
+        default={},
+    )
+    memo: Annotated[dict[str, Any], MEMO] = doc(
+        "Fields of its runs' memo, any JSON, which Temporal shows beside each run.", default={}
+    )
+    tags: Annotated[tuple[str, ...], checks.TAGS] = doc(
+        "Words by which lists and commands select it, beside others.", default=()
     )
     description: Annotated[str | None, checks.prose("description")] = doc(
         "Shown above the details of each run."
@@ -475,12 +521,14 @@ class Schedule(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _limited(cls, given: Any) -> Any:
-        """Default ``overlap`` to ``queue`` if a limit of concurrent runs is given without it."""
+    def _completed(cls, given: Any) -> Any:
+        """Replace ``every``, and default ``overlap`` to ``queue`` if only a limit is given."""
+        if not isinstance(given, Mapping):
+            return given
         names = {"maxConcurrentRuns", "max_concurrent_runs"}
-        if isinstance(given, Mapping) and "overlap" not in given and names & given.keys():
-            return {**given, "overlap": "queue"}
-        return given
+        if "overlap" not in given and names & given.keys():
+            given = {**given, "overlap": "queue"}
+        return in_milliseconds(given)
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Self:
@@ -714,6 +762,9 @@ _SHARED: Final = (
         "retry",
         "timeout",
         "priority",
+        "search_attributes",
+        "memo",
+        "tags",
         "metadata",
     ),
 )
@@ -735,7 +786,7 @@ Defaults: Final[type[BaseModel]] = create_model(
 )
 
 WHEN_PART: Final = (
-    "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
+    "every", "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
 )  # fmt: skip
 """Fields that determine the fire times."""
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import InitErrorDetails
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from engine.errors import (
     Code,
@@ -26,14 +26,16 @@ from engine.errors import (
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
-from engine.schedules.validators import refuse, show
+from engine.schedules.validators import EVERY, refuse, show
 
 # --- rules between fields ---
 # The rules take values as declared, by their names in a file, so that the loader can check them
 # even if another field of the schedule is wrong.
 
-KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
-"""Fields that define the fire times, and the kind of schedule each makes."""
+KINDS: Final = ("every", "everyMs", "cron", "at")
+"""Fields that define the fire times, of which a schedule has exactly one."""
+
+_INTERVALS: Final = (["everyMs"], ["every"])
 
 
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
@@ -44,7 +46,7 @@ BY_CLOCK: Final = ("start", "end", "exclude")
 _GIVES_TIMES: Final = ("after", "needs")
 """Fields from which a schedule without times of its own takes those of its parents."""
 
-_KEEP_ONE = "keep exactly one of everyMs, cron and at"
+_KEEP_ONE = "keep exactly one of every, everyMs, cron and at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,23 @@ class Fault:
     code: Code
     message: str
     cure: str
+
+
+def in_milliseconds(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields with a valid ``every`` as the ``everyMs`` that it means.
+
+    Definitions have ``everyMs`` only, however the interval was written. An ``every`` beside another
+    field of its kind, or with an invalid value, stays, so that its fault is reported by its name.
+    """
+    every = given.get("every")
+    if every is None or any(name in given for name in (*KINDS[1:], "every_ms")):
+        return given
+    try:
+        length = EVERY.func(every)  # type: ignore[call-arg] # it takes no context
+    except PydanticCustomError:
+        return given
+    rest = {name: value for name, value in given.items() if name != "every"}
+    return {**rest, "everyMs": length // timedelta(milliseconds=1)}
 
 
 def is_local(at: str) -> bool:
@@ -69,14 +88,14 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     if not kinds and any(given.get(name) is BROKEN for name in _GIVES_TIMES):
         pass  # its times come from its parents, whose fault is reported already
     elif not kinds:
-        cure = "give one of everyMs, cron and at"
+        cure = "give one of every, everyMs, cron and at"
         faults.append(Fault((), Code.KIND_INVALID, "the schedule does not say when it fires", cure))
     elif len(kinds) > 1:
         message = f"{' and '.join(kinds)} are given together"
         faults.append(Fault((kinds[1],), Code.KIND_INVALID, message, _KEEP_ONE))
-    elif "offsetMs" in given and kinds != ["everyMs"]:
+    elif "offsetMs" in given and kinds not in _INTERVALS:
         faults.append(_misplaced("offsetMs", f"schedule with {kinds[0]}"))
-    elif "timezone" in given and kinds == ["everyMs"] and not any(map(given.get, BY_CLOCK)):
+    elif "timezone" in given and kinds in _INTERVALS and not any(map(given.get, BY_CLOCK)):
         message = "an interval without start, end or exclude has no timezone"
         cure = "remove it, or use cron"
         faults.append(Fault(("timezone",), Code.FIELD_INVALID, message, cure))

@@ -400,7 +400,7 @@ LONGEST: Final = timedelta(days=366)
 
 _NO_MATTER: Final = (
     "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
-    "topic", "retry", "timeout", "priority",
+    "topic", "tags", "searchAttributes", "memo", "retry", "timeout", "priority",
 )  # fmt: skip
 """Fields without effect on when runs start."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final, get_args
@@ -125,6 +125,7 @@ MAX_SHOWN: Final = 60
 _MAX_NAME_BYTES = 1000
 """Temporal's limit on ids, types and task queues."""
 
+_SECOND_MS: Final = 1000
 MAX_MS = LONGEST // timedelta(milliseconds=1)
 _YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
     "no": "false", "off": "false", "n": "false",
@@ -290,7 +291,7 @@ def milliseconds(name: str, lowest: int, *examples: int) -> Check:
 
     def check(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise wrong(name, value, _whole(value))
+            raise wrong(name, value, _whole(value, name))
         if value < lowest and name == "everyMs":
             code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
             raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
@@ -302,7 +303,7 @@ def milliseconds(name: str, lowest: int, *examples: int) -> Check:
     return Check(check, shape={**shape, "examples": list(examples)} if examples else shape)
 
 
-def _whole(value: Any) -> str:
+def _whole(value: Any, of: str) -> str:
     """Return the cure for a value of milliseconds, with the user's own number if it is readable."""
     example = "for example 300000"
     if isinstance(value, str):
@@ -313,7 +314,8 @@ def _whole(value: Any) -> str:
             if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_SHOWN:
                 return f"write {digits}"
         else:
-            return f"write {length // timedelta(milliseconds=1)}"
+            number = length // timedelta(milliseconds=1)
+            return f"write {number}, or every: {value}" if of == "everyMs" else f"write {number}"
     elif isinstance(value, float) and value.is_integer() and abs(value) <= MAX_MS:
         return f"write {int(value)}"
     return f"write a whole number of milliseconds, {example}"
@@ -340,8 +342,22 @@ def duration(name: str) -> Check:
     return Check(check, shape=_LENGTH)
 
 
+def _every(value: Any) -> timedelta:
+    if _is_small(value) and value >= _SECOND_MS:  # meant as milliseconds
+        plain = format_duration(timedelta(milliseconds=value))
+        raise wrong("every", value, f"write {plain}, or everyMs: {value}")
+    found: timedelta = duration("every").func(value)  # type: ignore[call-arg] # it takes no context
+    if found < timedelta(milliseconds=_SECOND_MS):
+        message = f"every is {format_duration(found)}, which is below 1s"
+        raise refuse(message, "write 1s or more", Code.INTERVAL_TOO_SHORT)
+    return found
+
+
 def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+EVERY: Final = Check(_every, shape={**_LENGTH, "examples": ["15s", "5m", "1h", "1d"]})
 
 
 def coded(check: Check, code: Code) -> Check:
@@ -434,16 +450,24 @@ def list_check(name: str, example: str, most: int) -> Check:
     return Check(check)
 
 
-def nested(name: str, example: str, meant: Callable[[str], str | None] = lambda _: None) -> Check:
+def nested(
+    name: str,
+    example: str,
+    meant: Callable[[str], str | None] = lambda _: None,
+    short: str = "",
+) -> Check:
     """Return the check that a value can be a mapping, whose fields its model checks.
 
     Args:
         name: the field.
         example: the mapping that the cure proposes.
         meant: returns the mapping that a text probably stands for, if it can be guessed.
+        short: the field that a single value stands for, if there is one.
     """
 
     def check(value: Any) -> Any:
+        if short and value is not None and not isinstance(value, Mapping | BaseModel):
+            return {short: value}
         if value is None or isinstance(value, str | int | float | list):
             guess = meant(value) if isinstance(value, str) else None
             raise wrong(name, value, f"write {guess or example}")
@@ -461,7 +485,7 @@ def _json(value: Any, info: ValidationInfo) -> Any:
     return value if as_it_is else plain_json(value, MAX_DEPTH)
 
 
-def plain_json(value: Any, levels: int) -> Any:
+def plain_json(value: Any, levels: int, of: str = "input") -> Any:
     """Return a copy of ``value`` made of JSON's own types only.
 
     With a copy, later changes of the original do not change the schedule.
@@ -471,21 +495,22 @@ def plain_json(value: Any, levels: int) -> Any:
             return value
         case str():
             if not is_storable(value):
-                raise refuse(f"input: {UNSTORABLE}", "remove it")
+                raise refuse(f"{of}: {UNSTORABLE}", "remove it")
             return value
         case int() if abs(value) < 10**MAX_DIGITS:
             return int(value)
         case float() if value - value == 0:
             return float(value)
         case list() | tuple() if levels:
-            return [plain_json(item, levels - 1) for item in value]
+            return [plain_json(item, levels - 1, of) for item in value]
         case dict() if levels and all(isinstance(name, str) for name in value):
             return {
-                plain_json(name, 0): plain_json(item, levels - 1) for name, item in value.items()
+                plain_json(name, 0, of): plain_json(item, levels - 1, of)
+                for name, item in value.items()
             }
     if not levels:
-        raise refuse(f"input is nested more than {MAX_DEPTH} levels deep", "flatten it")
-    message = f"input holds a {type(value).__name__} that JSON cannot carry"
+        raise refuse(f"{of} is nested more than {MAX_DEPTH} levels deep", "flatten it")
+    message = f"{of} holds a {type(value).__name__} that JSON cannot carry"
     raise refuse(message, "use texts, finite numbers, true, false, null, lists and mappings")
 
 
@@ -498,7 +523,7 @@ def _metadata(value: Any) -> Any:
         ):
             message = f"metadata {show(name)} is {show(item)}"
             raise refuse(message, "write a text, a number, true, false or null")
-    return plain_json(value, 2)
+    return plain_json(value, 2, "metadata")
 
 
 def _digits(value: int) -> str:
@@ -633,7 +658,37 @@ TIME: Final = Check(
 )
 
 
-# --- needs ---
+# --- tags and needs ---
+# Lists of short names.
+
+MOST_TAGS: Final = 50
+_TAG: Final = r"[a-z0-9][a-z0-9._-]{0,63}"
+_TAG_CURE: Final = "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        in_a_list = isinstance(value, str) and re.fullmatch(_TAG, value)
+        raise wrong("tags", value, f"write [{value if in_a_list else 'billing, nightly'}]")
+    if len(value) > MOST_TAGS:
+        raise refuse(f"tags has {len(value):,} items", f"write at most {MOST_TAGS}")
+    for tag in value:
+        if not isinstance(tag, str) or not re.fullmatch(_TAG, tag):
+            in_quotes = isinstance(tag, int | float)
+            raise wrong("a tag", tag, "put it in quotes" if in_quotes else _TAG_CURE)
+        if value.count(tag) > 1:
+            raise refuse(f"tags has {tag} twice", "write it once")
+    return tuple(sorted(value))
+
+
+TAGS: Final = Check(
+    _tags,
+    shape={
+        **list_of(pattern(f"^{_TAG}$", f"{_TAG_CURE.capitalize()}.", "billing")),
+        "maxItems": MOST_TAGS,
+        "uniqueItems": True,
+    },
+)
 
 MOST_NEEDED: Final = 100
 

@@ -51,7 +51,7 @@ from engine.schedules import ReasonCode
 from engine.schedules.planner import Origin, Pause
 from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
-from engine.service.base import FIRST_MOMENT, LAST_MOMENT, Filters, not_found
+from engine.service.base import FIRST_MOMENT, LAST_MOMENT, Filters, NamedWindow, not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
 from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipped, Started
 from engine.service.pages import SchedulePage
@@ -94,6 +94,7 @@ __all__ = [
     "JobStatus",
     "KeyAudit",
     "Ledger",
+    "NamedWindow",
     "NewToken",
     "NextFire",
     "Origin",

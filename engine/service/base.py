@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from engine.errors import RequestInvalid, ScheduleNotFound, VersionOutdated
+from engine.errors import (
+    RequestInvalid,
+    ScheduleError,
+    ScheduleNotFound,
+    VersionOutdated,
+    WindowNotFound,
+)
 from engine.ledger import (
     ActionRow,
     Backfill,
@@ -33,7 +39,17 @@ from engine.ledger import (
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
-from engine.schedules import EARLIEST, HORIZON, REQUEST_ID, STARTS, ReasonCode, Sealed, from_seconds
+from engine.schedules import (
+    EARLIEST,
+    HORIZON,
+    REQUEST_ID,
+    STARTS,
+    ReasonCode,
+    Sealed,
+    from_seconds,
+    parse_workflow_id,
+    utc_text,
+)
 from engine.schedules.planner import Origin
 
 if TYPE_CHECKING:
@@ -59,6 +75,7 @@ class Filters(TypedDict, total=False):
     last_status: Status | None
     workflow: str | None
     topic: str | None
+    tag: str | None
     owner_id: str | None
     tenant_id: str | None
     correlation_id: str | None
@@ -68,6 +85,25 @@ class Filters(TypedDict, total=False):
     keys: tuple[str, ...]
     enabled: bool | None
     due_before: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWindow:
+    """A window that a caller has named.
+
+    Attributes:
+        key: the schedule's key.
+        bucket: its number.
+        series: its series; None is that of the present definition.
+        at: when it opens.
+        fire: its row, or that of a range that has it; None if the ledger has none.
+    """
+
+    key: str
+    bucket: int
+    series: int | None
+    at: datetime
+    fire: Fire | None
 
 
 class ReadOperations:
@@ -220,6 +256,65 @@ class ReadOperations:
         async with self._ledger.transaction() as transaction:
             return await transaction.covering(key, at)
 
+    async def window(
+        self, name: str, bucket: int | None = None, *, at: datetime | None = None
+    ) -> NamedWindow:
+        """Return the window that a caller names: by the id of a run, or by a key and one of two.
+
+        Args:
+            name: the schedule's key, or the id of a run of the window: its own, or a rerun's.
+            bucket: the window's number, with a key.
+            at: when the window opens, with a key.
+
+        Raises:
+            ScheduleNotFound: there is no such schedule.
+            WindowNotFound: the id is of no window, or no window opens then.
+            ScheduleError: a key alone, or more than is needed.
+        """
+        parsed = parse_workflow_id(name)
+        given = [parsed is not None, bucket is not None, at is not None]
+        if sum(given) != 1:
+            raise ScheduleError(
+                f"{name} names {'no window' if not any(given) else 'a window more than once'}",
+                cure="give a key with a bucket or with the time of the window, or the id of a run",
+            )
+        if parsed is None:
+            row = await self.schedule(name)
+            return await (self._opening(row, at) if at else self._numbered(row, bucket or 0, None))
+        if parsed.bucket is None:
+            raise WindowNotFound(
+                f"{name} is a run of no window", cure="see `sched fires` for those of windows"
+            )
+        return await self._numbered(await self.schedule(parsed.key), parsed.bucket, name)
+
+    async def _opening(self, row: ScheduleRow, at: datetime) -> NamedWindow:
+        fire = await self.fire_at(row.key, at)
+        if fire is not None and fire.windows == 1:
+            return NamedWindow(row.key, fire.bucket, fire.series, at, fire)
+        spec = row.schedule.spec if row.schedule else None
+        if spec is None or (spec.previous(at) != at and fire is None):
+            near = spec and spec.next(at)
+            raise WindowNotFound(
+                f"{row.key} has no window at {utc_text(at)}",
+                cure=f"the next one opens at {utc_text(near)}" if near else None,
+            )
+        return NamedWindow(row.key, spec.bucket(at), fire.series if fire else None, at, fire)
+
+    async def _numbered(self, row: ScheduleRow, bucket: int, name: str | None) -> NamedWindow:
+        fire = await self.fire(name) if name else None
+        if fire is not None:
+            return NamedWindow(row.key, fire.bucket, fire.series, fire.fire_time, fire)
+        try:
+            at = row.schedule.spec.fire_time(bucket) if row.schedule else None
+        except OverflowError:
+            at = None
+        if at is None:
+            raise WindowNotFound(
+                f"the ledger has no window {bucket} of {row.key}",
+                cure=f"see `sched fires {row.key}`",
+            )
+        return NamedWindow(row.key, bucket, None, at, await self.fire_at(row.key, at))
+
     async def run_details(self, workflow_id: str) -> RunDetails:
         """Return why a run failed, and its tries, as the ledger keeps them."""
         return await self._ledger.run_details(workflow_id)
@@ -317,10 +412,17 @@ def require_version(held: Locked, version: int | None) -> None:
 
 
 def not_found(
-    key: str, known: Collection[str], *, see: str = "`sched list` shows every key"
+    key: str,
+    known: Collection[str],
+    *,
+    see: str = "`sched list` shows every key",
+    of: str | None = None,
 ) -> ScheduleNotFound:
-    """Return the error for a key that is not in ``known``; its cure names similar ones."""
-    near = get_close_matches(key.lower(), known, n=3)
+    """Return the error for a key that is not in ``known``; its cure names similar ones.
+
+    ``of`` is the misspelt word, where ``key`` says more than that.
+    """
+    near = get_close_matches((of or key).lower(), known, n=3)
     cure = f"did you mean {' or '.join(near)}?" if near else see
     return ScheduleNotFound(key, cure=cure)
 

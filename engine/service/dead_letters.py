@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleError, ScheduleNotFound
@@ -35,18 +36,25 @@ class DeadLetters(Starting):
         arguments = tuple([await self._sealing.shown(each) for each in letter.arguments])
         return replace(letter, arguments=arguments)
 
-    async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
-        """Return the letter of a run id, or the letters of a window by its key and bucket.
+    async def dead_letters_of(
+        self, name: str, bucket: int | None = None, *, at: datetime | None = None
+    ) -> list[DeadLetter]:
+        """Return the letter of a run id, or the letters of a window by its key and bucket or time.
 
         Raises:
             LetterNotFound: there is no such letter.
             ScheduleNotFound: there is no such letter and no such schedule.
         """
-        found = await self._letters_of(name, bucket)
+        found = await self._letters_of(name, bucket, at)
         return [await self._with_input(each) for each in found]
 
-    async def _letters_of(self, name: str, bucket: int | None) -> list[DeadLetter]:
+    async def _letters_of(
+        self, name: str, bucket: int | None, at: datetime | None
+    ) -> list[DeadLetter]:
         """Return letters as they are stored; see ``dead_letters_of``."""
+        if at is not None:
+            named = await self.window(name, bucket, at=at)
+            bucket = named.fire.bucket if named.fire else named.bucket
         async with self._naming():
             async with self._ledger.transaction() as transaction:
                 if bucket is None:
@@ -62,6 +70,7 @@ class DeadLetters(Starting):
         name: str,
         bucket: int | None = None,
         *,
+        at: datetime | None = None,
         reason: str | None = None,
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
@@ -77,7 +86,7 @@ class DeadLetters(Starting):
             ScheduleError: ``overlap`` is given for a start, which has none.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
-        found = await self._letters_of(name, bucket)
+        found = await self._letters_of(name, bucket, at)
         start = next((each for each in found if each.kind == "manual" and each.started), None)
         if start is not None:
             if overlap is not None:
@@ -111,14 +120,19 @@ class DeadLetters(Starting):
         )  # fmt: skip
 
     async def drop_dead(
-        self, name: str, bucket: int | None = None, *, reason: str | None = None
+        self,
+        name: str,
+        bucket: int | None = None,
+        *,
+        at: datetime | None = None,
+        reason: str | None = None,
     ) -> list[DeadLetter]:
         """Drop the letter of a run id, or all letters of one window, and return them.
 
         Raises:
             LetterNotFound: there is no such letter.
         """
-        return await self._drop(await self.dead_letters_of(name, bucket), reason)
+        return await self._drop(await self.dead_letters_of(name, bucket, at=at), reason)
 
     async def drop_all_dead(self, *, key: str | None = None, reason: str | None = None) -> int:
         """Drop every letter of one schedule or of all; return their number."""

@@ -22,7 +22,7 @@ from engine.service.one_shots import (
     require_owned_by_application,
 )
 
-_KINDS: Final = ("at", "everyMs", "cron")
+_KINDS: Final = ("at", "every", "everyMs", "cron")
 """Fields of which a schedule has exactly one: a new one replaces the one before."""
 _NO_EDIT: Final = ("key", "paused", "expect", "after", "needs")
 """Fields that an edit cannot name."""
@@ -47,8 +47,8 @@ class ScheduleEdits(ApplicationSchedules):
         Args:
             key: the schedule's key.
             changes: new values, by the names of fields in a file, or ``maxRetries`` and
-                ``timeoutSeconds``; None is the default. One of ``at``, ``everyMs`` and ``cron``
-                replaces the one before.
+                ``timeoutSeconds``; None is the default. One of ``at``, ``every``, ``everyMs`` and
+                ``cron`` replaces the one before.
             version: the definition's version that the caller has read; None edits any.
             reason: the reason, for the audit log.
 

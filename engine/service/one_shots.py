@@ -359,7 +359,7 @@ class ApplicationSchedules(ReadOperations):
         connection: Connection | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
-        """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
+        """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
         fields = {"workflow": workflow, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))

@@ -398,9 +398,10 @@ class Running(Holding):
 
     async def rerun(
         self,
-        key: str,
-        bucket: int,
+        name: str,
+        bucket: int | None = None,
         *,
+        at: datetime | None = None,
         reason: str | None = None,
         series: int | None = None,
         overlap: Overlap | None = None,
@@ -409,8 +410,9 @@ class Running(Holding):
     ) -> Requested:
         """Start another run of a decided window, whatever its outcome.
 
-        The run uses the current definition, and ``ctx.fire`` names the window. With ``letter``, the
-        run id of a dead letter, it starts only if that letter is still unresolved.
+        The run uses the current definition, and ``ctx.fire`` names the window, which ``window``
+        finds by these names. With ``letter``, the run id of a dead letter, it starts only if that
+        letter is still unresolved.
 
         Raises:
             InputInvalid: the workflow cannot take the argument; see ``check_inputs``.
@@ -421,6 +423,10 @@ class Running(Holding):
             InputsSealed: the project's inputs are sealed, and there is no codec here.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
+        key = name
+        if bucket is None or at is not None or parse_workflow_id(name):
+            named = await self.window(name, bucket, at=at)
+            key, bucket, series = named.key, named.bucket, named.series or series
         own_input = await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if letter is not None and not await schedule.transaction.dead_letters(
@@ -448,6 +454,26 @@ class Running(Holding):
             if asked.fire.status in OPEN:
                 await _deal_with(schedule, bucket, fire.series)
             return asked
+
+    async def ended(
+        self, workflow_id: str, *, within: timedelta | float | None = None
+    ) -> Fire | None:
+        """Wait until a run has ended, or never will begin, and return its row.
+
+        Args:
+            workflow_id: its id.
+            within: how long to wait (timedelta or seconds); then the row is returned as it is. None
+                waits without limit.
+        """
+        patience = within.total_seconds() if isinstance(within, timedelta) else within
+        until, pause = None if patience is None else time.monotonic() + patience, _FIRST_LOOK
+        while True:
+            fire = await self._ledger.fire(workflow_id)
+            left = pause if until is None else until - time.monotonic()
+            if fire is None or fire.status not in OPEN or left <= 0:
+                return fire
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _SLOWEST_LOOK)
 
     async def _begun(
         self,
@@ -546,9 +572,10 @@ class Running(Holding):
     async def retire(
         self, key: str, *, version: int | None = None, reason: str | None = None
     ) -> Retired:
-        """Retire an application's schedule: it never fires again, and its open runs continue.
+        """Retire a schedule that no file declares: it never fires again, and open runs continue.
 
-        A run that no worker has begun to send is given up. A file retires its own schedules.
+        A run that no worker has begun to send is given up. What a file declares is retired by
+        removing it there; a key that the file applied last lacks can be retired here.
 
         Args:
             key: the schedule's key.
@@ -562,8 +589,13 @@ class Running(Holding):
         """
         async with self._locked(key, retired=True) as schedule:
             state = schedule.state
-            if state.origin == "file":
-                raise OwnedByFile(f"{key} is declared by a file", cure="remove it there, and prune")
+            if state.origin == "file" and not (state.absent_since or state.retired_at):
+                raise OwnedByFile(
+                    f"{key} is declared by a file, the one of project {state.project}, which would"
+                    " bring it back at its next change",
+                    cure="remove it there, and `sched apply --prune` retires it; where the file is"
+                    f" no more, `sched retire --project {state.project}` retires all that it has",
+                )
             require_version(schedule, version)
             if state.retired_at is not None:
                 return Retired(key, state.retired_at, changed=False)

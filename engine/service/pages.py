@@ -6,13 +6,15 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final, Unpack
 
-from engine.errors import CursorInvalid, ScheduleError
+from engine.errors import CursorInvalid, EngineError, ScheduleError, ScheduleRetired
 from engine.ledger import ScheduleFilter, ScheduleRow
-from engine.schedules import exact_text
-from engine.service.base import Filters, ReadOperations
+from engine.schedules import exact_text, first_of, key_patterns, refusals
+from engine.service.base import Filters, ReadOperations, not_found
 
 LONGEST_PAGE: Final = 1000
 """Most schedules of one page."""
@@ -72,6 +74,60 @@ class Lists(ReadOperations):
         rows = await self._ledger.schedules(wanted=wanted, after=after, limit=limit + 1)
         page = tuple(rows[:limit])
         return SchedulePage(page, _cursor(page[-1].key, mark) if len(rows) > limit else None)
+
+    async def select(
+        self,
+        keys: Sequence[str] = (),
+        *,
+        project: str | None = None,
+        tag: str | None = None,
+        every: bool = False,
+    ) -> tuple[ScheduleRow, ...]:
+        """Return the schedules that an operation on several is for, in key order.
+
+        Args:
+            keys: keys, or patterns with ``*`` for any text and ``?`` for one character; a schedule
+                matches one of them.
+            project: only schedules of this project.
+            tag: only schedules with this tag.
+            every: every schedule; nothing else may be named then.
+
+        Raises:
+            ScheduleNotFound: a key or pattern stands for no schedule, or nothing matches them all.
+            ScheduleError: nothing is named, ``every`` is not alone, or a pattern is none of keys.
+        """
+        if every == bool(keys or project or tag):
+            raise ScheduleError(
+                "all and others are named" if every else "no schedule is named",
+                cure="name keys, patterns such as 'billing.*', a tag or a project; or all",
+            )
+        with refusals():
+            patterns = key_patterns(tuple(keys)) if keys else ()
+        given: Filters = {"project": project, "tag": tag, "keys": patterns}
+        found = tuple(row for row in await self.schedules(**given) if row.state != "retired")
+        missed = [each for each in keys if not any(fnmatchcase(row.key, each) for row in found)]
+        if missed or not (found or every):
+            raise _unmatched(await self.schedules(), missed, project=project, tag=tag)
+        return found
+
+
+_NAMED: Final = 5
+
+
+def _unmatched(
+    rows: Iterable[ScheduleRow], missed: Sequence[str], *, project: str | None, tag: str | None
+) -> EngineError:
+    """Return the error for keys, or else for a tag or a project, that no schedule has."""
+    by_key = {row.key: row for row in rows}
+    of = "".join([f" with tag {tag}" if tag else "", f" of project {project}" if project else ""])
+    if not missed:
+        tags = {tag for row in by_key.values() if row.schedule for tag in row.schedule.tags}
+        projects = {row.project for row in by_key.values()}
+        return not_found(of.strip(), tags if tag else projects, of=tag or project)
+    first = by_key.get(missed[0])
+    if first is not None and first.state == "retired":
+        return ScheduleRetired(f"{first.key} was retired", cure="leave it out")
+    return not_found(f"{first_of(missed, _NAMED)}{of}", [*by_key], of=missed[0])
 
 
 # --- cursors ---

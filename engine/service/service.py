@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.errors import PruneRefused
 from engine.runtime.apply.apply import (
     PRUNE_AFTER,
     DryRun,
@@ -15,13 +16,14 @@ from engine.runtime.apply.apply import (
     apply,
     rehearse,
     retire_absent,
+    retire_project,
 )
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
 from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
-from engine.service.base import ReadOperations
+from engine.service.base import ReadOperations, not_found
 from engine.service.dead_letters import DeadLetters
 from engine.service.editing import ScheduleEdits
 from engine.service.events import EventOperations
@@ -120,6 +122,41 @@ class FileOperations(ReadOperations):
             self._ledger, file, by=self._actor, absent_for=absent_for, force=force,
             sealing=self._sealing,
         )  # fmt: skip
+
+    async def retire_project(
+        self,
+        project: str,
+        *,
+        reason: str | None = None,
+        forget: bool = False,
+        force: bool = False,
+    ) -> tuple[str, ...]:
+        """Retire every schedule of a project that is no more, and return the keys.
+
+        Open runs continue. Rows and series stay: a key that returns never fires a window twice.
+
+        Args:
+            project: the project.
+            reason: the reason, for the audit log.
+            forget: also leave its retired schedules out of lists, until a file declares one again.
+            force: even if a worker serves it, which would bring its keys back when it starts again.
+
+        Raises:
+            ScheduleNotFound: the ledger has no schedule of this project.
+            PruneRefused: a worker serves it, unless forced.
+        """
+        if not await self.schedules(project):
+            known = {row.project for row in await self.schedules()}
+            raise not_found(f"of project {project}", known, of=project)
+        if not force and any(served == project for served, _ in await self.served()):
+            raise PruneRefused(
+                f"a worker serves project {project}: when it starts again, it applies its file, and"
+                " the keys return",
+                cure="stop the worker first; --force retires them all the same",
+            )
+        return await retire_project(
+            self._ledger, project, by=self._actor, reason=reason, forget=forget
+        )
 
 
 class ScheduleService(

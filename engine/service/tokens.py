@@ -113,8 +113,12 @@ class Tokens(ReadOperations):
         """Return every token, those that were revoked last."""
         return await self._ledger.access.tokens()
 
+    async def has_tokens(self) -> bool:
+        """Return whether the ledger has a token, or had one."""
+        return await self._ledger.access.has_tokens()
+
     async def revoke_token(self, name: str) -> None:
-        """Revoke a token; the next request that carries it is refused.
+        """Revoke a token; each process of the API refuses it within a second.
 
         Raises:
             TokenNotFound: no token in force has the name.

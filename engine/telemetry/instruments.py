@@ -140,6 +140,10 @@ STARTS: Final = _counter(
     "success rate of dispatch",
     "started already_started rejected unvouched unanswered throttled",
 )  # fmt: skip
+ATTRIBUTES_LEFT_OUT: Final = _counter(
+    "sched.search_attributes.left_out", "{attribute}", "",
+    "Search attributes that a start was sent without, because the namespace does not take them",
+)  # fmt: skip
 START_LAG: Final = _histogram(
     "sched.start.lag", "s", "",
     "Time from when a window was to start, its spread included, to its start",

@@ -28,7 +28,7 @@ FINE = "schedules: [{key: fine, workflow: noop, everyMs: 1000}]"
 EVERY_END = """
 queues: {narrow: {concurrency: 1}}
 schedules:
-  - {key: fine, workflow: pays, everyMs: 1000, input: 0}
+  - {key: fine, workflow: pays, everyMs: 1000, input: 0, searchAttributes: {Lost: x}}
   - {key: retried, workflow: pays, everyMs: 1000, input: 1}
   - {key: hopeless, workflow: pays, everyMs: 1000, input: 9}
   - {key: skips, workflow: lasts, everyMs: 1000, overlap: skip}
@@ -46,6 +46,7 @@ SEEN = [
     'sched_windows_total{class="started",timing="on_time"}',
     'sched_windows_total{class="skipped",reason="overlap"}',
     'sched_windows_total{class="skipped",reason="queue_full"}',
+    "sched_search_attributes_left_out_total",
     "sched_queue_depth",
     "sched_runs_open",
     'sched_events_deliveries_total{outcome="delivered"}',

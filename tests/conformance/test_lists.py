@@ -20,8 +20,9 @@ FILE = """
 defaults: {taskQueue: reports}
 schedules:
   - {key: report.daily, workflow: report@2, cron: "0 2 * * *", topic: reports.daily}
-  - {key: report.hourly, workflow: report, cron: "0 * * * *", enabled: false, topic: reports}
-  - {key: sync, workflow: noop, everyMs: 3600000, firstFire: next, paused: true}
+  - {key: report.hourly, workflow: report, cron: "0 * * * *", enabled: false, topic: reports,
+     tags: [slow, billing]}
+  - {key: sync, workflow: noop, everyMs: 3600000, firstFire: next, paused: true, tags: [slow]}
 """
 
 
@@ -60,6 +61,9 @@ FOUND: list[tuple[dict[str, Any], list[str]]] = [
     ({"request_id": "r-2"}, []),
     ({"topic": "reports"}, ["report.hourly"]),
     ({"topic": "orders.paid"}, ["a"]),
+    ({"tag": "slow"}, ["report.hourly", "sync"]),
+    ({"tag": "billing"}, ["report.hourly"]),
+    ({"tag": "bill"}, []),
     ({"metadata": {"n": 1}}, ["a"]),
     ({"metadata": {"n": True}}, ["b"]),
     ({"metadata": {"n": 1}, "owner_id": "bob"}, []),

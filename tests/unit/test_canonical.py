@@ -42,6 +42,19 @@ def test_a_default_written_out_is_no_other_definition():
     assert plain.digest == spelled.digest
 
 
+def test_an_interval_has_one_definition_however_it_is_written():
+    plain = schedule(every_ms=90_000)
+    for every in ("1m30s", "90s", timedelta(seconds=90)):
+        made = Schedule(key="a", workflow="b", every=every)
+        assert (made, made.digest, made.every) == (plain, plain.digest, None)
+    assert Schedule.from_json({**made.to_json(), "grace": "5m"}).every_ms == 90_000
+    assert made.model_copy(update={"every_ms": 5_000}).spec.every_ms == 5_000
+
+
+def test_a_timeout_of_one_value_is_that_of_a_run():
+    assert schedule(timeout="30s").digest == schedule(timeout={"run": "30s"}).digest
+
+
 def test_paused_is_a_state_and_no_part_of_the_digest():
     assert schedule(paused=True).digest == schedule().digest
     assert schedule(paused=True) != schedule()

@@ -82,7 +82,8 @@ def test_a_command_loads_no_library_that_it_has_no_use_for(tmp_path, arguments, 
 
 
 def test_what_must_be_given_is_written_like_what_may_be_without_its_brackets(capsys, monkeypatch):
-    assert helped(capsys, monkeypatch, 80, "show").startswith("Usage: sched show [OPTIONS] KEY\n")
+    shown = helped(capsys, monkeypatch, 80, "show")
+    assert shown.startswith("Usage: sched show [OPTIONS] KEY|RUN-ID\n")
     assert helped(capsys, monkeypatch, 80, "next").startswith("Usage: sched next [OPTIONS] [KEY]\n")
 
 

@@ -51,7 +51,7 @@ from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
-from engine.runtime.temporal_client import connect_temporal, temporal_target
+from engine.runtime.temporal_client import connect_temporal, register_schedule_key, temporal_target
 from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import ScheduleFile, format_duration
@@ -550,6 +550,8 @@ class _Application:
     ) -> None:
         options = {**self.setup.client_options(plugin), **self.exports.client_options()}
         client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE, **options)
+        if (problem := await register_schedule_key(client)) is not None:
+            screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),

@@ -359,7 +359,13 @@ class MemoryLedger(MemorySlots, MemoryFires):
             and (after is None or name > after)
         )
         if wanted is not None:
-            found = (row for row in found if not row.of_starts and wanted.matches(row))
+            gone = {name for name, each in self._tables.projects.items() if each.forgotten}
+            found = (
+                row
+                for row in found
+                if not row.of_starts and wanted.matches(row)
+                if row.state != "retired" or row.project not in gone
+            )
         return list(islice(found, limit))
 
     async def create_within(

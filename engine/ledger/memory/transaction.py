@@ -163,10 +163,10 @@ class MemoryDeclaring(MemoryRows):
         return since
 
     async def save_project(
-        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
         now = self.clock()
-        row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
+        row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused), forgotten)
         self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")
 

@@ -205,7 +205,9 @@ class Connections:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         with translated():
-            connection = await self._pool.acquire(timeout=PATIENCE)
+            # With a timeout of its own the pool would begin a task for each statement.
+            async with asyncio.timeout(PATIENCE):
+                connection = await self._pool.acquire()
             try:
                 yield connection
             except asyncpg.InternalClientError:

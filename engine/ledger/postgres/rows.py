@@ -207,19 +207,42 @@ def as_rules(text: str | None) -> Mapping[str, Any] | None:
 
 
 def as_schedule(row: Row) -> ScheduleRow:
-    """Return the schedule read by ``list_schedules.sql``, even if its definition is unreadable."""
-    fields = dict(row)
-    retired, pause = fields.pop("retired_at"), _as_pause(fields)
-    skipped_at, skipped_why = fields.pop("skipped_at") or (), fields.pop("skipped_why") or ()
-    skips = dict(zip(skipped_at, skipped_why, strict=True))
-    schedule: Schedule | None
+    """Return the schedule read by ``list_schedules.sql``, even if its definition is unreadable.
+
+    Column by column: a page of the API has up to 500 of them.
+    """
+    schedule, error = None, row["error"]
     try:
-        schedule = parse_definition(fields.pop("definition"))
-    except EngineError as error:
-        schedule = None
-        fields["error"] = f"its definition cannot be read: {error}"
-    state = state_of(hold_of(retired, schedule, pause), fields["next_fire_at"])
-    return ScheduleRow(schedule=schedule, state=state, pause=pause, skips=skips, **fields)
+        schedule = parse_definition(row["definition"])
+    except EngineError as unreadable:
+        error = f"its definition cannot be read: {unreadable}"
+    paused_at, skipped_at = row["paused_at"], row["skipped_at"]
+    pause = (
+        Pause(paused_at, row["paused_reason"], row["paused_by"], row["paused_until"])
+        if paused_at
+        else None
+    )
+    next_fire_at = row["next_fire_at"]
+    return ScheduleRow(
+        key=row["key"],
+        project=row["project"],
+        workflow=row["workflow"],
+        schedule=schedule,
+        state=state_of(hold_of(row["retired_at"], schedule, pause), next_fire_at),
+        next_fire_at=next_fire_at,
+        last_fire_at=row["last_fire_at"],
+        last_status=row["last_status"],
+        workflow_type=row["workflow_type"],
+        definition_version=row["definition_version"],
+        series=row["series"],
+        effective_from=row["effective_from"],
+        error=error,
+        rules=row["rules"],
+        pause=pause,
+        origin=row["origin"],
+        skips=dict(zip(skipped_at, row["skipped_why"], strict=True)) if skipped_at else {},
+        request_id=row["request_id"],
+    )
 
 
 def as_next_fire(row: Row) -> NextFire | None:

@@ -32,10 +32,14 @@ class StoredAccess:
         return rows[0]["created_at"] if rows else None
 
     async def tokens(self) -> list[TokenRow]:
-        return list(map(_as_token, await self._run("tokens", None)))
+        return list(map(_as_token, await self._run("tokens")))
+
+    async def has_tokens(self) -> bool:
+        (row,) = await self._run("has_tokens")
+        return bool(row["found"])
 
     async def token(self, token_id: str) -> TokenRow | None:
-        rows = await self._run("tokens", token_id)
+        rows = await self._run("token", token_id)
         return _as_token(rows[0]) if rows else None
 
     async def revoke(self, name: str, *, by: str) -> bool:

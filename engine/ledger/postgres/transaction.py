@@ -333,11 +333,12 @@ class PostgresDeclaring(Statements):
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
 
     async def save_project(
-        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
         await self.run(
-            "save_project", file.project, file.revision, file.name, file.digest, by, list(refused)
-        )
+            "save_project", file.project, file.revision, file.name, file.digest, by,
+            list(refused), forgotten,
+        )  # fmt: skip
         await self.run("hint")
 
     async def hooks(self) -> list[Subscription]:

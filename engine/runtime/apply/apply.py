@@ -17,7 +17,7 @@ from engine.errors import (
     PruneRefused,
     RevisionTooLow,
 )
-from engine.ledger import DriftRow, Ledger, ProjectRow, Transaction
+from engine.ledger import Action, DriftRow, Ledger, ProjectRow, Transaction
 from engine.runtime.apply.edits import (
     ApplyReport,
     ApplyTransaction,
@@ -31,7 +31,7 @@ from engine.runtime.apply.edits import (
 )
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.runtime.sealing import Sealing
-from engine.schedules import TICK, ScheduleFile, first_of
+from engine.schedules import STARTS, TICK, ScheduleFile, first_of
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
 from engine.schedules.planner import ScheduleState
 
@@ -200,6 +200,35 @@ async def retire_absent(
     if ripe:
         await ledger.wake()  # other schedules must not wait for retired ones
     return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+
+
+async def retire_project(
+    ledger: Ledger, project: str, *, by: str, reason: str | None = None, forget: bool = False
+) -> tuple[str, ...]:
+    """Retire every schedule of a project that is no more, and return the keys.
+
+    Its file no longer counts as applied. If it is applied again, its keys return in new series, so
+    that no window gets a second run. ``forget`` also has lists leave the project's retired
+    schedules out.
+    """
+    async with ledger.transaction(long=True) as transaction:
+        last = await transaction.lock_project(project)
+        heads = (await transaction.heads(project, ())).values()
+        keys = sorted(
+            head.key
+            for head in heads
+            if head.project == project and not head.retired and not head.key.startswith(STARTS)
+        )
+        await transaction.lock_edited(project, keys)
+        await _retire(transaction, keys, await transaction.now())
+        await transaction.act([Action(project, key, "retire", reason) for key in keys], by=by)
+        if last or forget:
+            name, revision = (last.file_name, last.revision) if last else ("", None)
+            none = ScheduleFile(project, None if forget else revision, (), name, digest="")
+            await transaction.save_project(none, by=by, forgotten=forget)
+    if keys:
+        await ledger.wake()  # other schedules must not wait for retired ones
+    return tuple(keys)
 
 
 async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.client import Client, Interceptor, WorkflowExecutionDescription
+from temporalio.client import Client, Interceptor, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.common import (
     Priority,
     RawValue,
@@ -28,6 +28,7 @@ from engine.errors import TemporalUnavailable
 from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
+from engine.runtime.dispatch.attributes import OnAlert, RunAttributes
 from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_ends import evidence_of, with_failure
 from engine.runtime.run_memo import (
@@ -245,8 +246,15 @@ class Answer:
 class Starter:
     """Starter of runs. It returns answers; the dispatcher writes them."""
 
-    def __init__(self, client: Client, clock: LedgerClock, settings: Settings) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: LedgerClock,
+        settings: Settings,
+        on_alert: OnAlert = lambda _: None,
+    ) -> None:
         self._client, self._clock, self._settings = client, clock, settings
+        self.attributes = RunAttributes(client, settings.rpc_timeout, on_alert)
         self.ledger = ""
         self._plain: bool | None = None
 
@@ -263,7 +271,7 @@ class Starter:
                 return answer
             if boottime() >= lease_ends:
                 return None
-        return await self._send(claim)
+        return await self._send(claim, lease_ends)
 
     async def ask(self) -> str | None:
         """Make a call that needs the whole server; return why there was no answer, if so.
@@ -283,30 +291,11 @@ class Starter:
             return _words(error) if classify_rpc_error(error) == "unavailable" else None
         return None
 
-    async def _send(self, claim: Claim) -> Answer:
+    async def _send(self, claim: Claim, lease_ends: float) -> Answer:
         now = self._clock.about()
         timing = self._timing(claim, now)
-        info = fire_info(claim, ledger=self.ledger, timing=timing)
-        rules = _rules(claim)
         try:
-            handle = await self._client.start_workflow(
-                claim.workflow_type,
-                args=await self._arguments(claim),
-                id=claim.workflow_id,
-                task_queue=claim.task_queue,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                memo={MEMO_KEY: await self._memo(info)},
-                search_attributes=TypedSearchAttributes(
-                    [SearchAttributePair(_FIRE_TIME, claim.fire_time)]
-                ),
-                static_summary=summary(claim, info),
-                static_details=details(claim, info, now - claim.fire_time),
-                run_timeout=rules.timeout,
-                retry_policy=rules.retry,
-                priority=_priority(claim),
-                rpc_timeout=self._settings.rpc_timeout,
-            )
+            handle = await self._begin(claim, now, timing, lease_ends)
         except WorkflowAlreadyStartedError:
             vanished = LookupError("started, then not found")
             return await self._look(claim) or self._unknown(claim, vanished)
@@ -322,6 +311,56 @@ class Starter:
                 first_run_id=run_id or None, reported=not claim.schedule.external,
             )
         )  # fmt: skip
+
+    async def _begin(
+        self, claim: Claim, now: datetime, timing: Timing, lease_ends: float
+    ) -> WorkflowHandle[Any, Any]:
+        """Start the run, with fewer search attributes if the namespace refuses some.
+
+        Any refusal of a start with them may be due to them: what is sent decides, not what the
+        server says.
+        """
+        options = await self._options(claim, now, timing)
+        key = claim.key if _start_id(claim) is None else None
+        own = {} if claim.kind == "handler" else claim.schedule.search_attributes
+        wanted = sent = self.attributes.of(key, own)
+        while True:
+            pairs = [SearchAttributePair(_FIRE_TIME, claim.fire_time), *sent]
+            try:
+                handle: WorkflowHandle[Any, Any] = await self._client.start_workflow(
+                    claim.workflow_type, **options, search_attributes=TypedSearchAttributes(pairs)
+                )
+            except RPCError as error:
+                refused = error.status == RPCStatusCode.INVALID_ARGUMENT
+                if not (refused and sent and boottime() < lease_ends):
+                    raise
+                sent = await self.attributes.fewer(sent)
+            else:
+                self.attributes.accepted(key, sent, of=wanted)
+                return handle
+
+    async def _options(self, claim: Claim, now: datetime, timing: Timing) -> dict[str, Any]:
+        """Return the options of the start, without search attributes."""
+        info = fire_info(claim, ledger=self.ledger, timing=timing)
+        rules, is_handler = _rules(claim), claim.kind == "handler"
+        memo = {} if is_handler else claim.schedule.memo
+        limits = None if is_handler else claim.schedule.timeout
+        return {
+            "args": await self._arguments(claim),
+            "id": claim.workflow_id,
+            "task_queue": claim.task_queue,
+            "id_reuse_policy": WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            "id_conflict_policy": WorkflowIDConflictPolicy.FAIL,
+            "memo": {**memo, MEMO_KEY: await self._memo(info)},
+            "static_summary": summary(claim, info),
+            "static_details": details(claim, info, now - claim.fire_time),
+            "run_timeout": rules.timeout,
+            "execution_timeout": limits and limits.execution,
+            "task_timeout": limits and limits.task,
+            "retry_policy": rules.retry,
+            "priority": _priority(claim),
+            "rpc_timeout": self._settings.rpc_timeout,
+        }
 
     async def _arguments(self, claim: Claim) -> list[Any]:
         """Return the arguments; a sealed one as Temporal shall get it.

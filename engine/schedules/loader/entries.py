@@ -18,6 +18,7 @@ from engine.schedules.rules import (
     BY_CLOCK,
     Fault,
     faults_of,
+    in_milliseconds,
     is_local,
     limit_faults,
     relation_faults,
@@ -41,7 +42,9 @@ from engine.schedules.validators import (
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
-_MERGED = ("metadata", "catchUp", "retention", "alert")
+_MERGED = (
+    "metadata", "catchUp", "retention", "alert", "timeout", "searchAttributes", "memo",
+)  # fmt: skip
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 
@@ -164,8 +167,9 @@ class Shared:
             return values
         merged = {**self._values, **values}
         for name in _MERGED:
-            if isinstance(values.get(name), dict) and isinstance(self._values.get(name), dict):
-                merged[name] = {**self._values[name], **values[name]}
+            own, default = (_written_out(name, of.get(name)) for of in (values, self._values))
+            if isinstance(own, dict) and isinstance(default, dict):
+                merged[name] = {**default, **own}
         at = values.get("at")
         clock = "cron" in values or (isinstance(at, str) and is_local(at))
         clock = clock or ("everyMs" in values and any(merged.get(name) for name in BY_CLOCK))
@@ -187,6 +191,13 @@ class Shared:
         }
 
 
+def _written_out(name: str, value: Any) -> Any:
+    """Return a single value as the mapping for which it stands."""
+    short = NESTED[name].short if name in NESTED else ""
+    plain = short and isinstance(value, str)
+    return {short: value} if plain else value
+
+
 def read_schedule(
     node: Node, shared: Shared, report: Report, taken: dict[str, Any] | None = None
 ) -> Schedule | None:
@@ -201,11 +212,11 @@ def read_schedule(
     key = report.begin(node)
     if not isinstance(node, MapNode):
         if not isinstance(node, Scalar) or node.value is not BROKEN:
-            cure = "write a mapping with key, workflow and one of everyMs, cron and at"
+            cure = "write a mapping with key, workflow and one of every, everyMs, cron and at"
             report.add(node, Code.FIELD_INVALID, "this is not a schedule", cure, value=node)
         return None
     given = read_fields(node, FIELDS, "a schedule", report, key)
-    own = plain_values(given, report, key, nullable="input")
+    own = in_milliseconds(plain_values(given, report, key, nullable="input"))
     values = shared.complete({**own, **(taken or {})})
     schedule = None
     faults: list[Fault] = []

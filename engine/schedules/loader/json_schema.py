@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.schedules.hooks import HOOK_FIELDS
 from engine.schedules.loader.entries import QUEUE_FIELDS
-from engine.schedules.model import CatchUp, Defaults, Schedule
+from engine.schedules.model import CatchUp, Defaults, Part, Schedule
 from engine.schedules.rules import BY_CLOCK, KINDS
 from engine.schedules.terms import format_duration
 from engine.schedules.validators import (
@@ -99,7 +99,7 @@ def json_schema() -> Shape:
             },
         ],
         "dependencies": {
-            "offsetMs": ["everyMs"],
+            "offsetMs": {"anyOf": [{"required": ["every"]}, {"required": ["everyMs"]}]},
             "dst": ["cron"],
             **{name: {"not": {"required": ["at"]}} for name in BY_CLOCK},
         },
@@ -148,7 +148,9 @@ def _shape_of(kind: Any, metadata: Sequence[Any] = ()) -> Shape:
             return each.shape
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         defaults = {to_camel(name): _default(kind, name) for name in kind.model_fields}
-        return {**_fields_of(kind), **({"default": defaults} if kind is CatchUp else {})}
+        whole = {**_fields_of(kind), **({"default": defaults} if kind is CatchUp else {})}
+        short = kind.short if issubclass(kind, Part) else ""
+        return {"anyOf": [whole["properties"][short], whole]} if short else whole
     inner, *more = get_args(kind)  # Annotated, tuple, or a type beside None
     found = _shape_of(inner, more)
     return list_of(found) if get_origin(kind) is tuple else found

@@ -299,7 +299,7 @@ _SHORTEST = 3
 # Names of the same fields in other schedulers.
 _ELSEWHERE = {
     "id": "key", "name": "key",
-    "every": "everyMs", "interval": "everyMs", "offset": "offsetMs",
+    "interval": "every", "offset": "offsetMs",
     "crontab": "cron", "expression": "cron", "pattern": "cron",
     "schedule": "cron", "scheduleinterval": "cron",
     "tz": "timezone", "zone": "timezone", "runat": "at",

@@ -173,7 +173,7 @@ def _step(this: Field, item: str, text: str | None) -> int:
             this,
             item,
             f"steps by {step}, but the field has {this.size} values",
-            f"write 1 to {this.size} behind the /, or everyMs: for longer intervals",
+            f"write 1 to {this.size} behind the /, or every: for longer intervals",
         )
     return step
 
@@ -407,7 +407,7 @@ def _macro(upper: str, texts: list[str]) -> str:
     if len(texts) == 1 and texts[0] in MACROS:
         return MACROS[texts[0]]
     cures = {
-        "@EVERY": "write everyMs: with the interval in milliseconds",
+        "@EVERY": "write every: with the interval, as every: 15m",
         "@REBOOT": "start the workflow from your deployment; a schedule has no reboot",
     }
     known = " ".join(MACROS).lower()

@@ -1,7 +1,11 @@
 -- Schedules in key order. A line with a `:name` is left out unless that filter is given: under a generic
 -- plan `$2 IS NULL OR s.project = $2` would use no index, and a topic be looked for in every definition.
+-- The first two lines, `:held` and `:over` follow from other filters, and reject most schedules before all that is
+-- joined to them is read: at most 5000 fires of the statuses that it is about.
 -- CASE: the planner expects one row in 200 of an equality that it knows nothing of, and would read and sort all
 -- schedules for a page; of a CASE it expects every other one, and follows the keys.
+WITH became AS MATERIALIZED (SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped', 'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
+    UNION ALL SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL LIMIT 5001)
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, s.request_id,
@@ -25,17 +29,21 @@ LEFT JOIN LATERAL (
 WHERE s.namespace = $1
   AND s.key = :key
   AND s.key > :after
-  AND NOT starts_with(s.key, :but)
+  AND NOT starts_with(s.key, :but) AND (s.retired_at IS NULL OR NOT EXISTS (SELECT FROM projects o WHERE o.namespace = s.namespace AND o.project = s.project AND o.forgotten_at IS NOT NULL))
   AND s.key >= :prefix AND CASE WHEN starts_with(s.key, :prefix) THEN true END
   AND s.key LIKE ANY (:keys)
   AND (s.enabled AND s.retired_at IS NULL) = :enabled
   AND s.project = :project
   AND s.origin = :origin
   AND s.request_id = :request_id
+  AND CASE WHEN cardinality(:became) > 0 AND (SELECT count(*) FROM became) <= 5000 THEN s.key IN (SELECT b.key FROM became b) ELSE true END
+  AND CASE :held WHEN 'paused' THEN s.paused_at IS NOT NULL WHEN 'retired' THEN s.retired_at IS NOT NULL ELSE NOT s.enabled END
+  AND CASE WHEN :over THEN s.retired_at IS NOT NULL OR EXISTS (SELECT FROM positions q WHERE q.namespace = $1 AND q.key = s.key AND q.next_fire_at IS NULL) END
   AND split_part(s.workflow, '@', 1) = :workflow
   AND s.workflow = :version
   AND CASE WHEN d.definition ? :kind THEN true END
   AND d.definition ? 'topic' AND d.definition ->> 'topic' = :topic
+  AND d.definition ? 'tags' AND d.definition -> 'tags' ? :tag
   AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
   AND p.next_fire_at < :due_before
   AND CASE schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) WHEN :state THEN true END

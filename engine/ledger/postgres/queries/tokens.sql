@@ -1,6 +1,6 @@
--- One ($2), or all: those in force first, by name.
+-- Those in force first, by name.
 SELECT id, name, scope, keys, digest, created_at, created_by, expires_at, revoked_at, revoked_by, used_at, used_from,
        revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) AS in_force
 FROM api_tokens
-WHERE namespace = $1 AND ($2::text IS NULL OR id = $2)
+WHERE namespace = $1
 ORDER BY revoked_at IS NOT NULL, name, created_at

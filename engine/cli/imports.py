@@ -1,0 +1,228 @@
+"""Command ``sched import``: schedules of other schedulers as a schedule file, differences named."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.cli.output import print_json
+from engine.cli.target import Json, find_target
+from engine.errors import TimezoneInvalid
+from engine.schedules import zone
+
+if TYPE_CHECKING:
+    from engine.imports.entries import Import, Options
+
+commands = typer.Typer(rich_markup_mode=None)
+_PURPOSE = "Write schedules of other schedulers as a schedule file. Needs no ledger."
+group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
+commands.add_typer(group, name="import")
+
+Text = Annotated[str, typer.Argument(metavar="FILE", help="The file; - is standard input.")]
+Object = Annotated[str, typer.Argument(metavar="SOURCE", help="module:object, or a JSON file.")]
+Project = Annotated[
+    str | None, typer.Option("--project", metavar="NAME", help="The project of the file.")
+]
+Workflow = Annotated[
+    str | None,
+    typer.Option("--workflow", metavar="NAME", help="The workflow of every schedule."),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", help="The time zone where the source names none."),
+]
+Shadow = Annotated[
+    bool,
+    typer.Option("--shadow", help="Write mode: shadow: windows are recorded and nothing starts."),
+]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Options of every import, as they were given."""
+
+    project: str | None
+    workflow: str | None
+    timezone: str | None
+    shadow: bool
+    as_json: bool
+
+    def options(self, default_zone: str = "UTC") -> Options:
+        from engine.imports.entries import Options  # noqa: PLC0415 - `--help` needs no schedules
+
+        named = self.timezone or default_zone
+        zone(named)
+        return Options(
+            now=datetime.now(UTC), timezone=named, workflow=self.workflow, shadow=self.shadow
+        )
+
+    def write(self, found: Import) -> None:
+        """Write the file to stdout and what differs to stderr; exit with 1 if it is not all."""
+        from engine.imports.schedule_file import as_document, as_lines, as_yaml_file  # noqa: PLC0415
+
+        text = as_yaml_file(found, project=self.project)
+        if self.as_json:
+            print_json(as_document(found, text))
+        else:
+            sys.stdout.write(text)
+            for line in as_lines(found):
+                typer.echo(line, err=True)
+        if not found.is_complete:
+            raise typer.Exit(1)
+
+
+@group.command("crontab")
+def import_crontab(
+    file: Text = "-",
+    user_column: Annotated[
+        bool,
+        typer.Option(
+            "--user-column", help="A user stands before each command, as in /etc/crontab."
+        ),
+    ] = False,
+    *,
+    timezone: Timezone = None,
+    project: Project = None,
+    workflow: Workflow = None,
+    shadow: Shadow = False,
+    as_json: Json = False,
+) -> None:
+    """Write the entries of a crontab as a schedule file.
+
+    Each line starts the workflow run_command with the command as its input. Without --timezone the
+    clock is that of this machine. The exit code is 1 if something could not be expressed.
+    """
+    from engine.imports.crontab import read_crontab  # noqa: PLC0415
+
+    output = _Output(project, workflow, timezone, shadow, as_json)
+    options = output.options(local_zone())
+    output.write(read_crontab(file, options, user_column=user_column))
+
+
+@group.command("k8s-cronjob")
+def import_cronjobs(
+    file: Text = "-",
+    *,
+    timezone: Timezone = None,
+    project: Project = None,
+    workflow: Workflow = None,
+    shadow: Shadow = False,
+    as_json: Json = False,
+) -> None:
+    """Write CronJobs of Kubernetes as a schedule file.
+
+    Each CronJob starts the workflow run_job with its jobTemplate in the input. The exit code is 1
+    if something could not be expressed.
+    """
+    from engine.imports.kubernetes import read_cronjobs  # noqa: PLC0415
+
+    output = _Output(project, workflow, timezone, shadow, as_json)
+    output.write(read_cronjobs(file, output.options()))
+
+
+@group.command("celery-beat")
+def import_beat(
+    source: Object,
+    *,
+    timezone: Timezone = None,
+    project: Project = None,
+    workflow: Workflow = None,
+    shadow: Shadow = False,
+    as_json: Json = False,
+) -> None:
+    """Write periodic tasks of Celery beat as a schedule file.
+
+    SOURCE is module:app, module:beat_schedule, or JSON, as from dumpdata of Django. Each task
+    starts the workflow run_task. The exit code is 1 if something could not be expressed.
+    """
+    from engine.imports.celery_beat import read_beat  # noqa: PLC0415
+
+    output = _Output(project, workflow, timezone, shadow, as_json)
+    output.write(read_beat(source, output.options()))
+
+
+@group.command("apscheduler")
+def import_jobs(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="module:scheduler, or a list of jobs.")
+    ],
+    *,
+    project: Project = None,
+    workflow: Workflow = None,
+    shadow: Shadow = False,
+    as_json: Json = False,
+) -> None:
+    """Write jobs of APScheduler 3 as a schedule file.
+
+    Each job starts the workflow run_function with its function in the input. The exit code is 1 if
+    something could not be expressed.
+    """
+    from engine.imports.apscheduler_jobs import read_jobs  # noqa: PLC0415
+
+    output = _Output(project, workflow, None, shadow, as_json)
+    output.write(read_jobs(source, output.options()))
+
+
+@group.command("temporal-schedules")
+def import_schedules(
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Only ids that begin with it.")
+    ] = "",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--temporal-address", metavar="HOST:PORT", help="The server; else the environment's."
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAME", help="The namespace; else the environment's."),
+    ] = None,
+    *,
+    project: Project = None,
+    workflow: Workflow = None,
+    shadow: Shadow = False,
+    as_json: Json = False,
+) -> None:
+    """Write the schedules of a Temporal namespace as a schedule file.
+
+    Workflows are started by their types, as external ones. Nothing is changed on the server. The
+    exit code is 1 if something could not be expressed.
+    """
+    output = _Output(project, workflow, None, shadow, as_json)
+    named = {"target_host": address, "namespace": namespace}
+    given = {name: value for name, value in named.items() if value}
+    output.write(asyncio.run(_read_schedules(output.options(), prefix, given)))
+
+
+async def _read_schedules(options: Options, prefix: str, given: dict[str, Any]) -> Import:
+    from engine.imports.temporal_schedules import read_schedules  # noqa: PLC0415 - it loads the SDK
+    from engine.runtime.setup import Setup  # noqa: PLC0415
+    from engine.runtime.temporal_client import connect_temporal  # noqa: PLC0415
+
+    here = find_target()
+    elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
+    if here and here.temporal and not elsewhere:
+        given = {"target_host": here.temporal, "namespace": here.namespace, **given}
+    client = await connect_temporal(**Setup.load().client_options(), **given)
+    return await read_schedules(client, options, prefix=prefix)
+
+
+def local_zone(read: Callable[[Path], str] = os.path.realpath) -> str:
+    """Return the IANA name of this machine's clock; UTC if it names none."""
+    linked = str(read(Path("/etc/localtime"))).partition("/zoneinfo/")[2]
+    for name in (os.environ.get("TZ", "").removeprefix(":"), linked):
+        if name:
+            try:
+                return zone(name).name
+            except TimezoneInvalid:
+                continue
+    return "UTC"

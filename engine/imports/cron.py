@@ -1,0 +1,281 @@
+"""Cron fields and clock rules of other schedulers, in the grammar of a schedule file.
+
+Other schedulers differ in the order of fields, in numbers of weekdays, in how a day of the month
+and a weekday combine, and in what they do when a clock changes. Their fields come here as sets of
+values or as text, and leave as an expression that means the same. Of clocks each scheduler has a
+`ClockRule`; `settle_clock` compares its fires with ours at the coming changes, chooses the ``dst``
+that makes them equal, and otherwise names the first difference with its date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice, pairwise
+from typing import Any, Final, Literal
+
+from engine.imports.entries import Draft, NotExpressed
+from engine.schedules import Cron, epoch_seconds, from_seconds, zone
+from engine.schedules.describe import changes
+
+# --- fields ---
+
+WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MONTHS: Final = (
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+)  # fmt: skip
+_EVERY_DAY: Final = frozenset(range(1, 32))
+_EVERY_WEEKDAY: Final = frozenset(range(7))
+_WEEK: Final = 7
+_RUN: Final = 3
+"""Neighbours from which on a list is written as a range."""
+
+
+def values_text(values: Collection[int], least: int, most: int) -> str:
+    """Return a field that matches these values of ``least`` to ``most``: ``*/15``, ``1-5,9``.
+
+    Raises:
+        NotExpressed: there is no value.
+    """
+    wanted = sorted(set(values))
+    if not wanted or wanted[0] < least or wanted[-1] > most:
+        raise NotExpressed(f"a field has no value from {least} to {most}")
+    if wanted == [*range(least, most + 1)]:
+        return "*"
+    steps = {after - before for before, after in pairwise(wanted)}
+    if len(wanted) >= _RUN and len(steps) == 1 and (step := steps.pop()) > 1:
+        if wanted == [*range(least, most + 1, step)]:
+            return f"*/{step}"
+        return f"{wanted[0]}-{wanted[-1]}/{step}"
+    return ",".join(_ranges(wanted))
+
+
+def _ranges(wanted: Sequence[int]) -> Iterator[str]:
+    for _, group in groupby(enumerate(wanted), lambda pair: pair[1] - pair[0]):
+        run = [value for _, value in group]
+        if len(run) >= _RUN:
+            yield f"{run[0]}-{run[-1]}"
+        else:
+            yield from map(str, run)
+
+
+def weekdays_text(values: Collection[int]) -> str:
+    """Return a weekday field with names, of values from 0, Sunday, to 6."""
+    if set(values) == _EVERY_WEEKDAY:
+        return "*"
+    text = values_text(values, 0, 6)
+    if text.startswith("*") or "/" in text:
+        return ",".join(WEEKDAYS[value] for value in sorted(set(values)))
+    return ",".join(
+        "-".join(WEEKDAYS[int(end)] for end in part.split("-")) for part in text.split(",")
+    )
+
+
+def both_days(
+    draft: Draft, days: Collection[int], weekdays: Collection[int], who: str
+) -> tuple[str, str]:
+    """Return the day and weekday fields of a schedule that needs both to match.
+
+    Between two lists a schedule fires on either; then the other weekdays are excluded.
+    """
+    day, weekday = values_text(days, 1, 31), weekdays_text(weekdays)
+    if day == "*" or weekday == "*":
+        return day, weekday
+    weeks = _weeks(set(days))
+    if weeks:
+        return "*", ",".join(
+            f"{WEEKDAYS[value]}#{week}" for week in weeks for value in sorted(weekdays)
+        )
+    exclude_weekdays(draft, weekdays, who)
+    return day, "*"
+
+
+def exclude_weekdays(draft: Draft, kept: Collection[int], who: str) -> None:
+    """Exclude every weekday but these."""
+    draft.fields["exclude"] = [name for number, name in enumerate(WEEKDAYS) if number not in kept]
+    draft.note(
+        "day-rule",
+        f"{who} needs the day and the weekday to match, where a cron of two lists fires on either;"
+        " the other weekdays are excluded",
+    )
+
+
+def _weeks(days: set[int]) -> list[int]:
+    """Return the weeks of a month that these days are, if they are whole: 1-7 is the first."""
+    weeks = [week for week in range(1, 5) if set(range(week * _WEEK - 6, week * _WEEK + 1)) <= days]
+    return weeks if len(days) == _WEEK * len(weeks) else []
+
+
+def expression(fields: Iterable[str]) -> str:
+    """Join second, minute, hour, day, month and weekday; a second of 0 is left out."""
+    second, *others = fields
+    return " ".join(others if second == "0" else [second, *others])
+
+
+# --- clocks ---
+
+Gap = Literal["skip", "after", "slide"]
+"""A skipped time does not happen; at the first instant after the gap; later by the gap's length."""
+Fold = Literal["first", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRule:
+    """Behaviour of a scheduler when a clock skips or repeats a time.
+
+    Attributes:
+        who: the scheduler, as the subject of a sentence.
+        fixed: of cron expressions that name a minute and an hour.
+        wildcard: of those whose minute or hour begins with ``*``.
+        queues: whether skipped times that fall on one instant run one after the other.
+    """
+
+    who: str
+    fixed: tuple[Gap, Fold]
+    wildcard: tuple[Gap, Fold]
+    queues: bool = False
+
+
+CRON: Final = ClockRule("cron", ("after", "first"), ("skip", "both"), queues=True)
+KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
+TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"))
+CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
+APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
+
+_POLICIES: Final = (
+    "standard",
+    {"gap": "skip", "fold": "first"},
+    {"gap": "skip", "fold": "both"},
+    {"gap": "shift", "fold": "both"},
+)
+_YEARS: Final = timedelta(days=3660)
+_FEW, _FEWER = 20, 4
+"""Changes that are looked at; fewer for schedules with seconds."""
+_SHOWN: Final = 3
+_FIVE: Final = 5
+
+
+def settle_clock(draft: Draft, rule: ClockRule, now: datetime) -> None:
+    """Choose ``dst`` so that the schedule fires as its source does; name what remains."""
+    cron, place = draft.fields["cron"], draft.fields.get("timezone", "UTC")
+    wildcard = any(field.startswith("*") for field in _minute_and_hour(cron))
+    most = _FEWER if len(cron.split()) > _FIVE else _FEW
+    coming = list(islice(_changes(place, now), most))
+    how = rule.wildcard if wildcard else rule.fixed
+    theirs = [_theirs(cron, place, how, change) for change in coming]
+    best, least, ours = _POLICIES[0], None, []
+    for policy in _POLICIES[:1] if wildcard else _POLICIES:
+        fires = [_ours(cron, place, policy, change) for change in coming]
+        apart = sum(len(one ^ other) for one, other in zip(fires, theirs, strict=True))
+        if least is None or apart < least:
+            best, least, ours = policy, apart, fires
+    if best != "standard":
+        draft.fields["dst"] = best
+        draft.note("dst", f"dst is what {rule.who} does when the clock changes")
+    for change, one, other in zip(coming, ours, theirs, strict=True):
+        if one != other:
+            draft.differs("dst", _sentence(rule, place, change, one - other, other - one))
+            return
+    if rule.queues and not wildcard:
+        _name_crowds(draft, cron, place, coming)
+
+
+def _minute_and_hour(cron: str) -> Sequence[str]:
+    fields = cron.split()
+    if len(fields) == 1:
+        return ("*",) if cron.lower() == "@hourly" else ()
+    return fields[-5:-3]
+
+
+def _changes(place: str, now: datetime) -> Iterator[tuple[datetime, timedelta]]:
+    """Yield the coming changes of a clock, with how far it goes."""
+    until = epoch_seconds(now + _YEARS)
+    for change in changes(zone(place), epoch_seconds(now), until):
+        yield from_seconds(change.at), timedelta(seconds=abs(change.after - change.before))
+
+
+def _around(change: tuple[datetime, timedelta]) -> tuple[datetime, datetime]:
+    at, size = change
+    return at - size - timedelta(seconds=1), at + 2 * size
+
+
+def _ours(cron: str, place: str, policy: Any, change: tuple[datetime, timedelta]) -> set[datetime]:
+    return set(Cron(cron, place, policy, key="k").fires(*_around(change)))
+
+
+def _theirs(
+    cron: str, place: str, how: tuple[Gap, Fold], change: tuple[datetime, timedelta]
+) -> set[datetime]:
+    begin, end = _around(change)
+    found = (
+        at
+        for reading in _readings(cron, place, change)
+        for at in _instants(reading, place, how, change[0])
+    )
+    return {at for at in found if begin < at <= end}
+
+
+def _readings(cron: str, place: str, change: tuple[datetime, timedelta]) -> Iterator[datetime]:
+    """Yield local times that match: the fires of the cron on a clock that never changes."""
+    begin, end = (at.astimezone(zone(place).tzinfo).replace(tzinfo=UTC) for at in _around(change))
+    for fire in Cron(cron, key="k").fires(begin - change[1], end + change[1]):
+        yield fire.replace(tzinfo=None)
+
+
+def _instants(
+    reading: datetime, place: str, how: tuple[Gap, Fold], change: datetime
+) -> list[datetime]:
+    """Return the instants at which a scheduler runs for a local time."""
+    clock = zone(place).tzinfo
+    first = reading.replace(tzinfo=clock).astimezone(UTC)
+    second = reading.replace(tzinfo=clock, fold=1).astimezone(UTC)
+    if first == second:
+        return [first]
+    gap, fold = how
+    if first.astimezone(clock).replace(tzinfo=None) != reading:
+        return {"skip": [], "slide": [first], "after": [change]}[gap]
+    return [first] if fold == "first" else [first, second]
+
+
+def _sentence(
+    rule: ClockRule, place: str, change: tuple[datetime, timedelta],
+    ours: set[datetime], theirs: set[datetime],
+) -> str:  # fmt: skip
+    clock = zone(place).tzinfo
+    day = change[0].astimezone(clock).date()
+    parts = [
+        f"{who} runs at {_times(fires, clock)}, which {other} does not"
+        for who, fires, other in (
+            (rule.who, theirs, "this schedule"),
+            ("this schedule", ours, rule.who),
+        )
+        if fires
+    ]
+    return f"when the clock of {place} changes, as on {day}, {'; '.join(parts)}"
+
+
+def _times(fires: set[datetime], clock: Any) -> str:
+    shown = [f"{at.astimezone(clock):%H:%M%z}" for at in sorted(fires)]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
+
+
+def _name_crowds(
+    draft: Draft, cron: str, place: str, coming: Iterable[tuple[datetime, timedelta]]
+) -> None:
+    """Name skipped times that cron runs one after the other, and a schedule once."""
+    for change in coming:
+        late = [
+            reading
+            for reading in _readings(cron, place, change)
+            if _instants(reading, place, ("skip", "first"), change[0]) == []
+        ]
+        if len(late) > 1:
+            day = change[0].astimezone(zone(place).tzinfo).date()
+            draft.differs(
+                "dst",
+                f"cron makes up for {len(late)} skipped times one after the other, as on {day};"
+                " this schedule runs once",
+            )
+            return

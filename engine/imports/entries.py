@@ -1,0 +1,316 @@
+"""Entries of an import: schedules for a file, and each way in which they differ from their source.
+
+A reader of a source makes a `Draft` for each thing that it finds, fills it, and states what a
+schedule means otherwise or has no field for. What no schedule can express raises `NotExpressed`:
+it becomes a `RefusedEntry`, and the others go on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from engine.errors import Code, ImportUnreadable, ScheduleError
+from engine.schedules import FIELDS, NESTED, Schedule, format_duration
+
+# --- values ---
+
+Kind = Literal["note", "difference", "missing"]
+"""A choice that the import made; another meaning; a part for which a schedule has no field."""
+
+Aspect = Literal[
+    "action", "catch-up", "day-rule", "dst", "fields", "ids", "jitter", "key", "limits", "output",
+    "overlap", "pause", "phase", "retry", "timezone", "twice",
+]  # fmt: skip
+"""What a remark is about; docs/coming-from.md explains each."""
+
+ASPECTS: Final = get_args(Aspect)
+
+
+class Remark(NamedTuple):
+    """A statement about an entry, or about all of a source."""
+
+    kind: Kind
+    aspect: Aspect
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.aspect}): {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedEntry:
+    """One schedule of the file.
+
+    Attributes:
+        place: where the source has it: ``line 3``, or a name.
+        text: what stands there, in one line.
+        fields: the fields of the schedule, by their names in a file.
+    """
+
+    place: str
+    text: str
+    fields: Mapping[str, Any]
+    remarks: tuple[Remark, ...]
+
+    @property
+    def key(self) -> str:
+        """The key of the schedule."""
+        return str(self.fields["key"])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEntry:
+    """What no schedule can express; ``code`` is that of a problem."""
+
+    place: str
+    text: str
+    sentence: str
+    code: Code = Code.IMPORT_NOT_EXPRESSED
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What was read from a source.
+
+    Attributes:
+        source: the source in a few words, for the head of the file.
+        remarks: those that concern all entries.
+    """
+
+    source: str
+    entries: tuple[ImportedEntry, ...]
+    refused: tuple[RefusedEntry, ...]
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every entry, and every part of each, could be expressed."""
+        remarks = (remark for each in self.entries for remark in each.remarks)
+        lost = any(remark.kind == "missing" for remark in (*self.remarks, *remarks))
+        return not (self.refused or lost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of every import.
+
+    Attributes:
+        now: the moment of the import; changes of clocks are looked for from here on.
+        timezone: the zone of sources that name none.
+        workflow: the workflow of all entries, in place of the one that the source proposes.
+        shadow: whether each schedule gets ``mode: shadow``.
+    """
+
+    now: datetime
+    timezone: str = "UTC"
+    workflow: str | None = None
+    shadow: bool = False
+
+
+class NotExpressed(Exception):
+    """No schedule means the same; the message says what has no counterpart."""
+
+
+# --- drafts ---
+
+AT_ANY_AGE: Final = timedelta(days=365)
+"""Catch-up window for sources that start a missed run however late."""
+SHORTEST_GRACE: Final = timedelta(seconds=10)
+"""A shorter grace would lose windows to a restart of a worker."""
+_OUR_GRACE: Final = timedelta(seconds=60)
+_NOT_IN_A_KEY: Final = re.compile(r"[^a-z0-9._-]+")
+_MOST_OF_A_KEY: Final = 200
+_MOST_OF_A_TEXT: Final = 160
+
+
+@dataclass(slots=True)
+class Draft:
+    """Schedule in the making.
+
+    Attributes:
+        name: what the source calls it; the key is made of it.
+    """
+
+    place: str
+    text: str
+    name: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
+
+    def note(self, aspect: Aspect, sentence: str) -> None:
+        """State a choice of the import."""
+        self.remarks.append(Remark("note", aspect, sentence))
+
+    def differs(self, aspect: Aspect, sentence: str) -> None:
+        """State another meaning than in the source."""
+        self.remarks.append(Remark("difference", aspect, sentence))
+
+    def lacks(self, aspect: Aspect, sentence: str) -> None:
+        """State a part of the source that is not in the schedule."""
+        self.remarks.append(Remark("missing", aspect, sentence))
+
+    def put(self, name: str, value: Any, aspect: Aspect, of: str) -> None:
+        """Set a field, ``retry`` or ``timeout.run``, if the file has it; ``of`` is the source's.
+
+        Fields of the file come and go with its version, so this asks the model.
+        """
+        outer, _, inner = name.partition(".")
+        if inner and inner in NESTED[outer].model_fields:
+            self.fields.setdefault(outer, {})[inner] = value
+        elif not inner and outer in FIELDS:
+            self.fields[outer] = value
+        else:
+            self.lacks(aspect, f"{of} has no counterpart in a schedule")
+
+    def catch_up(self, age: timedelta | None, *, of: str, policy: str = "latest") -> None:
+        """Set what becomes of missed windows.
+
+        Args:
+            age: how late the source still starts one; None is at any age.
+            of: the setting of the source, for the remark.
+            policy: ``latest`` or ``all``, for windows that are not too old.
+        """
+        if age is not None and age <= _OUR_GRACE:
+            grace = max(age, SHORTEST_GRACE)
+            if grace != age:
+                self.differs(
+                    "catch-up",
+                    f"{of} starts nothing later than {format_duration(age)}; here it may be "
+                    f"{format_duration(grace)} late",
+                )
+            self.fields |= {"catchUp": {"policy": "none"}, "grace": format_duration(grace)}
+            return
+        window = age if age is not None else AT_ANY_AGE
+        if age is None:
+            self.differs(
+                "catch-up", f"{of} starts a missed run at any age; here up to {window.days}d"
+            )
+        self.fields["catchUp"] = {"policy": policy, "window": format_duration(window)}
+
+    def jitter(self, length: timedelta, *, of: str) -> None:
+        """Set ``spread`` for a random delay of up to ``length``."""
+        every = self.fields.get("everyMs")
+        most = timedelta(milliseconds=every) if every else length
+        self.fields["spread"] = format_duration(min(length, most))
+        self.differs("jitter", f"{of} draws each delay anew; spread is the same for every window")
+
+
+class Collector:
+    """Collector of the entries of one source; keys become valid and unique, schedules are checked.
+
+    Args:
+        options: those of the import.
+        workflow: the workflow that the source proposes.
+    """
+
+    def __init__(self, options: Options, workflow: str = "") -> None:
+        self.options, self._workflow = options, options.workflow or workflow
+        self._keys: set[str] = set()
+        self._entries: list[ImportedEntry] = []
+        self._refused: list[RefusedEntry] = []
+
+    def add(self, draft: Draft, fill: Callable[[Draft], None]) -> None:
+        """Add the schedule that ``fill`` makes of the draft, or its refusal."""
+        try:
+            fill(draft)
+            self._entries.append(self._finished(draft))
+        except NotExpressed as error:
+            self.refuse(draft, str(error))
+        except ScheduleError as error:
+            self.refuse(draft, str(error))
+
+    def refuse(self, draft: Draft, sentence: str) -> None:
+        """Add what no schedule can express."""
+        self._refused.append(RefusedEntry(draft.place, one_line(draft.text), sentence))
+
+    def imported(self, source: str, *remarks: Remark) -> Import:
+        """Return everything that was added."""
+        return Import(source, tuple(self._entries), tuple(self._refused), remarks)
+
+    def _finished(self, draft: Draft) -> ImportedEntry:
+        fields = {"workflow": self._workflow, **draft.fields}
+        if self.options.workflow:
+            fields["workflow"] = self.options.workflow
+        fields = {"key": self._key(draft), **fields}
+        Schedule.from_json(fields)
+        self._keys.add(fields["key"])
+        if self.options.shadow:
+            fields["mode"] = "shadow"
+        return ImportedEntry(draft.place, one_line(draft.text), fields, tuple(draft.remarks))
+
+    def _key(self, draft: Draft) -> str:
+        """Return a valid key that no other entry has, and note where it is not the name."""
+        plain = _NOT_IN_A_KEY.sub("-", draft.name.lower()).strip("-").lstrip("._-")
+        base = (plain or "schedule")[: _MOST_OF_A_KEY - 5]
+        key = next(key for key in _numbered(base) if key not in self._keys)
+        if key != draft.name:
+            draft.note("key", f"{draft.name!r} is written {key}")
+        return key
+
+
+def _numbered(base: str) -> Iterator[str]:
+    yield base
+    number = 2
+    while True:
+        yield f"{base}-{number}"
+        number += 1
+
+
+def one_line(text: str) -> str:
+    """Return a text as it stands in a comment: one line, printable, and not too long."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
+    return plain if len(plain) <= _MOST_OF_A_TEXT else f"{plain[:_MOST_OF_A_TEXT]}…"
+
+
+# --- sources ---
+
+
+def read_text(name: str) -> str:
+    """Return the text of a file, or of standard input for ``-``.
+
+    Raises:
+        ImportUnreadable: there is no such file, or it is not text in UTF-8.
+    """
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise ImportUnreadable(f"{name} cannot be read: {why}", cure="name a file, or - ") from None
+
+
+def load_object(name: str, example: str) -> Any:
+    """Import ``module:attribute`` and return the attribute, which may have dots.
+
+    The working directory is added to ``sys.path``.
+
+    Raises:
+        ImportUnreadable: the module cannot be imported, or has no such attribute.
+    """
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise ImportUnreadable(f"{name!r} names no object of a module", cure=f"write {example}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # code of the user, which may fail with anything
+        raise ImportUnreadable(
+            f"importing {module} failed: {type(error).__name__}: {error}",
+            cure="run it where the application runs, with its packages",
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = get_close_matches(part, dir(found), n=1)
+            cure = f"did you mean {near[0]}?" if near else f"write {example}"
+            raise ImportUnreadable(f"{module} has no {path!r}", cure=cure)
+        found = getattr(found, part)
+    return found

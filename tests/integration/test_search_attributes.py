@@ -1,0 +1,73 @@
+"""Search attributes of runs on a real server: registered, not registered, and of another kind."""
+
+from __future__ import annotations
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
+from temporalio.worker import Worker
+
+from engine.ledger import PostgresLedger
+from engine.runtime import SchedulePlugin
+from engine.runtime.events import Alert
+from engine.runtime.temporal_client import read_search_attributes, register_schedule_key
+from engine.schedules import load_schedules
+from engine.schedules.run_attributes import is_reserved
+from tests.sample_workflows import Noop
+from tests.waiting import eventually
+
+FILE = """
+schedules:
+- key: billing.sync
+  workflow: noop
+  every: 1h
+  searchAttributes: {Region: eu, Cents: 5, Due: "2027-01-01T09:00:00Z", Teams: [a, b], Lost: x}
+  memo: {runbook: {page: 7}}
+"""
+KINDS = {"Region": 2, "Cents": 4, "Due": 6, "Teams": 7}
+
+
+async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_window(
+    client, database_url
+):
+    """Keyword, Double, Datetime and KeywordList are registered; Lost is not."""
+    assert await register_schedule_key(client) is None
+    assert await register_schedule_key(client) is None  # there is one now
+    service = client.operator_service
+    kinds = {name: IndexedValueType.ValueType(kind) for name, kind in KINDS.items()}
+    asked = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
+    await service.add_search_attributes(asked)
+    assert await read_search_attributes(client, None) == {
+        "SchedKey": "Keyword", "Region": "Keyword", "Cents": "Double", "Due": "Datetime",
+        "Teams": "KeywordList",
+    }  # fmt: skip
+    alerts: list[str] = []
+
+    def hear(event: object) -> None:
+        alerts.extend([event.text] if isinstance(event, Alert) else [])
+
+    plugin = SchedulePlugin(load_schedules(FILE), database_url=database_url, on_event=hear)
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    async with Worker(client, plugins=[plugin], task_queue="sched", workflows=[Noop]):
+
+        async def started():
+            return [fire for fire in await ledger.fires(limit=5) if fire.run_id]
+
+        (fire,) = await eventually(started, timeout=20)
+        run = await client.get_workflow_handle(fire.workflow_id).describe()
+    await ledger.close()
+    attributes = {each.key.name: each.value for each in run.typed_search_attributes}
+    assert "Lost" not in attributes
+    assert [text for text in alerts if "no search attribute Lost" in text] == alerts
+    assert len(alerts) == 1
+    assert (await run.memo())["runbook"] == {"page": 7}
+    if attributes.keys() >= KINDS.keys():  # the servers know them by now
+        assert attributes["SchedKey"] == "billing.sync"
+
+
+async def test_what_temporal_itself_writes_is_refused_in_a_file(client):
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    found = await client.operator_service.list_search_attributes(request)
+    assert [name for name in found.system_attributes if not is_reserved(name)] == []
