@@ -115,11 +115,12 @@ async def list_schedules(request: Request) -> Response:
         service = service_of(request)
         text = _asked(request, "key")
         state = _asked(request, "state", get_args(State))
-        last = _asked(request, "last", get_args(Status))
+        last, tag = _asked(request, "last", get_args(Status)), _asked(request, "tag")
         filters: Filters = {
             **_filters(visit_of(request), text),
             "state": cast("State | None", state),
             "last_status": cast("Status | None", last),
+            "tag": tag,
         }
         page = await service.list(limit=_LISTED, cursor=_asked(request, "cursor"), **filters)
         summaries = await service.run_summaries([row.key for row in page.schedules])
@@ -132,7 +133,7 @@ async def list_schedules(request: Request) -> Response:
             "listed": listed,
             "more": _other(request, cursor=page.cursor) if page.cursor else None,
             "first": _other(request) if _asked(request, "cursor") else None,
-            "text": text or "", "state": state, "last": last,
+            "text": text or "", "state": state, "last": last, "tag": tag,
             "states": get_args(State), "statuses": get_args(Status),
         }  # fmt: skip
 

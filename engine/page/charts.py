@@ -104,8 +104,8 @@ class Durations:
     longest: str
 
 
-def durations(fires: Sequence[Fire], titles: Sequence[str]) -> Durations:
-    """Return the bars of fires, given the newest first, each with its title.
+def durations(fires: Sequence[Fire], titles: Sequence[str], slots: int = 50) -> Durations:
+    """Return the bars of fires, given the newest first, each with its title; they end at the right.
 
     The height is the square root of the duration, so that a short run beside long ones is seen.
     """
@@ -116,11 +116,11 @@ def durations(fires: Sequence[Fire], titles: Sequence[str]) -> Durations:
         share = sqrt((fire.duration_ms or 0) / longest) if longest else 0.0
         look = LOOKS[fire.status]
         height = max(round(share * Durations.HEIGHT), _HEIGHT[look] // 2 + 2)
-        x = (len(fires) - 1 - number) * step
+        x = (slots - 1 - number) * step
         bars.append(
             Bar(x, Durations.HEIGHT - height, height, look, title, f"run-{fire.workflow_id}")
         )
-    return Durations(max(len(fires) * step - 3, 1), bars, took(longest or None) or "")
+    return Durations(slots * step - 3, bars, took(longest or None) or "")
 
 
 # --- a week ---

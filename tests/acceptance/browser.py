@@ -72,7 +72,14 @@ def page_server(url: str, namespace: str, **options: Any) -> Iterator[PageServer
             ready.set()
             await ledger.close()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    def run() -> None:
+        loop.run_until_complete(serve())
+        left = asyncio.all_tasks(loop)  # sse-starlette waits for the end of the process
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+    thread = threading.Thread(target=run)
     thread.start()
     ready.wait(60)
     try:

@@ -117,6 +117,7 @@ def test_a_pause_with_its_reason_by_keyboard_alone(page, server):
     expect(page.locator("h1")).to_have_text("prices.import")
     page.get_by_text("Pause", exact=True).focus()
     page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason").locator("visible=true")).to_be_focused()
     page.keyboard.type("supplier is down")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").filter(has_text="is paused")).to_be_visible()
@@ -129,13 +130,14 @@ def test_a_pause_with_its_reason_by_keyboard_alone(page, server):
 def test_a_trigger_leads_to_its_run(page, server):
     from playwright.sync_api import expect
 
-    live(page, "/schedules/orders.sync")
+    live(page, "/schedules/report.weekly")
     page.get_by_text("Trigger", exact=True).click()
     page.get_by_label("Reason").locator("visible=true").fill("a customer waits")
-    page.get_by_role("button", name="Trigger orders.sync").click()
+    page.get_by_role("button", name="Trigger report.weekly").click()
     said = page.get_by_role("status").filter(has_text="is asked for")
     expect(said.get_by_role("link")).to_have_attribute(
-        "href", re.compile(r"^http://127.0.0.1:9/namespaces/default/workflows/sched%3Aorders.sync")
+        "href",
+        re.compile(r"^http://127.0.0.1:9/namespaces/default/workflows/sched%3Areport.weekly"),
     )
     run = page.locator("#windows .run").filter(has_text=":manual:").first
     expect(run).to_be_visible()

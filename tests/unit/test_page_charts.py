@@ -54,7 +54,7 @@ def test_the_longest_run_has_the_whole_height_and_a_short_one_is_seen():
     assert [bar.title for bar in bars.bars] == ["a", "b", "c"]
     assert bars.bars[0].height == bars.HEIGHT
     assert all(bar.height >= 3 for bar in bars.bars)
-    assert bars.bars[0].x > bars.bars[1].x > bars.bars[2].x == 0
+    assert bars.bars[0].x > bars.bars[1].x > bars.bars[2].x == 47 * 11
     assert bars.longest == "1 h"
 
 
