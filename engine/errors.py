@@ -44,6 +44,7 @@
     ├── TokenInvalid                   a token of the API cannot be made so
     ├── TokenNameInUse                 a token in force has the name
     ├── TokenNotFound                  no token in force has the name
+    ├── HookNotFound                   no webhook has the name
     ├── RequestRefused                 the API refuses a request, whatever it asks for
     │   ├── RequestMalformed           its body, parameters or headers are not valid
     │   ├── TokenRequired              it carries no token that is in force
@@ -171,6 +172,7 @@ class Code(StrEnum):
     TOKEN_INVALID = "SCHEDULE_TOKEN_INVALID"
     TOKEN_NAME_IN_USE = "SCHEDULE_TOKEN_NAME_IN_USE"
     TOKEN_NOT_FOUND = "SCHEDULE_TOKEN_NOT_FOUND"
+    HOOK_NOT_FOUND = "SCHEDULE_HOOK_NOT_FOUND"
 
     # The API refuses a request.
     REQUEST_REFUSED = "SCHEDULE_REQUEST_REFUSED"
@@ -588,6 +590,12 @@ class TokenNotFound(EngineError):
     """No token in force has this name."""
 
     code = Code.TOKEN_NOT_FOUND
+
+
+class HookNotFound(EngineError):
+    """No webhook has this name."""
+
+    code = Code.HOOK_NOT_FOUND
 
 
 class RequestRefused(EngineError):

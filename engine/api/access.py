@@ -74,6 +74,10 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {KEYED}/next": RouteRule("read"),
     f"GET {PREFIX}/dead": RouteRule("read"),
     f"GET {PREFIX}/workers": RouteRule("read", everything=True),
+    f"GET {PREFIX}/hooks": RouteRule("read", everything=True),
+    f"POST {PREFIX}/hooks": RouteRule("admin", everything=True, limited="create"),
+    f"PATCH {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
+    f"DELETE {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
     f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
     f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
 }
@@ -113,7 +117,7 @@ OPEN_ROUTES: Final = frozenset(
 # --- callers ---
 
 _TRUST: Final = 1.0
-"""Seconds for which a token that was in force is not read again; revoked, it lasts no longer."""
+"""Seconds for which a token that was in force is not read again for requests that only read."""
 _MOST_TRUSTED: Final = 1000
 
 
@@ -205,17 +209,22 @@ class Access:
         self._own = {name: secret_digest(secret) for name, secret in self.own.items()}
         self._trusted: dict[tuple[str, str], tuple[Caller, float]] = {}
 
-    async def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request, *, reads: bool = False) -> Caller:
         """Return the caller of a request.
+
+        Args:
+            request: the request.
+            reads: whether it changes nothing; then a token that was in force a second ago is.
 
         Raises:
             TokenRequired: it carries no token that is in force.
         """
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         is_bearer = not secret or kind.lower() == "bearer"
-        return await self.holder(secret.strip() if is_bearer else "?", address_of(request))
+        shown = secret.strip() if is_bearer else "?"
+        return await self.holder(shown, address_of(request), reads=reads)
 
-    async def holder(self, secret: str, address: str) -> Caller:
+    async def holder(self, secret: str, address: str, *, reads: bool = False) -> Caller:
         """Return the caller that shows this token; without one, that of the open door.
 
         Raises:
@@ -224,7 +233,9 @@ class Access:
         if not secret:
             return await self._without_token(address)
         if secret.isascii():
-            found = self._own_caller(secret, address) or await self._of_ledger(secret, address)
+            found = self._own_caller(secret, address) or await self._of_ledger(
+                secret, address, reads=reads
+            )
             if found is not None:
                 return found
         raise TokenRequired(
@@ -246,11 +257,10 @@ class Access:
             (Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None
         )  # fmt: skip
 
-    async def _of_ledger(self, secret: str, address: str) -> Caller | None:
-        """Return the caller with a token of the ledger, which is read once in ``_TRUST``."""
+    async def _of_ledger(self, secret: str, address: str, *, reads: bool) -> Caller | None:
         who, now = (secret_digest(secret), address), monotonic()
         caller, until = self._trusted.get(who, (None, now))
-        if caller is not None and now < until:
+        if reads and caller is not None and now < until:
             return caller
         if (row := await self.service.token_of(secret)) is None:
             self._trusted.pop(who, None)

@@ -176,6 +176,37 @@ class CancelRequest(Reasoned):
     terminate: bool = False
 
 
+# --- webhooks ---
+
+Patterns: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=100)]
+
+
+class HookChange(Reasoned):
+    """Change of a webhook; null is the default of a field."""
+
+    model_config = _example(events=["schedule.failed", "schedule.dead"])
+
+    secret: str | None = Field(
+        None, max_length=200, examples=["${env:HOOK_SECRET}"],
+        description="The name of the workers' variable with the secret of the signatures.",
+    )  # fmt: skip
+    events: Patterns | None = Field(None, description="Patterns of names; null is every event.")
+    keys: Patterns | None = Field(None, description="Patterns of keys; null is every schedule.")
+
+
+class HookRequest(HookChange):
+    """Webhook of a project: an address that gets events."""
+
+    model_config = _example(
+        url="https://hooks.example.com/sched", secret="${env:HOOK_SECRET}",  # noqa: S106 - a name
+        events=["schedule.arrived"], keys=["billing.*"],
+    )  # fmt: skip
+
+    url: str = Field(max_length=2000, examples=["https://hooks.example.com/sched"])
+    secret: str = Field(max_length=200, examples=["${env:HOOK_SECRET}"])
+    project: KeyText = "default"
+
+
 # --- declarations ---
 
 OTHER_NAMES: Final[Mapping[str, str]] = {

@@ -114,7 +114,7 @@ async def caller_of_cookie(request: Request) -> Caller:
     access = desk_of(request).access
     secret = request.cookies.get(cookie_name(request, "token"), "")
     try:
-        return await access.holder(secret, address_of(request))
+        return await access.holder(secret, address_of(request), reads=request.method == "GET")
     except TokenRequired:
         # A cookie of an earlier run closes no door that is open.
         return await access.holder("", address_of(request))

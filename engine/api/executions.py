@@ -1,4 +1,7 @@
-"""Routes of what became of windows: executions and how they are followed, next fires, letters."""
+"""Routes of what became of windows: executions and how they are followed, next fires, letters.
+
+And those of webhooks, which get the same as events.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,28 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 
 from engine.api.access import PREFIX, ROUTES
-from engine.api.bodies import KeyText, Moment, StatusWord, statuses_of
+from engine.api.bodies import (
+    HookChange,
+    HookRequest,
+    KeyText,
+    Line,
+    Moment,
+    StatusWord,
+    statuses_of,
+)
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, desk_of
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
 from engine.api.views import (
     ExecutionList,
     ExecutionView,
+    HookList,
+    HookView,
     LetterList,
     LetterView,
     NextFires,
@@ -262,3 +275,40 @@ async def list_dead(
 async def list_workers(service: Service) -> WorkerList:
     """List the workers, each with what it serves and when it was last heard of."""
     return WorkerList(workers=[WorkerView.of(each) for each in await service.workers()])
+
+
+# --- webhooks ---
+# Secrets and the paths of addresses go in, and never out.
+
+HookPath = Annotated[str, Path(max_length=500, description="The `id` of the webhook.")]
+
+
+@router.get("/hooks", responses=documented())
+async def list_hooks(service: Service) -> HookList:
+    """List the webhooks, those of files too."""
+    return HookList(hooks=[HookView.of(each) for each in await service.hooks()])
+
+
+@router.post("/hooks", status_code=201, responses=documented(400, 409, 413, 415, 422, 429))
+async def declare_hook(body: HookRequest, service: Service) -> HookView:
+    """Have events sent to an address, from the next one on; one that is known is changed."""
+    made = await service.declare_hook(
+        body.url, secret=body.secret, events=body.events, keys=body.keys, project=body.project,
+        reason=body.reason,
+    )  # fmt: skip
+    return HookView.of(made)
+
+
+@router.patch("/hooks/{hook}", responses=documented(400, 404, 409, 413, 415, 422))
+async def change_hook(hook: HookPath, body: HookChange, service: Service) -> HookView:
+    """Change what a webhook gets, or how it is signed; a field that is not named stays."""
+    changes = body.model_dump(include=body.model_fields_set - {"reason"})
+    return HookView.of(await service.change_hook(hook, changes, reason=body.reason))
+
+
+@router.delete("/hooks/{hook}", status_code=204, responses=documented(400, 404, 409))
+async def remove_hook(
+    hook: HookPath, service: Service, reason: Annotated[Line | None, Query()] = None
+) -> None:
+    """Remove a webhook, with what it has not got."""
+    await service.remove_hook(hook, reason=reason)

@@ -49,6 +49,7 @@ _STATUS: Final[Mapping[Code, int]] = {
     Code.JOB_NOT_FOUND: 404,
     Code.WINDOW_NOT_FOUND: 404,
     Code.LETTER_NOT_FOUND: 404,
+    Code.HOOK_NOT_FOUND: 404,
     Code.VERSION_OUTDATED: 412,
     Code.BODY_TOO_LARGE: 413,
     Code.MEDIA_TYPE_WRONG: 415,

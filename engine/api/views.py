@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
 from engine.errors import CursorInvalid
-from engine.schedules import ReasonCode
+from engine.schedules import ReasonCode, place_of_url
 from engine.service import (
     Backfill,
     BackfillRequested,
@@ -32,6 +32,7 @@ from engine.service import (
     Skipped,
     State,
     Status,
+    Subscription,
     WorkerRow,
 )
 
@@ -285,6 +286,33 @@ class WorkerList(ApiView):
     """Workers by project, task queue and start."""
 
     workers: list[WorkerView]
+
+
+class HookView(ApiView):
+    """A webhook, without the path of its address and without its secret."""
+
+    id: str = Field(alias="id", examples=["default.1a2b3c4d"])
+    name: str
+    project: str
+    origin: Origin = Field(description="`file`: a file declares it; `api`: this API.")
+    url: str = Field(examples=["https://hooks.example.com/…"])
+    events: list[str]
+    keys: list[str] = Field(description="None are all of the project.")
+
+    @classmethod
+    def of(cls, hook: Subscription) -> Self:
+        """Return the view of a webhook."""
+        return cls(
+            id=hook.short_name, name=hook.name, project=hook.project or "",
+            origin="file" if hook.origin == "file" else "api",
+            url=place_of_url(hook.url or ""), events=[*hook.events], keys=[*hook.keys],
+        )  # fmt: skip
+
+
+class HookList(ApiView):
+    """Webhooks by name."""
+
+    hooks: list[HookView]
 
 
 # --- results of operations ---

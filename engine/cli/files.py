@@ -315,7 +315,10 @@ async def _prune(
     if ScheduleService.check(path).digest != file.digest:
         typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
         return ()
-    return (await opened.prune(file, force=force)).retired
+    report = await opened.prune(file, force=force)
+    for remark in report.remarks:
+        typer.echo(remark, err=True)
+    return report.retired
 
 
 @command(commands)

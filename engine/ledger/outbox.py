@@ -143,6 +143,11 @@ class Subscription:
     secret: str | None = None
     position: int = 0
 
+    @property
+    def short_name(self) -> str:
+        """The name of a hook in paths: its project, and the digest of its address."""
+        return f"{self.project}.{self.name.rpartition('#')[2]}"
+
     def wanted(self, event: EventRow) -> tuple[str, ...]:
         """Return the names under which it gets an event."""
         # A file's hooks and a worker's functions are its project's.
@@ -357,3 +362,6 @@ class DeclaresHooks(Protocol):
 
         A hook that is there already keeps its position.
         """
+
+    async def remove_hook(self, name: str) -> None:
+        """Remove a hook with what it has not got."""

@@ -66,9 +66,11 @@ def job_status(state: State, last_status: Status | None, *, once: bool) -> JobSt
 # --- rows ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ScheduleRow:
     """A schedule as shown to users; ``schedule`` is None if this version cannot read it.
+
+    Not frozen, because that would triple the time that the rows of a page take to be made.
 
     Attributes:
         definition_version: the newest definition's, in force since ``effective_from``.

@@ -27,10 +27,12 @@ from engine.errors import Code, Problem, ScheduleError
 from engine.schedules import validators as checks
 from engine.schedules.hooks import Hook
 from engine.schedules.rules import (
+    FIELDS_ONLY,
     Fault,
+    all_faults,
+    as_error,
     as_validation_error,
     build_spec,
-    error_class,
     faults_of,
     in_milliseconds,
     is_local,
@@ -367,9 +369,6 @@ MOST_OPEN: Final = 10_000
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BEGINNING: Final = from_seconds(0)
 
-FIELDS_ONLY: Final = {"check": "fields only"}
-"""Validation context that checks each field, but neither their relations nor the when-part."""
-
 
 class Schedule(BaseModel):
     """One schedule: the workflow to start, and when.
@@ -685,9 +684,8 @@ class Schedule(BaseModel):
                 given["input"] = Sealed.from_json(envelope)
             return cls.model_validate(given, by_alias=True, by_name=False, context=context)
         except ValidationError as error:
-            faults = faults_of(error)
-            message = "; ".join(f"{fault.message}; {fault.cure}".rstrip("; ") for fault in faults)
-            raise error_class(faults[0].code)(message) from None
+            found = [] if stored else all_faults(cls, given)
+            raise as_error(found or faults_of(error)) from None
 
     @cached_property
     def shown(self) -> Mapping[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from engine.errors import (
@@ -253,9 +254,57 @@ def error_class(code: str) -> type[ScheduleError]:
 # Conversion of pydantic's errors to faults and back: users read about fields, not about models.
 
 
+FIELDS_ONLY: Final = {"check": "fields only"}
+"""Validation context that checks each field, but neither their relations nor the when-part."""
+
+
 def faults_of(error: ValidationError) -> list[Fault]:
     """Return a validation error as faults in plain words."""
     return [_as_fault(dict(line)) for line in error.errors(include_url=False)]
+
+
+def field_faults(model: type[BaseModel], values: Mapping[str, Any]) -> list[Fault]:
+    """Return the faults of single fields."""
+    try:
+        model.model_validate(values, by_alias=True, by_name=False, context=FIELDS_ONLY)
+    except ValidationError as error:
+        return faults_of(error)
+    return []
+
+
+def all_faults(model: type[BaseModel], values: Mapping[str, Any]) -> list[Fault]:
+    """Return all faults of a schedule: of fields, then of relations between the valid ones.
+
+    A validation in one piece would leave out the relations if a field is wrong.
+    """
+    sound = {name: value for name, value in values.items() if value is not BROKEN}
+    faults = [
+        _with_near(fault, model)
+        for fault in field_faults(model, sound)
+        # A field with a reported problem is not missing; a field nested in it may be.
+        if fault.code != Code.FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
+    ]
+    wrong = {fault.path[0] for fault in faults}
+    judged = {name: BROKEN if name in wrong else value for name, value in values.items()}
+    return faults + relation_faults(judged) + spec_faults(judged)
+
+
+def _with_near(fault: Fault, model: type[BaseModel]) -> Fault:
+    """Return the fault of an unknown field with the name that was probably meant."""
+    if fault.code != Code.FIELD_UNKNOWN or len(fault.path) > 1:
+        return fault
+    known = [each.alias or name for name, each in model.model_fields.items()]
+    near = get_close_matches(str(fault.path[0]), known, n=1)
+    return replace(fault, cure=f"did you mean {near[0]}?") if near else fault
+
+
+_MOST_NAMED: Final = 20
+
+
+def as_error(faults: Sequence[Fault]) -> ScheduleError:
+    """Return the error with all of these faults, which has the code of the first."""
+    texts = [f"{each.message}; {each.cure}".rstrip("; ") for each in faults[:_MOST_NAMED]]
+    return error_class(faults[0].code)("; ".join(texts))
 
 
 def _as_fault(line: dict[str, Any]) -> Fault:
@@ -270,7 +319,7 @@ def _as_fault(line: dict[str, Any]) -> Fault:
         }.get(name, name)  # fmt: skip
         return Fault(path, Code.FIELD_MISSING, f"{name} is missing", f"add {example}")
     if code == "extra_forbidden":
-        return Fault(path, Code.FIELD_UNKNOWN, f"{name} is not a field", "remove it")
+        return Fault(path, Code.FIELD_UNKNOWN, f"{name[:80]} is not a field", "remove it")
     # Fallback: every field should have a check of its own.
     return Fault(path, Code.FIELD_INVALID, f"{name} is {show(line['input'])}", "correct it")
 

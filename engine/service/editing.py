@@ -24,6 +24,7 @@ from engine.service.one_shots import (
 
 _KINDS: Final = ("at", "every", "everyMs", "cron")
 """Fields of which a schedule has exactly one: a new one replaces the one before."""
+_FIELDS: Final = frozenset(each.alias or n for n, each in Schedule.model_fields.items())
 _NO_EDIT: Final = ("key", "paused", "expect", "after", "needs")
 """Fields that an edit cannot name."""
 
@@ -122,6 +123,9 @@ def _edited(schedule: Schedule, changes: Mapping[str, Any], given: tuple[Any, ..
     if given or "input" in changes:
         kept.pop("input", None)
         kept.pop(SEALED_INPUT, None)
+    # A null is the default of a field, and what is no field is refused with it too.
     merged = {**kept, **changes}
-    edited = Schedule.from_json({n: value for n, value in merged.items() if value is not None})
+    edited = Schedule.from_json(
+        {n: value for n, value in merged.items() if value is not None or n not in _FIELDS}
+    )
     return edited.model_copy(update={"input": given[0]}) if given else edited

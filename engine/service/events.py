@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
-from engine.errors import LedgerError, LedgerRequired
+from engine.errors import HookNotFound, LedgerError, LedgerRequired, OwnedByFile, ScheduleError
 from engine.events.messages import ScheduleEvent
-from engine.ledger import Delivery, EventBook, EventRow, Subscription
+from engine.ledger import Action, Delivery, EventBook, EventRow, Subscription
 from engine.runtime.clock import boottime, wait_for
 from engine.schedules import ALL_EVENTS, Hook, event_patterns, key_patterns, refusals
 from engine.service.base import ReadOperations
@@ -102,6 +102,10 @@ class EventOperations(ReadOperations):
         """Return the webhooks, listeners and readers, by name."""
         return await self._events.subscriptions()
 
+    async def hooks(self) -> list[Subscription]:
+        """Return the webhooks, by name."""
+        return [each for each in await self.subscriptions() if each.kind == "hook"]
+
     async def declare_hook(
         self,
         url: str,
@@ -110,6 +114,7 @@ class EventOperations(ReadOperations):
         events: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         project: str = "default",
+        reason: str | None = None,
     ) -> Subscription:
         """Have events sent to an address, as ``hooks:`` of a file does; return the subscription.
 
@@ -121,19 +126,76 @@ class EventOperations(ReadOperations):
             events: patterns of names of events; None are all.
             keys: patterns of keys of schedules; None are all of the project.
             project: whose events it gets.
+            reason: the reason, for the audit log.
 
         Raises:
             ScheduleError: one of them is invalid.
+            OwnedByFile: a file declares the address for this project.
             LedgerRequired: the ledger is in memory.
         """
         hook = Hook.of(url, secret=secret, events=events, keys=keys)
         if not self._ledger.remembers:
             raise LedgerRequired("a hook needs a ledger", cure="set SCHED_DATABASE_URL")
+        new = Subscription.of_hook(hook, project, "api")
         async with self._ledger.transaction() as transaction:
+            known = {each.name: each for each in await transaction.hooks()}
+            if (before := known.get(new.name)) is not None:
+                _require_own_hook(before)
             await transaction.declare_hooks(
                 project, [hook], origin="api", by=self._actor, only=False
             )
-        return Subscription.of_hook(hook, project, "api")
+            await transaction.act([_noted("hook", new, reason, before)], by=self._actor)
+        return new
+
+    async def change_hook(
+        self, name: str, changes: Mapping[str, Any], *, reason: str | None = None
+    ) -> Subscription:
+        """Change ``secret``, ``events`` and ``keys`` of a webhook; None is the default of a field.
+
+        Args:
+            name: its name, or the short one.
+            changes: the fields that change.
+            reason: the reason, for the audit log.
+
+        Raises:
+            ScheduleError: a value is invalid, or another field is named.
+            OwnedByFile: a file declares it.
+            HookNotFound: there is none of this name.
+        """
+        now = await self._hook(name)
+        wrong = sorted(changes.keys() - {"secret", "events", "keys"})
+        if wrong:
+            raise ScheduleError(
+                f"{', '.join(wrong)[:80]} cannot be changed",
+                cure="leave it out, or declare another",
+            )
+        values = {
+            "secret": f"${{env:{now.secret}}}",
+            "events": now.events,
+            "keys": now.keys or None,
+        }
+        return await self.declare_hook(
+            now.url or "", project=now.project or "", reason=reason, **{**values, **changes}
+        )
+
+    async def remove_hook(self, name: str, *, reason: str | None = None) -> None:
+        """Remove a webhook, with what it has not got.
+
+        Raises:
+            OwnedByFile: a file declares it.
+            HookNotFound: there is none of this name.
+        """
+        hook = await self._hook(name)
+        async with self._ledger.transaction() as transaction:
+            await transaction.remove_hook(hook.name)
+            await transaction.act([_noted("unhook", hook, reason)], by=self._actor)
+
+    async def _hook(self, name: str) -> Subscription:
+        for each in await self.hooks():
+            if name in {each.name, each.short_name}:
+                _require_own_hook(each)
+                return each
+        raise HookNotFound(f"there is no hook {name[:80]}", cure="`sched events --subscribers`")
 
     async def unsubscribe(self, name: str) -> bool:
         """Remove a subscription by its name, with what it has not got; False if there is none.
@@ -151,6 +213,25 @@ class EventOperations(ReadOperations):
     async def redeliver(self, event_id: str, *, subscription: str | None = None) -> int:
         """Have an event that was given up delivered again; return to how many subscriptions."""
         return await self._events.redeliver(event_id, subscription)
+
+
+def _require_own_hook(hook: Subscription) -> None:
+    if hook.origin == "file":
+        raise OwnedByFile(f"{hook.name} is declared by a file", cure="change the file and apply it")
+
+
+def _noted(
+    verb: str, hook: Subscription, reason: str | None, before: Subscription | None = None
+) -> Action:
+    """Return the row of a hook for the audit log, without its address and its secret."""
+
+    def shown(of: Subscription | None) -> dict[str, Any] | None:
+        return of and {"events": [*of.events], "keys": [*of.keys]}
+
+    was, becomes = (before, hook) if verb == "hook" else (hook, None)
+    return Action(
+        hook.project or "", hook.name, verb, reason, before=shown(was), after=shown(becomes)
+    )
 
 
 def _reader(reader: str, *, key: str | None, name: str) -> Subscription:

@@ -118,7 +118,7 @@ class Tokens(ReadOperations):
         return await self._ledger.access.has_tokens()
 
     async def revoke_token(self, name: str) -> None:
-        """Revoke a token; each process of the API refuses it within a second.
+        """Revoke a token; it changes nothing more, and reads for a second at most.
 
         Raises:
             TokenNotFound: no token in force has the name.

@@ -535,6 +535,30 @@ async def test_parents_of_an_applications_schedule_are_checked_as_in_files(famil
     assert [row.key for row in await service.schedules()] == ["elsewhere", "hourly", "k"]
 
 
+async def test_a_file_names_the_schedules_of_applications_that_follow_what_it_changes(family):
+    def file(*keys: str, every: int = 3_600_000) -> str:
+        each = ", ".join(f"{{key: {key}, workflow: noop, everyMs: {every}}}" for key in keys)
+        return f"schedules: [{each}]"
+
+    service = ScheduleService(family.ledger, actor="shop")
+    assert not (await family.bench.declare(file("hourly", "other"))).remarks
+    await service.schedule_repeat("noop", key="child", needs=["hourly"])
+    described = file("hourly", "other").replace("key: hourly,", "key: hourly, description: x,")
+    assert not (await family.bench.declare(described)).remarks
+    moved = await family.bench.declare(file("hourly", "other", every=60_000))
+    assert moved.followed == {"hourly": ("child",)}
+    (remark,) = moved.remarks
+    assert remark == (
+        "hourly has other times, and schedules of applications follow it: child; what they wait"
+        " for in vain is skipped"
+    )
+    left = load_schedules(file("other", every=60_000))
+    await apply(family.ledger, left, by="test")
+    gone = await retire_absent(family.ledger, left, by="test", absent_for=timedelta(0), force=True)
+    assert gone.retired == ("hourly",)
+    assert "hourly is retired, and schedules of applications follow it: child" in gone.remarks[0]
+
+
 async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_for_others(family):
     await family.declare("key: parent", "key: other")
     assert not (await family.ledger.probe(family.bench.serving)).chained

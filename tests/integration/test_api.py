@@ -16,7 +16,7 @@ from engine.errors import LedgerUnavailable
 from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
 from engine.schedules import load_schedules
 from engine.schedules.planner import plan
-from tests.rest import BILLING, PATH, SERVING, rest_api
+from tests.rest import BILLING, FILE, PATH, SERVING, rest_api
 from tests.waiting import eventually
 
 
@@ -158,6 +158,53 @@ async def test_lists_go_page_by_page_while_schedules_come(client):
     assert [key for key in seen if len(key) == 5] == [f"app.{name}" for name in "abcde"]
     wrong = await client.get(PATH, params={"cursor": "bm9uc2Vuc2U"})
     assert (wrong.status_code, wrong.json()["code"]) == (400, "SCHEDULE_CURSOR_INVALID")
+
+
+# --- webhooks ---
+
+
+async def test_a_hook_is_declared_changed_and_removed_and_shows_no_secret(api, client):
+    address, secret = "https://hooks.example.com/in/s3cr3t", {"secret": "${env:HOOK_SECRET}"}
+    made = await client.post(
+        "/api/v1/hooks", json={"url": address, **secret, "keys": ["billing.*"], "reason": "new"}
+    )
+    assert (made.status_code, made.json()["url"]) == (201, "https://hooks.example.com/…")
+    place = f"/api/v1/hooks/{made.json()['id']}"
+    changed = await client.patch(place, json={"events": ["schedule.failed"], "keys": None})
+    assert (changed.json()["events"], changed.json()["keys"]) == (["schedule.failed"], [])
+    (hook,) = await api.service.hooks()
+    assert (hook.url, hook.secret, hook.origin) == (address, "HOOK_SECRET", "api")
+    assert (hook.events, hook.keys) == (("schedule.failed",), ())
+    listed = await client.get("/api/v1/hooks")
+    assert listed.json()["hooks"] == [changed.json()]
+    near = await client.patch(place, json={"events": ["schedule.faild"]})
+    assert (near.status_code, near.json()["cure"]) == (422, "did you mean failed?")
+    plain = await client.post("/api/v1/hooks", json={"url": address, "secret": "hunter2"})
+    assert plain.status_code == 422
+    assert (await client.delete(place, params={"reason": "moved"})).status_code == 204
+    gone = await client.delete(place)
+    assert (gone.status_code, gone.json()["code"]) == (404, "SCHEDULE_HOOK_NOT_FOUND")
+    rows = await api.service.actions(key=hook.name)
+    assert [(each.verb, each.reason) for each in rows] == [
+        ("unhook", "moved"), ("hook", None), ("hook", "new"),
+    ]  # fmt: skip
+    assert rows[0].by == "api at 127.0.0.1"
+    texts = [made.text, changed.text, listed.text, near.text, plain.text, gone.text, repr(rows)]
+    assert not any(word in text for text in texts for word in ("s3cr3t", "HOOK_SECRET", "hunter2"))
+
+
+async def test_a_hook_of_a_file_is_read_only(api, client):
+    hooks = "hooks: [{url: 'https://filed.example', secret: '${env:HOOK}'}]"
+    await api.service.apply(load_schedules(f"{hooks}\n{FILE}"))
+    (hook,) = (await client.get("/api/v1/hooks")).json()["hooks"]
+    assert hook["origin"] == "file"
+    again = {"url": "https://filed.example", "secret": "${env:OTHER}"}
+    for answer in (
+        await client.patch(f"/api/v1/hooks/{hook['id']}", json={"events": None}),
+        await client.delete(f"/api/v1/hooks/{hook['id']}"),
+        await client.post("/api/v1/hooks", json=again),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "SCHEDULE_OWNED_BY_FILE")
 
 
 # --- repeated requests ---

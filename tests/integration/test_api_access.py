@@ -11,12 +11,14 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
+from engine.api import access
 from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
 from engine.api.app import require_tokens
 from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
+from engine.service import ScheduleService
 from tests.rest import BILLING, PATH, rest_api
 
 SOON = "2030-01-01T00:00:00Z"
@@ -28,6 +30,7 @@ BODIES = {
     "POST /api/v1/schedules/{key}/unskip": {"at": SOON},
     "POST /api/v1/schedules/{key}/backfill": {"from": "2020-01-01T00:00:00Z", "to": SOON},
     "POST /api/v1/schedules/{key}/rerun": {"bucket": 1},
+    "POST /api/v1/hooks": {"url": "ftp://nowhere", "secret": "x"},
     "POST /api/v1/plan": {"schedules": []},
     "POST /api/v1/simulate": {"schedules": []},
 }
@@ -48,7 +51,7 @@ async def ask(
     params = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
     body = BODIES.get(route, {}) if method in {"POST", "PATCH"} else None
     return await client.request(
-        method, path.format(key=key), json=body,
+        method, path.format(key=key, hook="default.00000000"), json=body,
         headers={"If-Match": "*", **({"Authorization": f"Bearer {token}"} if token else {})},
         params=params if path.endswith("simulate") else {},
     )  # fmt: skip
@@ -184,6 +187,34 @@ async def test_the_last_use_of_a_token_is_recorded_and_its_secret_is_nowhere(api
     assert all(secret not in each["row"] for each in dump)
 
 
+async def test_a_revoked_token_changes_nothing_and_reads_for_a_second_at_most(api, monkeypatch):
+    now, read = 1000.0, []
+    monkeypatch.setattr(access, "monotonic", lambda: now)
+    token_of = ScheduleService.token_of
+
+    async def counted(self, secret):
+        read.append(secret)
+        return await token_of(self, secret)
+
+    monkeypatch.setattr(ScheduleService, "token_of", counted)
+    token = await api.token("bot", "operate")
+    async with api.client(token) as client:
+        for _ in range(3):
+            assert (await client.get(PATH)).status_code == 200
+        assert read == [token], "reads ask the ledger once a second"
+        await api.service.revoke_token("bot")
+        now += 0.9
+        assert (await client.get(PATH)).status_code == 200
+        assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 401
+        assert (await client.get(PATH)).status_code == 401, "from then on it is known here"
+    other = await api.token("other", "operate")
+    async with api.client(other) as client:
+        assert (await client.get(PATH)).status_code == 200
+        await api.service.revoke_token("other")
+        now += 1.0
+        assert (await client.get(PATH)).status_code == 401
+
+
 async def test_a_token_has_a_free_name_a_scope_and_patterns_of_keys(api):
     await api.token("bot")
     with pytest.raises(TokenNameInUse):
@@ -307,6 +338,31 @@ NO_DECLARATIONS = [
      b'{"workflow": "noop", "everyMs": 60000, "sealedInput": {"payload": "x", "digest": "y"}}',
      b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}'
 ]  # fmt: skip
+
+
+async def test_all_that_is_wrong_with_a_declaration_is_named_at_once(api):
+    wrong = {
+        "key": "A b", "workflow": "noop", "cron": "bad", "foo": 1, "timezon": "UTC",
+        "reason": "a\nb", "maxRetries": 3,
+    }  # fmt: skip
+    async with api.client() as client:
+        made = (await client.post(PATH, json=wrong)).json()["detail"]
+        for part in ("reason is not", "key is 'A b'", "foo is not a field", 'cron "BAD"',
+                     "did you mean timezone?"):  # fmt: skip
+            assert part in made, made
+        assert "maxRetries" not in made
+        await client.post(PATH, json=BILLING)
+        edited = await client.patch(
+            f"{PATH}/billing.nightly", json={"cron": "bad", "foo": 1}, headers={"If-Match": "*"}
+        )
+        moved = await client.post(
+            f"{PATH}/billing.nightly/reschedule", json={"cron": "bad", "workflow": "noop"}
+        )
+    assert 'cron "BAD"' in edited.json()["detail"]
+    assert "foo is not" in edited.json()["detail"]
+    assert "missing" not in edited.json()["detail"]
+    assert 'cron "BAD"' in moved.json()["detail"]
+    assert "workflow is no field here" in moved.json()["detail"]
 
 
 async def test_a_body_that_is_no_declaration_is_refused(api):

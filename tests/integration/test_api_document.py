@@ -24,8 +24,8 @@ from engine.api import executions, requests
 from engine.api.access import LIMITED, ROUTES
 from engine.api.app import listening, serving
 from engine.api.views import ScheduleView, schedule_json
-from engine.ledger import RequestKey
-from engine.schedules import Rate
+from engine.ledger import RequestKey, Subscription
+from engine.schedules import Hook, Rate
 from tests.rest import BILLING, PATH, RestApi, rest_api
 
 EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "3"))
@@ -116,9 +116,20 @@ async def api(shared_database_url):
         await found.service.schedule_repeat("noop", key="mine", everyMs=60000)
         await found.service.schedule_repeat("noop", key="gone", everyMs=60000)
         await found.service.retire("gone")
+        await found.service.declare_hook("https://mine.example", secret=SECRET)
+        filed = Hook.of("https://filed.example", secret=SECRET)
+        async with found.ledger.transaction() as transaction:
+            await transaction.declare_hooks("default", [filed], origin="file", by="x", only=False)
         yield found
 
 
+SECRET = "${env:HOOK}"  # noqa: S105 - the name of a variable
+HOOK_IDS = {
+    name: Subscription.of_hook(
+        Hook.of(f"https://{name}.example", secret=SECRET), "default", "api"
+    ).short_name
+    for name in ("mine", "filed", "unknown")
+}
 MOST = 30
 """Requests of each kind that the callers of these tests may make."""
 
@@ -132,6 +143,7 @@ GOOD: dict[str, Any] = {
     f"POST {PATH}/{{key}}/skip": {"at": "2030-01-01T00:00:00Z"},
     f"POST {PATH}/{{key}}/unskip": {"at": "2030-01-01T00:00:00Z"},
     f"POST {PATH}/{{key}}/rerun": {"bucket": 1},
+    "POST /api/v1/hooks": {"url": "https://mine.example", "secret": SECRET},
     "POST /api/v1/plan": {"schedules": [{"key": "a", "workflow": "noop", "everyMs": 60000}]},
     "POST /api/v1/simulate": {"schedules": [{"key": "a", "workflow": "noop", "everyMs": 60000}]},
 }  # fmt: skip
@@ -154,12 +166,13 @@ class Provoked:
         if "content" in changed:
             options.pop("json", None)
             options["headers"].setdefault("Content-Type", "application/json")
+        path = path.format(key=key, hook=HOOK_IDS.get(key, "x" * 501))
         async with self.api.client() as client:
-            answer = await client.request(method, path.format(key=key), **{**options, **changed})
+            answer = await client.request(method, path, **{**options, **changed})
         return answer.status_code
 
     async def status_400(self, route: str) -> int:
-        if "{key}" in route:
+        if "{" in route:
             return await self.ask(route, key="NO-KEY")
         options: dict[str, Any] = {"params": {"limit": "0", "prune": "maybe", "from": "x"}}
         if route.startswith("POST"):
@@ -192,6 +205,10 @@ class Provoked:
             assert await self._in_work_elsewhere(route, "same") == 409
         if route == f"POST {PATH}":
             return await self.ask(route, json={**BILLING, "key": "filed"})
+        if route == "POST /api/v1/hooks":
+            return await self.ask(route, json={"url": "https://filed.example", "secret": SECRET})
+        if "{hook}" in route:
+            return await self.ask(route, key="filed")
         if route.endswith(("plan", "simulate")):
             return 409
         if route.endswith("/cancel"):
@@ -209,7 +226,8 @@ class Provoked:
 
     async def status_422(self, route: str) -> int:
         if route.startswith("PATCH"):
-            return await self.ask(route, json={"cron": "no"})
+            wrong = {"events": ["schedule.no"]} if "{hook}" in route else {"cron": "no"}
+            return await self.ask(route, json=wrong)
         return await self._in_work_elsewhere(route, "other")
 
     async def status_428(self, route: str) -> int:

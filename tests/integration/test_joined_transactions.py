@@ -20,6 +20,7 @@ from tests.conformance.conftest import Bench
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
+HOOK = {"url": "https://hooks.example.com/a", "secret": "${env:HOOK}"}
 TABLES = ("schedules", "definitions", "positions", "actions")
 FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
 
@@ -205,6 +206,23 @@ async def test_settings_and_codecs_of_the_connection_stay_and_do_not_matter(
     row = await service.get("k")
     assert (row.schedule, row.next_fire_at) == (made.schedule, made.next_fire_at)
     assert row.schedule.input == {"text": "\\ ' $1 \N{SNOWMAN}"}
+
+
+async def test_temporary_tables_named_like_ours_are_left_alone(bench, service, connection):
+    """Also by the triggers: a path without pg_temp begins with it."""
+    names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'sched'")
+    for (name,) in names:
+        await connection.execute(f"CREATE TEMP TABLE {name} (id int)")
+    await service.declare_hook(**HOOK)
+    async with connection.transaction():
+        await service.schedule_at("noop", soon(), key="k", connection=connection)
+    assert await rows_of(connection, "k") == [1, 1, 1, 1]
+    assert await connection.fetchval("SELECT type FROM sched.events WHERE key = 'k'") == "created"
+    paths = await connection.fetch(
+        "SELECT proname, unnest(proconfig) FROM pg_proc WHERE pronamespace = 'sched'::regnamespace"
+    )
+    assert len(paths) > 5
+    assert {path for _, path in paths} == {"search_path=sched, pg_catalog, pg_temp"}
 
 
 async def test_a_refusal_does_not_abort_the_transaction_of_the_caller(service, connection):

@@ -200,6 +200,8 @@ class FileWatch:
         if report.retired:
             text = f"retired, no longer in {self._path}: {', '.join(report.retired)}"
             self._emit(Notice(text, good=True))
+        for remark in report.remarks:
+            self._emit(Notice(remark, good=False))
 
     def _stand(self, state: FileState) -> None:
         self._state = state

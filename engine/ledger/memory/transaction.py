@@ -189,6 +189,9 @@ class MemoryDeclaring(MemoryRows):
             tables.outbox.drop_hooks(tables.drop, project, origin, {each.name for each in named})
         tables.outbox.put_hooks(tables.put, named)
 
+    async def remove_hook(self, name: str) -> None:
+        self._tables.outbox.remove(self._tables.drop, name)
+
     async def queues(self) -> dict[str, QueueRow]:
         return dict(sorted(self._tables.queues.items()))
 

@@ -368,6 +368,9 @@ class PostgresDeclaring(Statements):
                 "declare_hooks", project, origin, by, names, events, keys, urls, secrets, types
             )
 
+    async def remove_hook(self, name: str) -> None:
+        await self.run("unsubscribe", name)
+
     async def queues(self) -> dict[str, QueueRow]:
         return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
 

@@ -24,6 +24,7 @@ from engine.runtime.apply.edits import (
     OwesManyError,
     PruneReport,
     chunks,
+    followers,
     hook_edits,
     queue_edits,
     read_all,
@@ -132,7 +133,8 @@ async def _apply(
         edit = ApplyTransaction(
             transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead, sealing=sealing
         )
-        return await edit.write()
+        report = await edit.write()
+    return replace(report, followed=await followers(ledger, edit.moved))
 
 
 async def prepare(file: ScheduleFile) -> None:
@@ -199,7 +201,8 @@ async def retire_absent(
             await transaction.save_project(file, by=by, refused=last.refused)
     if ripe:
         await ledger.wake()  # other schedules must not wait for retired ones
-    return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+    waiting = tuple(sorted(set(compared.absent) - set(ripe)))
+    return PruneReport(tuple(ripe), waiting, await followers(ledger, ripe))
 
 
 async def retire_project(

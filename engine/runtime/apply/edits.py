@@ -29,6 +29,7 @@ from engine.schedules import (
     ScheduleFile,
     Sealed,
     Window,
+    first_of,
     iso_text,
     place_of_url,
 )
@@ -400,6 +401,7 @@ class ApplyReport:
         unskipped: for each key the skipped moments at which no window opens any more.
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
+        followed: for each key whose times changed the schedules of applications that follow it.
         already_applied: whether nothing was written because this file was the last one applied.
 
     The others except ``project`` hold keys.
@@ -418,6 +420,7 @@ class ApplyReport:
     unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
+    followed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     project: str = "default"
     already_applied: bool = False
 
@@ -449,21 +452,54 @@ class ApplyReport:
                 f"{key}: no window opens at {', '.join(moments)} any more, so its skip is void"
                 for key, moments in self.unskipped.items()
             ),
+            *_in_vain(self.followed, "has other times"),
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """Result of pruning: retired keys, and keys not yet absent for long enough."""
+    """Result of pruning: retired keys, and keys not yet absent for long enough.
+
+    ``followed`` holds for each retired key the schedules of applications that follow it.
+    """
 
     retired: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    followed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks on single keys, a sentence each."""
+        return _in_vain(self.followed, "is retired")
+
+
+def _in_vain(followed: Mapping[str, tuple[str, ...]], what: str) -> list[str]:
+    return [
+        f"{key} {what}, and schedules of applications follow it: {first_of(children, _NAMED)};"
+        " what they wait for in vain is skipped"
+        for key, children in followed.items()
+    ]
+
+
+async def followers(ledger: Ledger, keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the schedules of applications that follow these keys, by key.
+
+    A file is checked as a whole, but knows nothing of them.
+    """
+    found = {}
+    for key in keys:
+        rows = [each for child in await ledger.children(key)
+                for each in await ledger.schedules(key=child)]  # fmt: skip
+        if children := tuple(row.key for row in rows if row.origin == "api"):
+            found[key] = children
+    return found
 
 
 # --- edits ---
 # The writes of one apply: first definitions, edits and returns, in one transaction (rule L3).
 
 _PART = 100
+_NAMED = 5
 
 
 class OwesManyError(Exception):
@@ -475,7 +511,11 @@ class OwesManyError(Exception):
 
 
 class ApplyTransaction:
-    """One apply, inside its transaction; ``ahead`` holds keys whose windows were decided before."""
+    """One apply, inside its transaction; ``ahead`` holds keys whose windows were decided before.
+
+    Attributes:
+        moved: the keys whose times have changed.
+    """
 
     def __init__(
         self,
@@ -495,6 +535,7 @@ class ApplyTransaction:
         self._edits: dict[str, tuple[str, ...]] = {}
         self._unknown: dict[str, str] = {}
         self._dropped: Dropped = {}
+        self.moved: list[str] = []
 
     async def write(self) -> ApplyReport:
         """Write the file. On an error nothing is written: the transaction rolls back.
@@ -552,6 +593,8 @@ class ApplyTransaction:
         before = {state.key: state for state in states}
         for key in keys:
             self._edits[key] = await self._described(before[key].schedule, schedules[key])
+            if before[key].schedule.declared_when != schedules[key].declared_when:
+                self.moved.append(key)
         self._rejected += [
             planned.state.key
             for planned in owed

@@ -7,21 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend, nearest
-from engine.schedules.model import FIELDS, FIELDS_ONLY, NESTED, Defaults, Queue, Schedule
+from engine.schedules.model import FIELDS, NESTED, Defaults, Queue, Schedule
 from engine.schedules.rules import (
     BY_CLOCK,
     Fault,
+    all_faults,
     faults_of,
+    field_faults,
     in_milliseconds,
     is_local,
     limit_faults,
-    relation_faults,
     spec_faults,
 )
 from engine.schedules.terms import BROKEN
@@ -110,7 +111,7 @@ class Shared:
         given = read_fields(node, _DEFAULTS, "defaults", report)
         values = self._resolve(plain_values(given, report, None))
         sound = {name: value for name, value in values.items() if value is not BROKEN}
-        faults = _field_faults(Defaults, sound)
+        faults = field_faults(Defaults, sound)
         if "timezone" in sound and not any(fault.path[:1] == ("timezone",) for fault in faults):
             faults += spec_faults({"timezone": sound["timezone"]})
         if not faults:
@@ -221,41 +222,19 @@ def read_schedule(
     schedule = None
     faults: list[Fault] = []
     if BROKEN in values.values() or node.partial:
-        faults = _all_faults(values)
+        faults = all_faults(Schedule, values)
     else:
         try:
             schedule = Schedule.model_validate(values, by_alias=True, by_name=False)
         except ValidationError as error:
             # Validate again in parts, so that one fault does not hide another.
-            faults = _all_faults(values) or faults_of(error)
+            faults = all_faults(Schedule, values) or faults_of(error)
     faults += _second_opinion(values, faults)
     faults = [shared.explained(fault, given, values) for fault in faults]
     if node.partial:  # a missing field may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != Code.FIELD_MISSING]
     report_faults(faults, node, report, key, given)
     return None if faults else schedule
-
-
-def _all_faults(values: dict[str, Any]) -> list[Fault]:
-    """Return all faults: of single fields, then of relations between the valid fields."""
-    sound = {name: value for name, value in values.items() if value is not BROKEN}
-    faults = [
-        fault
-        for fault in _field_faults(Schedule, sound)
-        # A field with a reported problem is not missing; a field nested in it may be.
-        if fault.code != Code.FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
-    ]
-    wrong = {fault.path[0] for fault in faults}
-    judged = {name: BROKEN if name in wrong else value for name, value in values.items()}
-    return faults + relation_faults(judged) + spec_faults(judged)
-
-
-def _field_faults(model: type[BaseModel], values: dict[str, Any]) -> list[Fault]:
-    try:
-        model.model_validate(values, by_alias=True, by_name=False, context=FIELDS_ONLY)
-    except ValidationError as error:
-        return faults_of(error)
-    return []
 
 
 def _second_opinion(values: dict[str, Any], faults: list[Fault]) -> list[Fault]:
