@@ -26,6 +26,7 @@ from benchmarks import (
     isolation,
     lag,
     load,
+    page,
     steady,
     step,
     telemetry,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "steady": steady.run,
     "telemetry": telemetry.run,
     "api": api.run,
+    "page": page.run,
     "events": events.run,
     "commands": commands.run,
 }

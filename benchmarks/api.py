@@ -53,7 +53,7 @@ async def run(*, quick: bool = False) -> Measured:
             await fill(ledger, connection, SCHEDULES)
         service = ScheduleService(ledger, actor="benchmark")
         token = (await service.create_token("benchmark", scope="read")).secret
-        async with _served(url, token) as ask:
+        async with served(url, token) as ask:
             await _pages(url, service, ask, max(SIZES), SCHEDULES // max(SIZES))
             for size in SIZES:
                 found = await _pages(url, service, ask, size, pages)
@@ -109,7 +109,7 @@ async def _pages(
 
 
 @asynccontextmanager
-async def _served(url: str, token: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
+async def served(url: str, token: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
     """Run ``sched api``; yield a function that returns the body of an answer."""
     process = await asyncio.create_subprocess_exec(
         ROOT / ".venv/bin/sched", "api", "--port", "0", stdout=PIPE,
@@ -130,12 +130,13 @@ async def _address(process: Process) -> str:
     assert process.stdout
     line = (await process.stdout.readline()).decode()
     assert line.startswith("API at "), line
-    return line.split()[2]
+    return line.split()[2].removesuffix(",")
 
 
 async def _answer(reader: StreamReader, writer: StreamWriter, path: str, token: str) -> str:
     host = writer.get_extra_info("peername")[0]
-    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    shown = f"Authorization: Bearer {token}\r\nCookie: sched-token-page={token}"
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{shown}\r\n\r\n"
     writer.write(request.encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     assert head.startswith("http/1.1 200"), head

@@ -81,9 +81,36 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
     f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
 }
-"""Every route that needs access, by method and path."""
+"""Every route of the API that needs access, by method and path."""
 
-OPEN_ROUTES: Final = frozenset({"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json"})
+_PAGED: Final = "/schedules/{key}"
+
+PAGE_ROUTES: Final[Mapping[str, RouteRule]] = {
+    "GET /": RouteRule("read"),
+    "GET /week": RouteRule("read"),
+    f"GET {_PAGED}": RouteRule("read"),
+    "GET /dead": RouteRule("read"),
+    "GET /workers": RouteRule("read", everything=True),
+    "GET /alerts": RouteRule("read", everything=True),
+    f"POST {_PAGED}/pause": RouteRule("operate"),
+    f"POST {_PAGED}/resume": RouteRule("operate"),
+    f"POST {_PAGED}/trigger": RouteRule("operate", limited="trigger"),
+    f"POST {_PAGED}/skip": RouteRule("operate"),
+    f"POST {_PAGED}/unskip": RouteRule("operate"),
+    f"POST {_PAGED}/backfill": RouteRule("operate", limited="backfill"),
+    f"POST {_PAGED}/dead/rerun": RouteRule("operate", limited="trigger"),
+    f"POST {_PAGED}/dead/drop": RouteRule("operate"),
+    "POST /signout": RouteRule("read"),
+}
+"""Every route of the page for operators that needs access. Browsers show a cookie there, which no
+route of the API reads; a request that changes something also shows the word of its form."""
+
+OPEN_ROUTES: Final = frozenset(
+    {
+        "GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json",
+        "GET /assets/{name}", "GET /enter/{code}", "GET /signin", "POST /signin",
+    }
+)  # fmt: skip
 """Routes that say nothing about schedules, and need no token."""
 
 
@@ -192,12 +219,20 @@ class Access:
         Raises:
             TokenRequired: it carries no token that is in force.
         """
-        address = request.client.host if request.client else "unknown"
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        is_bearer = not secret or kind.lower() == "bearer"
+        shown = secret.strip() if is_bearer else "?"
+        return await self.holder(shown, address_of(request), reads=reads)
+
+    async def holder(self, secret: str, address: str, *, reads: bool = False) -> Caller:
+        """Return the caller that shows this token; without one, that of the open door.
+
+        Raises:
+            TokenRequired: it is not in force, or none is given and one is needed.
+        """
         if not secret:
             return await self._without_token(address)
-        secret = secret.strip()
-        if kind.lower() == "bearer" and secret.isascii():
+        if secret.isascii():
             found = self._own_caller(secret, address) or await self._of_ledger(
                 secret, address, reads=reads
             )
@@ -237,6 +272,11 @@ class Access:
             self._trusted.clear()
         self._trusted[who] = caller, now + _TRUST
         return caller
+
+
+def address_of(request: Request) -> str:
+    """Return the address that a request comes from."""
+    return request.client.host if request.client else "unknown"
 
 
 # --- the browser next door ---

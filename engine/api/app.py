@@ -17,11 +17,12 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import __version__
-from engine.api import executions, files, schedules
+from engine.api import executions, files, page_actions, page_views, schedules
 from engine.api.access import LIMITED, PREFIX, Access, is_loopback
 from engine.api.problems import ProblemDocument, add_handlers
-from engine.api.requests import ApiOptions, Desk, GuardedRoute, RateLimits, Repetitions
+from engine.api.requests import ApiOptions, Desk, GuardedRoute, PageDesk, RateLimits, Repetitions
 from engine.errors import LedgerError, SettingsInvalid
+from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
 from engine.service import Ledger, ScheduleService
@@ -37,13 +38,16 @@ _FILES: Final = Rate(60, timedelta(minutes=1))
 """The most files of a caller that are read."""
 
 
-def options_of(settings: Settings, tokens: Mapping[str, str], *, host: str) -> ApiOptions:
+def options_of(
+    settings: Settings, tokens: Mapping[str, str], *, host: str, **of_page: Any
+) -> ApiOptions:
     """Return the options of an API that listens on ``host``.
 
     Args:
         settings: names and limits.
         tokens: see ``ApiOptions``.
         host: the address.
+        of_page: the options that the page alone has.
     """
     rates = {
         "create": settings.api_create_rate,
@@ -56,6 +60,7 @@ def options_of(settings: Settings, tokens: Mapping[str, str], *, host: str) -> A
         hosts=[*settings.api_hosts, host],
         rates={kind: rate for kind in LIMITED if (rate := rates[kind]) is not None},
         open_door=not tokens and is_loopback(host),
+        **of_page,
     )
 
 
@@ -88,9 +93,12 @@ def create_app(
         limits=RateLimits(options.rates),
         repetitions=repetitions,
         shown=schedules.shown_again,
+        page=PageDesk(options.namespace, options.ui_url, dict(options.codes)),
     )
     app.state.followers, app.state.leaving = set(), False
-    for router in (schedules.router, executions.router, files.router, _open_routes(app, ledger)):
+    app.state.weeks = WeekLoads(service)
+    routers = (schedules.router, executions.router, files.router, _open_routes(app, ledger))
+    for router in (*routers, page_views.router, page_actions.router):
         app.include_router(router)
     add_handlers(app)
     app.add_middleware(_Headers)

@@ -89,22 +89,28 @@ async def list_executions(
     await service.schedule(key)
     if "text/event-stream" in accept:
         return _stream(request, service, key, limit, last_event_id)
-    after = _place(cursor) if cursor else None
+    after = fire_place(cursor) if cursor else None
     found = await service.fires_page(
         key, statuses=statuses_of(status), reason_code=reason_code,
         since=since or FIRST_MOMENT, until=until or LAST_MOMENT, after=after, limit=limit + 1,
     )  # fmt: skip
     page = found[:limit]
-    more = _cursor(page[-1]) if len(found) > limit else None
+    more = fire_cursor(page[-1]) if len(found) > limit else None
     listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
     return as_answer(listed)
 
 
-def _cursor(fire: Fire) -> str:
+def fire_cursor(fire: Fire) -> str:
+    """Return the cursor of the page behind a fire."""
     return as_cursor(fire.fire_time.isoformat(), fire.workflow_id)
 
 
-def _place(cursor: str) -> tuple[datetime, str]:
+def fire_place(cursor: str) -> tuple[datetime, str]:
+    """Return the fire time and the run id of a cursor.
+
+    Raises:
+        CursorInvalid: it is no cursor of this list.
+    """
     moment, workflow_id = place_of_cursor(cursor, 2)
     try:
         found = datetime.fromisoformat(moment)
@@ -137,7 +143,7 @@ def _stream(
         raise RateExceeded(
             f"{_STREAMS} streams are open", retry_after=5, cure="close one, or ask for pages"
         )
-    since = _place(last)[0] if last else None
+    since = fire_place(last)[0] if last else None
     events = _events(request, service, key, limit, since)
     return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
 
@@ -180,7 +186,7 @@ async def _events(
 
 def _event(fire: Fire) -> ServerSentEvent:
     text = ExecutionView.of(fire).model_dump_json()
-    return ServerSentEvent(data=text, event="execution", id=_cursor(fire))
+    return ServerSentEvent(data=text, event="execution", id=fire_cursor(fire))
 
 
 async def _open_ones(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -104,21 +105,42 @@ def status_of(error: EngineError) -> int:
     return 500 if isinstance(error, LedgerError) or type(error) is EngineError else 409
 
 
-def problem(error: EngineError, request: Request, status: int | None = None) -> JSONResponse:
-    """Return the answer to this error, by default with its own status."""
+@dataclass(frozen=True, slots=True)
+class ShownProblem:
+    """Parts of an error that a client may know."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    cure: str | None
+
+
+def shown_problem(error: EngineError, status: int | None = None) -> ShownProblem:
+    """Return what may be known of an error, by default with its own status; ours is logged."""
     status = status or status_of(error)
     title = (type(error).__doc__ or "").partition("\n")[0].rstrip(".")
     is_late = isinstance(error, EnqueueFailure)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_late
     if is_ours:
         logger.error("%s: %s", error.code, error)
+    return ShownProblem(
+        status, str(error.code), title, title if is_ours else error.message,
+        None if is_ours else error.cure,
+    )  # fmt: skip
+
+
+def problem(error: EngineError, request: Request, status: int | None = None) -> JSONResponse:
+    """Return the answer to this error, by default with its own status."""
+    shown = shown_problem(error, status)
+    status = shown.status
     document: dict[str, Any] = {
         "type": f"urn:sched:{error.code}",
-        "title": title,
+        "title": shown.title,
         "status": status,
-        "detail": title if is_ours else error.message,
-        "code": str(error.code),
-        "cure": None if is_ours else error.cure,
+        "detail": shown.detail,
+        "code": shown.code,
+        "cure": shown.cure,
         "instance": request.url.path,
     }
     if isinstance(error, EnqueueFailure):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
 from math import ceil
+from secrets import token_bytes
 from typing import Any, Final
 
 from fastapi import Request, Response
@@ -65,12 +66,18 @@ class ApiOptions:
         rates: the most requests of a caller by kind; one that is missing is not limited.
         open_door: whether a caller without a token may do everything, as long as the ledger has
             no token.
+        namespace: the Temporal namespace, which the page shows.
+        ui_url: the URL of Temporal's Web UI, to which the page links.
+        codes: tokens by the code of an address of the page that signs in with it, once.
     """
 
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     hosts: Iterable[str] = ()
     rates: Mapping[Limited, Rate] = field(default_factory=dict)
     open_door: bool = False
+    namespace: str = "default"
+    ui_url: str | None = None
+    codes: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 # --- bodies ---
@@ -247,6 +254,21 @@ def request_digest(request: Request, body: bytes, caller: Caller) -> str:
 
 
 @dataclass
+class PageDesk:
+    """Things that the page for operators needs besides.
+
+    Attributes:
+        namespace, ui_url, codes: see ``ApiOptions``; a code that was used is gone.
+        secret: signs the forms of callers without a token.
+    """
+
+    namespace: str = "default"
+    ui_url: str | None = None
+    codes: dict[str, str] = field(default_factory=dict, repr=False)
+    secret: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
+
+
+@dataclass
 class Desk:
     """Things that the routes of one application share.
 
@@ -257,6 +279,7 @@ class Desk:
         limits: the limits of callers.
         repetitions: the requests with an Idempotency-Key.
         shown: answers with the schedule of a key, as it is now.
+        page: what the page needs besides.
         files: lets one file at a time be read; Python does that, and other requests wait for it.
     """
 
@@ -267,6 +290,7 @@ class Desk:
     repetitions: Repetitions
     shown: Callable[[ScheduleService, str, int], Awaitable[Response]]
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    page: PageDesk = field(default_factory=PageDesk)
 
 
 def desk_of(request: Request) -> Desk:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -74,7 +75,7 @@ def api(
     port: ApiPort = DEFAULT_PORT,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Serve the REST API. Needs no worker.
+    """Serve the REST API and a page for operators. Needs no worker.
 
     Once there is a token (`sched token create`, or SCHED_API_TOKEN), every request needs one.
     SIGTERM and Ctrl-C end it after the requests in flight.
@@ -87,7 +88,9 @@ def api(
     async def run() -> None:
         ledger = await _ledger(where)
         try:
-            options = served.options_of(settings, tokens, host=host)
+            options = served.options_of(
+                settings, tokens, host=host, namespace=where.namespace, ui_url=where.ui_url
+            )
             app = served.create_app(ledger, options, data_converter=data_converter)
             needs = await served.require_tokens(app.state.desk.service, options, host=host)
             try:
@@ -99,7 +102,8 @@ def api(
                 ) from error
             async with served.serving(app, place):
                 access = "with a token" if needs else "without a token, from this machine alone"
-                typer.echo(f"API at {_address(host, place.getsockname()[1])} ({access})")
+                root = _root(host, place.getsockname()[1])
+                typer.echo(f"API at {root}/api/v1, page at {root}/ ({access})")
                 await _stop_signal()
         finally:
             await ledger.close()
@@ -132,9 +136,9 @@ async def _ledger(where: Target) -> PostgresLedger:
     )  # fmt: skip
 
 
-def _address(host: str, port: int) -> str:
+def _root(host: str, port: int) -> str:
     named = f"[{host}]" if ":" in host else host
-    return f"http://{named}:{port}/api/v1"
+    return f"http://{named}:{port}"
 
 
 async def _stop_signal() -> None:
@@ -195,11 +199,14 @@ class LocalApi:
             yield
             return
         _, secret = new_secret()
-        options = served.options_of(settings, {**tokens, "sched up": secret}, host="127.0.0.1")
-        log(
-            f"API          {_address('127.0.0.1', place.getsockname()[1])}"
-            f" (token of this run: {secret})"
-        )
+        code = token_urlsafe(16)
+        options = served.options_of(
+            settings, {**tokens, "sched up": secret}, host="127.0.0.1",
+            namespace=where.namespace, ui_url=where.ui_url, codes={code: secret},
+        )  # fmt: skip
+        root = _root("127.0.0.1", place.getsockname()[1])
+        log(f"Page         {root}/enter/{code} (opens once; then sign in with the token)")
+        log(f"API          {root}/api/v1 (token of this run: {secret})")
         serving = asyncio.create_task(_serve(served, where, options, place, converter))
         try:
             yield

@@ -290,7 +290,7 @@ GROUPS = {
         "up": "Run everything locally: two servers, the schedules and one worker.",
         "worker": "Run one worker against existing servers.",
         "watch": "Watch the ledger, and alert when windows do not fire. Needs no worker.",
-        "api": "Serve the REST API. Needs no worker.",
+        "api": "Serve the REST API and a page for operators. Needs no worker.",
     },
     "Look": {
         "status": "Show on one screen whether all is well, and if not, what is wrong and why.",

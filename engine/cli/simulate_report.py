@@ -6,15 +6,15 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
+from engine.errors import SetupInvalid
 from engine.schedules import MINUTE_MS, epoch_ms, first_of
 from engine.schedules.simulation import LONGEST, Outcome, ScheduleTotals, Simulation
 
@@ -249,71 +249,68 @@ def _cell(value: int | None, top: int) -> tuple[str, str]:
 
 
 # --- HTML page ---
-# The page of ``sched simulate --html``: self-contained, with a light and a dark theme.
+# The page of ``sched simulate --html``: one file with the look of the page for operators. Here is
+# what stands where; ``simulation.html`` draws it.
 
 _WIDTH, _LEFT, _TOP, _PLOT = 960, 56, 10, 200
 _MOST_BARS = 300
 _NAME, _ROW = 130, 18
 _SHOWN_ROWS = 500
 
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --ink: #1d2129;
-  --quiet: #667085; --line: #e6e3de; --bar: #3f78c9; --gap: #cf3f5222; --none: #efedea; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14161a; --card: #1b1e24; --ink: #e7e9ed;
-  --quiet: #98a0ae; --line: #2c313a; --bar: #5b93e4; --gap: #ef647433; --none: #23272e; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 3rem 2rem; max-width: 66rem; background: var(--paper);
-  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-h1 { margin: 0; font-size: 2rem; letter-spacing: -.02em; }
-h2 { margin: 0 0 .2rem; font-size: 1.1rem; }
-p { margin: .1rem 0 1rem; color: var(--quiet); font-size: .95rem; }
-section { margin-top: 1.5rem; padding: 1.4rem 1.6rem; overflow-x: auto; background: var(--card);
-  border: 1px solid var(--line); border-radius: 10px; }
-svg { display: block; width: 100%; min-width: 40rem; height: auto; }
-svg text { fill: var(--quiet); font-size: 13px; }
-.grid { stroke: var(--line); } .bar { fill: var(--bar); } .gap { fill: var(--gap); }
-.none { fill: var(--none); }
-ol { margin: 1rem 0 0; padding-left: 1.4rem; }
-table { width: 100%; border-collapse: collapse; font-size: .92rem; }
-th { color: var(--quiet); font-weight: 500; }
-th, td { padding: .45rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { padding-left: 0; text-align: left; overflow-wrap: anywhere; }
-tr:last-child td { border-bottom: 0; font-weight: 600; }
-td.zero { color: var(--quiet); }
-"""
-
 
 def page(found: Simulation, name: str) -> str:
-    """Return the page about a simulated file called ``name``."""
-    charts = [_section(found, found.starts, "Starts per minute", "starts")]
+    """Return the page about a simulated file called ``name``.
+
+    Raises:
+        SetupInvalid: the extra ``api`` is not installed.
+    """
+    try:
+        from engine.page.layout import rendered, style  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise SetupInvalid(
+            f"--html needs {error.name}, which is not installed",
+            cure="pip install 'sched-engine[api]'",
+        ) from error
+    charts = [_chart(found, found.starts, "Starts per minute", "starts")]
     if any(found.most_open):
-        charts.append(_section(found, found.most_open, "Open runs", "open at once"))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(name)} simulated</title><style>{_STYLE}</style></head><body>"
-        f"<header><h1>{escape(name)}</h1><p>Simulated from "
-        f"{_period(found.start, found.end)}: {_size(found)}{_outages(found)}</p></header>"
-        f"{''.join(charts)}{_table(found)}</body></html>\n"
-    )
+        charts.append(_chart(found, found.most_open, "Open runs", "open at once"))
+    schedules = sorted(found.schedules, key=lambda each: (-each.windows, each.key))
+    values = {
+        "base": "plain.html", "style": style(), "name": name, "size": _size(found),
+        "period": _period(found.start, found.end), "charts": charts, "width": _WIDTH,
+        "outages": [_period(gap.begin, gap.end) for gap in found.outages],
+        "names": [*found.totals], "rows": schedules[:_SHOWN_ROWS], "total": found.total,
+        "left_out": max(len(schedules) - _SHOWN_ROWS, 0), "remarks": remarks(found),
+    }  # fmt: skip
+    return rendered("simulation.html", values)
 
 
-def _outages(found: Simulation) -> str:
-    gaps = [_period(gap.begin, gap.end) for gap in found.outages]
-    return f"<br>Outages: {'; '.join(gaps)}" if gaps else ""
-
-
-def _section(found: Simulation, values: Sequence[int], title: str, noun: str) -> str:
-    peaks = "".join(
-        f"<li>{peak.clock} UTC: {peak.value:,} {noun}, {peak.when}</li>"
-        for peak in busiest(found, values)
-    )
+def _chart(found: Simulation, values: Sequence[int], title: str, noun: str) -> dict[str, Any]:
+    """Return the bars and the map of one value per minute."""
     drawn = load_map(found, values)
-    return (
-        f"<section><h2>{title}</h2><p>{_words(drawn, len(values))}</p>"
-        f"{_bars(found, values, title)}"
-        f"{_heat(drawn, title)}{f'<ol>{peaks}</ol>' if peaks else ''}</section>"
-    )
+    top = _round_up(max(values, default=0))
+    most = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
+    return {
+        "title": title,
+        "words": _words(drawn, len(values)),
+        "peaks": [
+            f"{peak.clock} UTC: {peak.value:,} {noun}, {peak.when}"
+            for peak in busiest(found, values)
+        ],
+        "left": _LEFT, "top": _TOP, "plot": _PLOT, "bars_height": _TOP + _PLOT + 34,
+        "gaps": [_gap(found, gap.begin, gap.end) for gap in found.outages],
+        "grid": [(_TOP + _PLOT * (1 - share), f"{top * share:,.0f}") for share in (0, 0.5, 1)],
+        "bars": [*_bars(found, values, top)],
+        "labels": [
+            (round(_LEFT + (_WIDTH - _LEFT) * n / 6),
+             f"{found.minute(len(values) * n // 6):%m-%d %H:%M}")
+            for n in range(6)
+        ],
+        "row": _ROW, "map_height": (len(drawn.rows) + 1) * _ROW + 2,
+        "ruler": [(_NAME + column * _cell_width(drawn), name)
+                  for column, name in drawn.shape.ruler.items()],
+        "rows": [(drawn.name(row), _cells(row, most)) for row in drawn.rows],
+    }  # fmt: skip
 
 
 def _words(drawn: LoadMap, minutes: int) -> str:
@@ -323,96 +320,45 @@ def _words(drawn: LoadMap, minutes: int) -> str:
     return f"Times are UTC. Each bar is {bar}, each cell below {part}."
 
 
-def _bars(found: Simulation, values: Sequence[int], title: str) -> str:
-    """Draw a bar for the busiest minute of each of at most 300 stretches."""
+def _bars(
+    found: Simulation, values: Sequence[int], top: int
+) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield a bar for the busiest minute of each of at most 300 stretches: x to height, title."""
     step = -(-len(values) // _MOST_BARS)
-    top = _round_up(max(values, default=0))
     slot = (_WIDTH - _LEFT) * step / len(values)
-    parts = [_gap(found, gap.begin, gap.end) for gap in found.outages]
-    for share in (0, 0.5, 1):
-        y = _TOP + _PLOT * (1 - share)
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>'
-            f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{top * share:,.0f}</text>'
-        )
     for n, begin in enumerate(range(0, len(values), step)):
         value = max(values[begin : begin + step])
         if value:
             height = max(value / top * _PLOT, 1.0)
-            parts.append(
-                f'<rect class="bar" x="{_LEFT + n * slot:.2f}" y="{_TOP + _PLOT - height:.1f}" '
-                f'width="{max(slot - 0.4, 0.6):.2f}" height="{height:.1f}">'
-                f"<title>{utc(found.minute(begin))}: {value:,}</title></rect>"
-            )
-    for n in range(6):
-        x = _LEFT + (_WIDTH - _LEFT) * n / 6
-        label = f"{found.minute(len(values) * n // 6):%m-%d %H:%M}"
-        parts.append(f'<text x="{x:.0f}" y="{_TOP + _PLOT + 18}">{label}</text>')
-    return _svg(_TOP + _PLOT + 34, title, parts)
+            place = _LEFT + n * slot, _TOP + _PLOT - height, max(slot - 0.4, 0.6), height
+            x, y, width, high = (f"{each:.2f}" for each in place)
+            yield x, y, width, high, f"{utc(found.minute(begin))}: {value:,}"
 
 
-def _gap(found: Simulation, begin: datetime, end: datetime) -> str:
+def _gap(found: Simulation, begin: datetime, end: datetime) -> tuple[str, str]:
+    """Return where an outage begins in the chart, and how wide it is."""
     first = epoch_ms(found.first)
     scale = (_WIDTH - _LEFT) / (len(found.starts) * MINUTE_MS)
     x, width = (epoch_ms(begin) - first) * scale, (epoch_ms(end) - epoch_ms(begin)) * scale
-    return (
-        f'<rect class="gap" x="{_LEFT + x:.1f}" y="{_TOP}" width="{max(width, 1):.1f}" '
-        f'height="{_PLOT}"><title>outage</title></rect>'
-    )
+    return f"{_LEFT + x:.1f}", f"{max(width, 1):.1f}"
 
 
-def _heat(drawn: LoadMap, title: str) -> str:
-    top = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
-    width = (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
-    parts = [
-        f'<text x="{_NAME + column * width:.1f}" y="13">{name}</text>'
-        for column, name in drawn.shape.ruler.items()
-    ]
-    for n, row in enumerate(drawn.rows, start=1):
-        parts.append(f'<text x="0" y="{n * _ROW + 13}">{drawn.name(row)}</text>')
-        parts += _heat_row(row, n * _ROW, top)
-    return _svg((len(drawn.rows) + 1) * _ROW + 2, f"{title}, as a map", parts)
+def _cell_width(drawn: LoadMap) -> float:
+    return (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
 
 
-def _heat_row(row: Row, y: int, top: int) -> list[str]:
+def _cells(row: Row, most: int) -> list[tuple[str, str, str, int]]:
+    """Return the cells of a row: x, width, opacity and value; one outside the period is left out.
+
+    An opacity of at least 0.1 keeps a single run visible.
+    """
     width = (_WIDTH - _NAME) / len(row.cells)
-    parts = []
-    for n, value in enumerate(row.cells):
-        if value is None:
-            continue
-        # An opacity of at least 0.1 keeps a single run visible.
-        look = f'class="bar" opacity="{0.1 + 0.9 * value / top:.2f}"' if value else 'class="none"'
-        parts.append(
-            f'<rect {look} x="{_NAME + n * width:.2f}" y="{y}" width="{width - 1:.2f}" '
-            f'height="{_ROW - 2}"><title>{value:,}</title></rect>'
-        )
-    return parts
-
-
-def _table(found: Simulation) -> str:
-    names = [*found.totals]
-    schedules = sorted(found.schedules, key=lambda each: (-each.windows, each.key))
-    heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
-    rows = "".join(_table_row(each, names) for each in schedules[:_SHOWN_ROWS])
-    more = len(schedules) - _SHOWN_ROWS
-    note = (
-        f"<p>Of {len(schedules):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
-        if more > 0
-        else ""
-    )
-    return (
-        f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
-        f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table>"
-        f"{''.join(f'<p>{escape(remark)}</p>' for remark in remarks(found))}</section>"
-    )
-
-
-def _table_row(each: ScheduleTotals, names: Sequence[Outcome]) -> str:
-    cells = (each.counts.get(name, 0) for name in names)
-    numbers = "".join(
-        f"<td>{count:,}</td>" if count else '<td class="zero">0</td>' for count in cells
-    )
-    return f"<tr><td>{escape(each.key)}</td><td>{each.windows:,}</td>{numbers}</tr>"
+    return [
+        (f"{_NAME + n * width:.2f}", f"{width - 1:.2f}",
+         f"{0.1 + 0.9 * value / most:.2f}" if value else "", value)
+        for n, value in enumerate(row.cells)
+        if value is not None
+    ]  # fmt: skip
 
 
 def _round_up(highest: int) -> int:
@@ -421,10 +367,3 @@ def _round_up(highest: int) -> int:
     while size * 10 < highest:
         size *= 10
     return next(size * n for n in (2, 4, 6, 8, 10) if size * n >= highest)
-
-
-def _svg(height: int, label: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(parts)}</svg>"
-    )

@@ -46,7 +46,7 @@ class Process:
 
         def found() -> str:
             assert self._process.poll() is None, self.output
-            line = re.search(r"API at (http://\S+)", self.output)
+            line = re.search(r"API at (http://\S+/api/v1),", self.output)
             return line[1] if line else ""
 
         return await eventually(found, timeout=30)
@@ -84,7 +84,8 @@ async def test_the_guide_is_followed_to_the_letter_with_a_token(url, sched, tmp_
     process = Process(tmp_path, url)
     try:
         address = await process.address()
-        assert process.output == f"API at {address} (with a token)\n"
+        root = address.removesuffix("api/v1")
+        assert process.output == f"API at {address}, page at {root} (with a token)\n"
         assert len(EXAMPLES) >= 6
         for example in EXAMPLES:
             done = await asyncio.to_thread(

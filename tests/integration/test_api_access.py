@@ -12,8 +12,9 @@ import pytest
 from fastapi import APIRouter
 
 from engine.api import access
-from engine.api.access import OPEN_ROUTES, ROUTES
+from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
 from engine.api.app import require_tokens
+from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
@@ -60,7 +61,7 @@ async def ask(
 
 
 def test_every_route_is_in_the_table_and_the_table_has_no_other(api_routes):
-    assert api_routes == ROUTES.keys() | OPEN_ROUTES
+    assert api_routes == ROUTES.keys() | PAGE_ROUTES.keys() | OPEN_ROUTES
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ async def api_routes(api) -> set[str]:
 
 def every_route(routes):
     for route in routes:
-        if isinstance(route, GuardedRoute):
+        if isinstance(route, GuardedRoute | PageRoute):
             yield route
         else:
             inner = getattr(route, "routes", None) or getattr(
@@ -84,8 +85,9 @@ def every_route(routes):
             yield from every_route(inner)
 
 
-def test_a_route_that_is_not_in_the_table_cannot_be_made():
-    router = APIRouter(route_class=GuardedRoute)
+@pytest.mark.parametrize("kind", [GuardedRoute, PageRoute])
+def test_a_route_that_is_not_in_the_table_cannot_be_made(kind):
+    router = APIRouter(route_class=kind)
     with pytest.raises(KeyError, match="/api/v1/forgotten"):
         router.add_api_route("/api/v1/forgotten", lambda: None)
 

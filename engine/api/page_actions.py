@@ -1,0 +1,204 @@
+"""Actions of the page for operators: each form is one call of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, cast, get_args
+
+from fastapi import APIRouter, Request, Response
+from pydantic_core import from_json
+
+from engine.api.bodies import line
+from engine.api.browser import (
+    PageRoute,
+    done,
+    form_of,
+    page_of,
+    place_of_schedule,
+    service_of,
+    shown,
+)
+from engine.api.page_views import Key
+from engine.errors import EngineError, LetterNotFound, RequestMalformed
+from engine.page.text import counted, instant, run_link
+from engine.schedules import CatchUp, parse_workflow_id
+from engine.service import INCLUDED, BackfillOverlap, Included
+
+router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_schema=False)
+
+
+def _reason(form: Mapping[str, str]) -> str | None:
+    return line(form.get("reason"), "reason")
+
+
+def _moment(form: Mapping[str, str], name: str) -> datetime:
+    """Return a moment of a form; one without an offset is in UTC, as its label says."""
+    try:
+        found = datetime.fromisoformat(form.get(name, ""))
+    except ValueError:
+        raise RequestMalformed(
+            f"{name} is no moment", cure="write one, as 2026-11-22T02:00"
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
+    text = form.get("input")
+    if text is None:
+        return ()
+    try:
+        return (from_json(text, allow_inf_nan=False),)
+    except ValueError as error:
+        raise RequestMalformed(f"the input is not JSON: {error}", cure="write JSON") from None
+
+
+def _refused(request: Request, key: str, error: EngineError) -> Response:
+    text = f"{error.code}: {error}"
+    return done(request, place_of_schedule(key), text, bad=True)
+
+
+# --- one schedule ---
+
+
+@router.post("/pause")
+async def pause(request: Request, key: Key) -> Response:
+    """Pause a schedule."""
+    form = form_of(request)
+    try:
+        until = _moment(form, "until") if "until" in form else None
+        paused = await service_of(request).pause(key, reason=_reason(form), until=until)
+    except EngineError as error:
+        return _refused(request, key, error)
+    end = f" until {instant(paused.pause.until)}" if paused.pause.until else ""
+    return done(request, place_of_schedule(key), f"{key} is paused{end}")
+
+
+@router.post("/resume")
+async def resume(request: Request, key: Key) -> Response:
+    """Resume a schedule."""
+    form = form_of(request)
+    given = form.get("catch_up")
+    catch_up = next((each for each in get_args(CatchUp) if each == given), None)
+    try:
+        found = await service_of(request).resume(key, reason=_reason(form), catch_up=catch_up)
+    except EngineError as error:
+        return _refused(request, key, error)
+    more = f"; {counted(found.caught_up, 'window')} of the pause start" if found.caught_up else ""
+    text = f"{key} is resumed{more}" if found.before else f"{key} was not paused"
+    return done(request, place_of_schedule(key), text)
+
+
+@router.post("/trigger")
+async def trigger(request: Request, key: Key) -> Response:
+    """Start a run now."""
+    form = form_of(request)
+    try:
+        asked = await service_of(request).trigger(
+            key, reason=_reason(form), request_id=form.get("request"), own_input=_input(form)
+        )
+    except EngineError as error:
+        return _refused(request, key, error)
+    return _asked(request, key, asked.fire.workflow_id, "is asked for")
+
+
+def _asked(request: Request, key: str, workflow_id: str, word: str) -> Response:
+    page = page_of(request)
+    link = run_link(page.ui_url, page.namespace, workflow_id, "") if page.ui_url else ""
+    link = link.removesuffix("//history")
+    return done(request, place_of_schedule(key), f"The run {workflow_id} {word}", link=link)
+
+
+@router.post("/skip")
+async def skip(request: Request, key: Key) -> Response:
+    """Skip a window to come."""
+    form = form_of(request)
+    try:
+        at = _moment(form, "at")
+        await service_of(request).skip(key, at, reason=_reason(form))
+    except EngineError as error:
+        return _refused(request, key, error)
+    return done(request, place_of_schedule(key), f"the window of {instant(at)} will be skipped")
+
+
+@router.post("/unskip")
+async def unskip(request: Request, key: Key) -> Response:
+    """Undo the skip of a window to come."""
+    form = form_of(request)
+    try:
+        at = _moment(form, "at")
+        await service_of(request).unskip(key, at, reason=_reason(form))
+    except EngineError as error:
+        return _refused(request, key, error)
+    return done(request, place_of_schedule(key), f"the window of {instant(at)} will start")
+
+
+# --- backfills ---
+
+_OVERLAPS: Final = get_args(BackfillOverlap)
+
+
+@router.post("/backfill")
+async def backfill(request: Request, key: Key) -> Response:
+    """Preview a backfill, or start the one that was previewed."""
+    form, service = form_of(request), service_of(request)
+    asks = form.get("overlap")
+    overlap = next((each for each in _OVERLAPS if each == asks), None)
+    include = [cast("Included", each) for each in INCLUDED if f"include_{each}" in form]
+    try:
+        begin, end = _moment(form, "from"), _moment(form, "to")
+        if form.get("step") != "start":
+            seen = await service.preview_backfill(key, begin, end, overlap=overlap, include=include)
+        else:
+            started = await service.backfill(
+                key, begin, end, reason=_reason(form), overlap=overlap, include=include
+            )
+            runs = counted(started.would_start, "run")
+            text = f"backfill {started.backfill.id} is requested: {runs}"
+            return done(request, place_of_schedule(key), text)
+    except EngineError as error:
+        return _refused(request, key, error)
+    values = {
+        "key": key, "seen": seen, "fields": form, "begin": begin, "end": end,
+    }  # fmt: skip
+    return shown(request, "schedules", "backfill.html", values)
+
+
+# --- dead letters ---
+
+
+def _run_of_letter(form: Mapping[str, str], key: str) -> str:
+    """Return the run of a letter, which is of the schedule of the address.
+
+    Raises:
+        LetterNotFound: it is of another one.
+    """
+    name = form.get("run", "")
+    parsed = parse_workflow_id(name)
+    if parsed is None or parsed.key != key:
+        raise LetterNotFound(f"{key} has no dead letter {name[:200]!r}", cure="see its page")
+    return name
+
+
+@router.post("/dead/rerun")
+async def rerun_dead(request: Request, key: Key) -> Response:
+    """Start another run of a window that failed."""
+    form = form_of(request)
+    try:
+        name = _run_of_letter(form, key)
+        asked = await service_of(request).rerun_dead(name, reason=_reason(form))
+    except EngineError as error:
+        return done(request, "/dead", f"{error.code}: {error}", bad=True)
+    return _asked(request, key, asked.fire.workflow_id, "is asked for")
+
+
+@router.post("/dead/drop")
+async def drop_dead(request: Request, key: Key) -> Response:
+    """Discard a dead letter."""
+    form = form_of(request)
+    try:
+        name = _run_of_letter(form, key)
+        await service_of(request).drop_dead(name, reason=_reason(form))
+    except EngineError as error:
+        return done(request, "/dead", f"{error.code}: {error}", bad=True)
+    return done(request, "/dead", f"the letter of {name} is dropped")
