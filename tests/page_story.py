@@ -91,7 +91,8 @@ class Story:
         lag = self.dice.expovariate(12)
         draw = self.dice.random()
         bad = {"payments.settle": 0.07, "ledger.reconcile": 0.04, "prices.import": 0.02}
-        status, reason, error, dealt = "completed", None, None, at
+        status, reason, error = "completed", None, None
+        dealt: datetime | None = at
         if draw < bad.get(schedule.key, 0.002):
             status, error = "failed", self.dice.choice(ERRORS)
             dealt = None if self.now - at < timedelta(days=1) else at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
@@ -23,7 +23,7 @@ from engine.api.page_views import Key
 from engine.errors import EngineError, LetterNotFound, RequestMalformed
 from engine.page.text import counted, instant, run_link
 from engine.schedules import CatchUp, parse_workflow_id
-from engine.service import INCLUDED, BackfillOverlap, Included
+from engine.service import INCLUDED, BackfillOverlap
 
 router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_schema=False)
 
@@ -144,7 +144,7 @@ async def backfill(request: Request, key: Key) -> Response:
     form, service = form_of(request), service_of(request)
     asks = form.get("overlap")
     overlap = next((each for each in _OVERLAPS if each == asks), None)
-    include = [cast("Included", each) for each in INCLUDED if f"include_{each}" in form]
+    include = [each for each in INCLUDED if f"include_{each}" in form]
     try:
         begin, end = _moment(form, "from"), _moment(form, "to")
         if form.get("step") != "start":

@@ -55,6 +55,7 @@ __all__ = [
     "clock",
     "counted",
     "fire_lag",
+    "instant",
     "local",
     "paused_until",
     "problem_of",

@@ -40,7 +40,7 @@ _HEIGHT: Final[Mapping[Look, int]] = {
 }  # fmt: skip
 
 
-def counts_text(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[Status, int]) -> str:
     """Return counts by status in words: ``18 completed, 2 failed``."""
     return ", ".join(f"{number:,} {word.replace('_', ' ')}" for word, number in counts.items())
 

@@ -20,7 +20,7 @@ from tests.page_story import IMAGE, SCRIPT, SERVED
 from tests.rest import SERVING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 pytestmark = needs_chromium
 
@@ -52,7 +52,12 @@ def opened(browser: Browser, server: PageServer, **options: Any) -> Iterator[Pag
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+
+    def refuse(dialog: Dialog) -> None:
+        wrong.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
     page.on("console", lambda each: wrong.append(each.text) if each.type == "error" else None)
     yield page
     context.close()

@@ -6,6 +6,7 @@ import html
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -175,7 +176,11 @@ async def test_no_other_site_can_send_a_form_and_a_link_from_one_still_leads_her
 
 async def test_an_address_of_sched_up_signs_in_once(shared_database_url):
     secret = "s" * 40
-    options = {"tokens": {"sched up": secret}, "codes": {"abc": secret}, "open_door": False}
+    options: dict[str, Any] = {
+        "tokens": {"sched up": secret},
+        "codes": {"abc": secret},
+        "open_door": False,
+    }
     async with rest_api(shared_database_url, **options) as api, api.client() as client:
         assert (await client.get("/enter/other")).headers["location"] == "/signin?used"
         assert (await client.get("/enter/abc")).headers["location"] == "/"

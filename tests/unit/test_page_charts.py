@@ -59,7 +59,9 @@ def test_the_longest_run_has_the_whole_height_and_a_short_one_is_seen():
 
 
 def test_a_week_has_its_levels_and_marks_the_hours_that_went_wrong():
-    past = {MONDAY: Counter[Status](completed=90, failed=10), MONDAY + HOUR: Counter(completed=1)}
+    past: dict[datetime, dict[Status, int]] = {
+        MONDAY: {"completed": 90, "failed": 10}, MONDAY + HOUR: {"completed": 1},
+    }  # fmt: skip
     drawn = week_map(MONDAY, past, {MONDAY + 30 * HOUR: 50})
     first, second = drawn.days[0][:2]
     assert (first.number, first.level, first.is_bad) == (100, 5, True)
