@@ -40,6 +40,16 @@ class Endless:
 """
 
 
+async def the_page_opens_once(log: str) -> None:
+    entered = re.search(r"Page +(http://\S+/enter/\S+) \(opens once;", log)
+    assert entered, log
+    async with httpx.AsyncClient(follow_redirects=True) as browser:
+        page = await browser.get(entered[1])
+        assert (page.url.path, "heartbeat" in page.text) == ("/", True)
+        again = await browser.get(entered[1])
+        assert (again.url.path, "this address opens once" in again.text) == ("/signin", True)
+
+
 async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     port = free_port()
     await home.up("--http-port", str(port))
@@ -53,13 +63,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
         r"API +(http://127\.0\.0\.1:\d+/api/v1) \(token of this run: (\S+)\)", home.log
     )
     assert shown, home.log
-    entered = re.search(r"Page +(http://\S+/enter/\S+) \(opens once;", home.log)
-    assert entered, home.log
-    async with httpx.AsyncClient(follow_redirects=True) as browser:
-        page = await browser.get(entered[1])
-        assert (page.url.path, "heartbeat" in page.text) == ("/", True)
-        again = await browser.get(entered[1])
-        assert (again.url.path, "this address opens once" in again.text) == ("/signin", True)
+    await the_page_opens_once(home.log)
     async with httpx.AsyncClient() as client:
         schedules = f"{shown[1]}/schedules"
         assert (await client.get(schedules)).status_code == 401
