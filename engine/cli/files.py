@@ -178,7 +178,12 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
-        head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
+        head: dict[str, object] = {
+            "file": str(path),
+            "project": file.project,
+            "keys": keys,
+            "over": over,
+        }
         head["declared"] = file.places
         print_json({**head, "no_timezone": unsaid, "problems": [], "warnings": warnings})
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
@@ -39,7 +41,7 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
     kinds = {name: IndexedValueType.ValueType(kind) for name, kind in KINDS.items()}
     asked = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
     await service.add_search_attributes(asked)
-    assert await read_search_attributes(client, None) == {
+    assert await read_search_attributes(client, timedelta(seconds=10)) == {
         "SchedKey": "Keyword", "Region": "Keyword", "Cents": "Double", "Due": "Datetime",
         "Teams": "KeywordList",
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,8 @@ def test_every_mistake_is_told_at_its_place_and_all_at_once(path):
 
 
 def test_what_is_no_schedule_is_refused_where_the_class_is_decorated():
-    for given in ("15s", [5], [every("15s"), {"every": "15s"}]):
+    wrong: list[Any] = ["15s", [5], [every("15s"), {"every": "15s"}]]
+    for given in wrong:
         with pytest.raises(TypeError, match=r"write every\('15s'\)"):
             workflow(name="x", schedule=given)
     one = cron("@daily")
@@ -133,7 +135,7 @@ def test_objects_make_a_file_of_the_plugin_s_project():
     with pytest.raises(ScheduleFileError, match="no schedule has the key b"):
         SchedulePlugin([a.model_copy(update={"needs": ["b"]})])
     with pytest.raises(TypeError, match="a list of one of them"):
-        SchedulePlugin([a, "schedules.yaml"])  # type: ignore[list-item] # that is the mistake
+        SchedulePlugin([a, "schedules.yaml"])  # type: ignore[arg-type] # that is the mistake
 
 
 @pytest.fixture
