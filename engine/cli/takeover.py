@@ -95,7 +95,7 @@ def compare(
 
     Without KEY every schedule in shadow mode is compared. Each window is to have one run, by one of
     the two: the exit code is 1 if one has none or two, if a run has no window, or if there is
-    nothing to compare. docs/takeover.md has the way from here to a take-over.
+    nothing to compare. `sched docs takeover` has the way from here to a take-over.
     """
     if against is not None and key is None:
         raise typer.BadParameter("give the KEY that is to be compared with these runs")

@@ -49,9 +49,8 @@ from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.temporal_client import degraded_by
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tracking.lookups import RunCounter, RunLookups
 from engine.runtime.tracking.replay import StuckRuns
-from engine.runtime.tracking.run_counts import RunCounter
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.runtime.watch.watch import Watch

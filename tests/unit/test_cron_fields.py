@@ -256,7 +256,7 @@ def test_blanks_case_and_leading_zeros_change_nothing(text):
         ("* * * * 8", ["weekday field", '"8"', "0-7 or SUN-SAT"]),
         ("60 * * * * *", ["second field", '"60"']),
         ("*/0 * * * *", ["minute field", '"*/0"', "step of zero"]),
-        ("*/61 * * * *", ["minute field", '"*/61"', "60 values", "everyMs"]),
+        ("*/61 * * * *", ["minute field", '"*/61"', "60 values", "every:"]),
         ("0 */25 * * *", ["hour field", '"*/25"', "24 values"]),
         ("0 0 * * */8", ["weekday field", '"*/8"', "7 values"]),
         ("* * * * * * *", ["seven fields", "second minute hour day month weekday"]),
@@ -294,7 +294,7 @@ def test_blanks_case_and_leading_zeros_change_nothing(text):
         ("0 0 *? * *", ["day field", "is not ? alone"]),
         ("H(50-70) * * * *", ["minute field", "out of range"]),
         ("H(20-10) * * * *", ["minute field", "a <= b"]),
-        ("@every 5m", ["@EVERY", "everyMs"]),
+        ("@every 5m", ["@EVERY", "every:"]),
         ("@reboot", ["@REBOOT"]),
         (
             "CRON_TZ=America/New_York 0 2 * * *",

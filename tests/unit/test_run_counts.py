@@ -17,7 +17,7 @@ from engine.ledger.failures import RetryNote, RunCounts, RunDetails, Try, Uncoun
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.interceptors import RetryReports
 from engine.runtime.settings import Settings
-from engine.runtime.tracking import run_counts
+from engine.runtime.tracking import lookups
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TRACK = timedelta(seconds=3)
@@ -80,11 +80,11 @@ class Rows:
         self.wanted = [run for run in self.wanted if run.workflow_id not in names]
 
 
-def counter(rows: Rows, **state: bool) -> run_counts.RunCounter:
+def counter(rows: Rows, **state: bool) -> lookups.RunCounter:
     state = {"holds": False, "is_mine": True, **state}
     breaker: Any = SimpleNamespace(holds=state["holds"])
     client: Any = None
-    return run_counts.RunCounter(
+    return lookups.RunCounter(
         client, rows, Settings(track=TRACK), budget=Budget(), breaker=breaker,  # type: ignore[arg-type] # a stand-in
         is_mine=lambda: state["is_mine"],
     )  # fmt: skip
@@ -100,7 +100,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, RPCStatusCode]:
             raise RPCError("no", errors[workflow_id], b"")
         return RunCounts(workflow_id=workflow_id, run_id=run_id, tries=1, step_retries=0)
 
-    monkeypatch.setattr(run_counts, "read_counts", read)
+    monkeypatch.setattr(lookups, "read_counts", read)
     return errors
 
 
@@ -162,10 +162,10 @@ def tries(*numbers: int) -> tuple[Try, ...]:
 async def test_tries_are_those_of_temporal_or_else_those_that_the_ledger_kept(
     monkeypatch: pytest.MonkeyPatch, in_temporal, kept, shown
 ):
-    async def asked(*_: object) -> tuple[Try, ...]:
+    async def asked(*_: object) -> tuple[tuple[Try, ...], list[object]]:
         if in_temporal is None:
             raise TemporalUnavailable("away")
-        return tuple(in_temporal)
+        return tuple(in_temporal), []
 
     class Opened:
         async def run_details(self, _: str) -> RunDetails:

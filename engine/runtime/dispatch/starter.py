@@ -28,10 +28,11 @@ from engine.errors import TemporalUnavailable
 from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
-from engine.runtime.dispatch.attributes import OnAlert, RunAttributes
 from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_ends import evidence_of, with_failure
 from engine.runtime.run_memo import (
+    OnAlert,
+    RunAttributes,
     description_of,
     first_run_of,
     lets_plain_through,
