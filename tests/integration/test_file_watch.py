@@ -320,9 +320,9 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
     watch = again.watch(file)
     changes = itertools.count()
 
-    def changed_before(path: Path, read: ScheduleFile) -> str:
+    def changed_before(source: Source, read: ScheduleFile) -> str:
         calendar.write_text(ICS.replace("PRODID:x", f"PRODID:{next(changes)}"))
-        return digest_of(Source(path), read)
+        return digest_of(source, read)
 
     with monkeypatch.context() as patched:
         patched.setattr(file_watch, "digest_of", changed_before)
