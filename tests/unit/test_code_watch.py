@@ -20,7 +20,7 @@ from engine import workflow
 from {package}.words import WORD
 
 @workflow
-class Greeting:
+class ReloadedGreeting:
     word = WORD
     async def run(self, ctx) -> None: ...
 """
@@ -73,7 +73,8 @@ async def test_saving_a_module_renews_all_code_and_a_broken_one_leaves_it_as_it_
         assert "at reloaded_code/words.py:1: NameError: name 'nothing' is not defined" in said[1]
         assert not watch.renewed.is_set()
         assert watch.code.workflows == [greeting]
-        assert sys.modules[greeting.__module__].Greeting is greeting, "the modules are put back"
+        restored = sys.modules[greeting.__module__]
+        assert restored.ReloadedGreeting is greeting, "the modules are put back"
 
         another = GREETING.format(package=package.name).replace("Greeting", "Evening")
         write(package / "evening.py", another)

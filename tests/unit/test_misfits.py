@@ -167,13 +167,13 @@ from engine import workflow
 
 
 @workflow
-class Greeting:
+class FolderGreeting:
     async def run(self, ctx, name: str) -> None: ...
 """
 GREETED = """\
 schedules:
-  - {key: typo, workflow: greetings, everyMs: 1000, input: you}
-  - {key: lacks, workflow: greeting, everyMs: 1000}
+  - {key: typo, workflow: folder-greetings, everyMs: 1000, input: you}
+  - {key: lacks, workflow: folder-greeting, everyMs: 1000}
   - {key: elsewhere, workflow: mails, everyMs: 1000, taskQueue: mail}
 """
 
@@ -182,12 +182,12 @@ def test_check_compares_with_the_workflows_of_its_folder(folder: Path, capsys):
     assert run(["check"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         (
-            "schedules.yaml:2:27: SCHEDULE_WORKFLOW_UNKNOWN: typo: there is no workflow greetings;"
-            " did you mean greeting?"
+            "schedules.yaml:2:27: SCHEDULE_WORKFLOW_UNKNOWN: typo: there is no workflow"
+            " folder-greetings; did you mean folder-greeting?"
         ),
         (
-            "schedules.yaml:3:28: SCHEDULE_INPUT_INVALID: lacks: the workflow greeting@1 needs an"
-            " input; add input:"
+            "schedules.yaml:3:28: SCHEDULE_INPUT_INVALID: lacks: the workflow folder-greeting@1 needs"
+            " an input; add input:"
         ),
     ]
     assert run(["check", "--no-import"]) == 0
