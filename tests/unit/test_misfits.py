@@ -186,8 +186,8 @@ def test_check_compares_with_the_workflows_of_its_folder(folder: Path, capsys):
             " folder-greetings; did you mean folder-greeting?"
         ),
         (
-            "schedules.yaml:3:28: SCHEDULE_INPUT_INVALID: lacks: the workflow folder-greeting@1 needs"
-            " an input; add input:"
+            "schedules.yaml:3:28: SCHEDULE_INPUT_INVALID: lacks: the workflow folder-greeting@1"
+            " needs an input; add input:"
         ),
     ]
     assert run(["check", "--no-import"]) == 0
