@@ -164,6 +164,8 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
             await fleet.until_all_started_some()
         await killed_for_a_while(server)
         async with opened_books(server.url, client) as books:
+            # Each asks again in its own time; the others do its work meanwhile.
+            await eventually(lambda: counted(fleet, '"server_back"') == [1, 1, 1], timeout=60)
             await goes_on_with_every_window(fleet, books)
         assert_a_program_reads_two_lines(fleet, f"127.0.0.1:{server.port}")
 
