@@ -1,8 +1,9 @@
--- Of one key, or of all. Only one of the two branches runs, as in list_fires.sql.
+-- Of one key, or of all. Only one of the two branches runs, as in list_fires.sql. BETWEEN, and the key in
+-- ORDER BY: see read_schedules.sql.
 SELECT at, by, verb, key, project, reason, workflow_id, before, after FROM (
     (SELECT * FROM actions WHERE $2::text IS NULL AND namespace = $1
      ORDER BY at DESC, id DESC LIMIT $3)
     UNION ALL
-    (SELECT * FROM actions WHERE namespace = $1 AND key = $2
-     ORDER BY at DESC, id DESC LIMIT $3)) AS found
+    (SELECT * FROM actions WHERE namespace = $1 AND key BETWEEN $2 AND $2
+     ORDER BY key, at DESC, id DESC LIMIT $3)) AS found
 ORDER BY at DESC, id DESC
