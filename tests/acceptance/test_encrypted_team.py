@@ -94,7 +94,7 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
     await eventually(is_undone, timeout=90, every=0.2)
 
     async def left() -> str | None:
-        query = "SELECT not_undone::text FROM sched.fires WHERE key = 'left'"
+        query = "SELECT not_undone::text FROM sched.fires WHERE key = 'left' AND kind = 'window'"
         found: str | None = await connection.fetchval(query)
         return found
 
