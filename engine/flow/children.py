@@ -283,14 +283,19 @@ async def all_of(
     if not tasks:
         return []
     until = asyncio.ALL_COMPLETED if return_exceptions else asyncio.FIRST_EXCEPTION
+    stopped = None
     try:
         await temporalio.workflow.wait(tasks, return_when=until)
-        failed = [task for task in tasks if task.done() and (task.cancelled() or task.exception())]
-    finally:
-        for task in tasks:
-            task.cancel()
-        # A cancel of the run itself must not leave tasks behind either.
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised below
+        # Not what closes a coroutine that nobody runs any more: it could wait for nothing.
+        stopped = error
+    failed = [task for task in tasks if task.done() and (task.cancelled() or task.exception())]
+    for task in tasks:
+        task.cancel()
+    # A cancel of the run itself must not leave tasks behind either.
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    if stopped is not None:
+        raise stopped
     if failed and not return_exceptions:
         failed[0].result()
     return results

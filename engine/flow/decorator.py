@@ -279,6 +279,8 @@ def _temporal_run(
             _check_inputs(definition, inputs)
             result = await _completed(self.run(context, *inputs), context, handlers)
         except (Exception, asyncio.CancelledError, SystemExit) as caught:
+            if not _is_executed(self):
+                raise
             error = handlers.end(caught)
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001
@@ -305,6 +307,15 @@ def _temporal_run(
         return_annotation=hints.get("return", inspect.Signature.empty),
     )
     return temporalio.workflow.run(run)
+
+
+def _is_executed(workflow: Any) -> bool:
+    """Return whether this workflow's own event loop runs the current code.
+
+    The garbage collector closes the coroutines of a run that nobody awaits any more, perhaps while
+    another run is executed, which would get the commands that undo this one.
+    """
+    return temporalio.workflow.in_workflow() and temporalio.workflow.instance() is workflow
 
 
 async def _completed(running: Awaitable[Any], context: Context, handlers: Handlers) -> Any:

@@ -226,15 +226,15 @@ async def test_the_views_have_it_at_their_ends(bench, run):
     counts = read(run, 1, 2)
     await bench.ledger.record_evidence([close(run, "failed", counts=counts, **FAILED)])
     columns = ["starting_at", "duration_ms", "tries", "step_retries"]
-    fetch = bench.ledger._connections.fetch
-    (row,) = await fetch("SELECT * FROM fire_history")
+    fetch, of = bench.ledger._connections.fetch, bench.ledger._namespace
+    (row,) = await fetch("SELECT * FROM fire_history WHERE namespace = $1", of)
     assert [*row.keys()][-6:] == [*columns, "failure", "tried"]
     assert (row["duration_ms"], row["tries"], row["step_retries"]) == (3000, 1, 2)
     assert [link["type"] for link in json.loads(row["failure"])] == [
         "ActivityError",
         "CardDeclined",
     ]
-    (letter,) = await fetch("SELECT * FROM dead_letters")
+    (letter,) = await fetch("SELECT * FROM dead_letters WHERE namespace = $1", of)
     assert [*letter.keys()][-7:] == [*columns, "cause", "failure", "tried"]
     assert letter["cause"] == "retries_exhausted"
     assert {name: letter[name] for name in columns} == {name: row[name] for name in columns}
@@ -245,5 +245,7 @@ async def test_what_older_code_closed_has_a_duration_and_nothing_that_is_not_kno
         pytest.skip("only a ledger in PostgreSQL has older code beside it")
     await bench.ledger._connections.fetch(
         "UPDATE fires SET status = 'completed', closed_at = started_at + interval '2 s'"
+        " WHERE namespace = $1",
+        bench.ledger._namespace,
     )
     assert await seen(bench, run) == (2000, None, 0)

@@ -19,7 +19,7 @@ from tests.model.machine import Machine
 from tests.model.report import RARE, REACHED, report
 
 FIXED = "SCHED_PROVE_EXAMPLES" not in os.environ
-EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "160"))
+EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "90"))
 STEPS = 50
 
 
@@ -45,6 +45,6 @@ def test_every_window_is_accounted_for_whatever_happens(monkeypatch: pytest.Monk
     )
     print(report(RULES, SEEN))  # noqa: T201 - what a person wants to see with -s
     if FIXED:
-        assert sum(RULES.values()) >= 6_000
+        assert sum(RULES.values()) >= 3_300
     wanted = REACHED if FIXED else (*REACHED, *RARE)
     assert not [name for name in wanted if not SEEN[name]]
