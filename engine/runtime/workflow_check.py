@@ -12,10 +12,12 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 from temporalio.worker import WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import _Definition
 
 from engine.errors import Code, Problem, WorkflowInvalid
 from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
@@ -26,6 +28,18 @@ _PASSED_THROUGH: Final = ("asyncpg", "croniter", "yaml", "opentelemetry", "engin
 """Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
 
 _MARK: Final = "__temporal_workflow_definition"
+
+
+class CheckedSandbox(SandboxedWorkflowRunner):
+    """The SDK's sandbox, in which a class is loaded once to check it, and not by each worker."""
+
+    _loaded: ClassVar[WeakKeyDictionary[type, SandboxRestrictions]] = WeakKeyDictionary()
+
+    def prepare_workflow(self, defn: _Definition) -> None:
+        """Load the class if these restrictions have not let it through before."""
+        if self._loaded.get(defn.cls) != self.restrictions:
+            super().prepare_workflow(defn)
+            self._loaded[defn.cls] = self.restrictions
 
 
 def sandbox_of(runner: WorkflowRunner | None) -> WorkflowRunner:
@@ -40,6 +54,8 @@ def sandbox_of(runner: WorkflowRunner | None) -> WorkflowRunner:
     if not isinstance(runner, SandboxedWorkflowRunner):
         return runner
     restrictions = runner.restrictions.with_passthrough_modules(*_PASSED_THROUGH)
+    if type(runner) is SandboxedWorkflowRunner:
+        return CheckedSandbox(restrictions, runner.runner_class)
     return replace(runner, restrictions=restrictions)
 
 

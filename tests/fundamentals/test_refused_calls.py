@@ -10,12 +10,15 @@ from textwrap import dedent
 import pytest
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from engine.cli.app import run
 from engine.errors import WorkflowInvalid
+from engine.flow import workflow
 from engine.flow.decorator import _registry as known_workflows
 from engine.flow.steps import _registry as known_steps
 from engine.runtime.discovery import import_user_code
+from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.testing import DevServer, run_workflow
 from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.samples.refused import WAYS, AskedTheTime, Refused
@@ -182,3 +185,29 @@ def test_a_stock_worker_does_not_wait_for_servers_with_code_that_the_sandbox_can
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     assert run(["worker", "--import", "refused_flows"]) == 2
     assert capsys.readouterr().err.splitlines() == EXPECTED
+
+
+@workflow
+class LoadedOnce:
+    async def run(self, ctx) -> None: ...
+
+
+async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other_rules_hold(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    loads: list[SandboxedWorkflowRunner] = []
+
+    def load(runner: SandboxedWorkflowRunner, _: object) -> None:
+        loads.append(runner)
+        if len(loads) == 1:
+            raise RuntimeError("its module is half written")
+
+    monkeypatch.setattr(SandboxedWorkflowRunner, "prepare_workflow", load)
+    with pytest.raises(WorkflowInvalid, match="half written"):
+        require_loadable([LoadedOnce], sandbox_of(None))
+    for _ in range(3):
+        require_loadable([LoadedOnce], sandbox_of(None))
+    assert len(loads) == 2
+    through = SandboxRestrictions.default.with_passthrough_modules("tests")
+    require_loadable([LoadedOnce], sandbox_of(SandboxedWorkflowRunner(restrictions=through)))
+    assert len(loads) == 3
