@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" exa
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
 	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
+
+prove-kills: $(STAMP) ## Kill the only worker of a saga at each place and moment
+	SCHED_PROVE_KILLS=all $(BIN)/pytest $(TOGETHER) 3 --dist load tests/acceptance/test_killed_saga.py
 
 prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
 	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200
