@@ -287,7 +287,7 @@ async def all_of(
     try:
         await temporalio.workflow.wait(tasks, return_when=until)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised below
-        # Not what closes a coroutine that nobody runs any more: it could wait for nothing.
+        # Not what closes a coroutine that has no task any more: it could wait for nothing.
         stopped = error
     failed = [task for task in tasks if task.done() and (task.cancelled() or task.exception())]
     for task in tasks:

@@ -50,7 +50,7 @@ async def test_shadow_mode_is_equal_to_what_runs_and_is_taken_over_with_each_win
     with pytest.raises(TakeoverRefused, match="no moment at which its shadow mode ends"):
         await service.take_over("one", NativeSchedules(client))
 
-    at = await beside.hand_over(7 * SECOND)
+    at = await beside.hand_over(12 * SECOND)
     await beside.passed(at + 4 * SECOND)
 
     async def equal_again() -> bool:
