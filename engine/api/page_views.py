@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import RedirectResponse
 
+from engine.api.bodies import possible
 from engine.api.browser import (
     PageRoute,
     Visit,
@@ -230,7 +231,8 @@ def _monday(request: Request, now: datetime) -> datetime:
     asked = _asked(request, "week")
     try:
         day = date.fromisoformat(asked) if asked else now.date()
-    except ValueError:
+        possible(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
+    except (ValueError, OverflowError):
         raise RequestMalformed(
             f"{asked!r} is no day", cure="write a date, as 2026-11-23"
         ) from None  # fmt: skip

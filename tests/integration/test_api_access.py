@@ -16,6 +16,7 @@ from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
 from engine.api.app import require_tokens
 from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
+from engine.api.views import as_cursor
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
 from engine.service import ScheduleService
@@ -344,7 +345,9 @@ NO_DECLARATIONS = [
      b'{"workflow": "noop", "everyMs": 60000, "connection": 1}',
      b'{"workflow": "noop", "everyMs": 60000, "self": 1}',
      b'{"workflow": "noop", "everyMs": 60000, "sealedInput": {"payload": "x", "digest": "y"}}',
-     b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}'
+     b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}',
+     b'{"workflow": "noop", "at": 5}', b'{"workflow": "noop", "at": []}',
+     b'{"workflow": "noop", "everyMs": 60000, "input": 1e400}'
 ]  # fmt: skip
 
 
@@ -413,6 +416,21 @@ async def test_a_page_has_a_largest_size(api):
             for limit in ("0", "501", "-1", "1e3", "9" * 30):
                 answer = await client.get(path, params={"limit": limit})
                 assert answer.status_code == 400, (path, limit)
+
+
+async def test_a_cursor_that_no_page_gave_is_refused(api):
+    made_up: list[Any] = [
+        ["0001-01-01T00:00:00+14:00", "x"], ["9999-12-31T23:59:59-14:00", "x"], ["now", "x"],
+        ["2026-11-01T00:00:00", "x"], ["2026-11-01T00:00:00Z", "\0"], ["x"], {}, 7,
+    ]  # fmt: skip
+    async with api.client() as client:
+        for place in made_up:
+            cursor = as_cursor(*place) if isinstance(place, list) else str(place)
+            for path in (PATH, f"{PATH}/filed/executions"):
+                answer = await client.get(path, params={"cursor": cursor})
+                assert (answer.status_code, answer.json()["code"]) == (
+                    400, "SCHEDULE_CURSOR_INVALID",
+                ), (path, place)  # fmt: skip
 
 
 async def test_each_caller_has_limits_of_its_own(shared_database_url):

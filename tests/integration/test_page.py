@@ -230,6 +230,26 @@ async def test_forms_pause_resume_trigger_skip_and_backfill_with_their_reasons(a
     assert (row.windows, row.reason) == (61, "a test")
 
 
+FAR = ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00", "9999-12-31T23:59:59-14:00"]
+"""Moments that Python, or PostgreSQL, cannot carry over to UTC."""
+BEYOND = [
+    ("pause", {"until": FAR[0]}), ("pause", {"until": FAR[2]}), ("skip", {"at": FAR[1]}),
+    ("unskip", {"at": FAR[2]}), ("backfill", {"from": FAR[0], "to": "2026-11-01T00:00"}),
+    ("trigger", {"input": "1e400"}), ("trigger", {"input": "[" * 100_000}),
+]  # fmt: skip
+
+
+async def test_a_value_that_nothing_can_carry_is_refused_with_a_sentence(api, browser):
+    word, before = await word_of(browser), await api.stored()
+    for verb, fields in BEYOND:
+        answer = await browser.post(f"/schedules/filed/{verb}", data={"word": word, **fields})
+        assert (await said(browser, answer)).startswith("SCHEDULE_"), (verb, fields)
+    for week in ("0001-01-01", "9999-12-31", "2026-13-01"):
+        page = await browser.get("/week", params={"week": week})
+        assert (page.status_code, "is no day" in page.text) == (400, True), week
+    assert await api.stored() == before
+
+
 async def test_what_a_form_has_said_is_shown_once_and_cannot_be_forged(browser):
     word = await word_of(browser)
     answer = await browser.post("/schedules/filed/resume", data={"word": word})
