@@ -113,6 +113,8 @@ schedules:
   - {key: unknown, workflow: absent, everyMs: 1000, grace: 5s}
   - {key: spoilt, workflow: noop, everyMs: 1000, grace: 5s}
   - {key: held, workflow: noop, everyMs: 1000, grace: 5s, alert: {lateAfter: 5s}}
+  - {key: lone, workflow: noop, everyMs: 1000, grace: 5s, taskQueue: nowhere}
+  - {key: locked, workflow: noop, everyMs: 1000, grace: 5s}
 """
 GRACE = timedelta(seconds=5)
 
@@ -129,7 +131,10 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
         'UPDATE sched.definitions SET definition = definition || \'{"everyMs": "soon"}\''
         " WHERE key = 'spoilt'"
     )
-    await database.close()
+    # A session that does not end: every replica passes over the key, as over one of another's.
+    session = database.transaction()
+    await session.start()
+    await database.execute("SELECT FROM sched.positions WHERE key = 'locked' FOR UPDATE")
     place = int(temporal.address.rpartition(":")[2])
     async with receiver.listening() as url, Link("temporal", place) as link:
         settings = Settings(heartbeat=timedelta(seconds=1), rpc_timeout=timedelta(seconds=1))
@@ -151,7 +156,11 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
                 await receiver.heard("open", "NOT_FIRED", cause="workflow_unknown", key="unknown"),
                 await receiver.heard("open", "NOT_FIRED", cause="plan_failed", key="spoilt"),
                 await receiver.heard("open", "FIRED_LATE", cause="paused", key="held"),
+                await receiver.heard("open", "NOT_FIRED", cause="task_queue_unserved", key="lone"),
+                await receiver.heard("open", "NOT_FIRED", cause="undecided", key="locked"),
             ]
+            await session.rollback()
+            await receiver.heard("resolved", "NOT_FIRED", cause="undecided")
             assert any(isinstance(each, Settled) for each in events)
             with link.harmed("hold"):
                 found.append(await receiver.heard("open", "NOT_FIRED", cause="no_answer"))
@@ -159,6 +168,7 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
         alone.stop()
         await looking
     await ledger.close()
+    await database.close()
     waited = [
         datetime.fromisoformat(each["opened_at"]) - datetime.fromisoformat(each["since"])
         for each in found
