@@ -146,6 +146,29 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
 
 
+async def test_no_error_names_a_schedule_that_the_token_is_not_for(api):
+    followed = {"key": "billing.first", "workflow": "noop", "cron": "0 2 * * *"}
+    async with api.client(await api.token("all")) as client:
+        secret = {**BILLING, "key": "secret.one", "clientRequestId": "order-1"}
+        assert (await client.post(PATH, json=secret)).status_code == 201
+        assert (await client.post(PATH, json=followed)).status_code == 201
+        child = {**BILLING, "key": "secret.two", "needs": ["billing.first"]}
+        assert (await client.post(PATH, json=child)).status_code == 201
+    async with api.client(await api.token("some", keys=["billing.*"])) as client:
+        edit = {"cron": "30 3 * * *"}
+        refused = [
+            (await client.post(PATH, json={**BILLING, "clientRequestId": "order-1"}),
+             "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"),
+            (await client.post(f"{PATH}/billing.first/reschedule", json=edit),
+             "SCHEDULE_PARENT_TIMES_DIFFER"),
+            (await client.patch(f"{PATH}/billing.first", json=edit, headers={"If-Match": "*"}),
+             "SCHEDULE_PARENT_TIMES_DIFFER"),
+        ]  # fmt: skip
+        for answer, code in refused:
+            assert answer.json()["code"] == code, answer.text
+            assert "secret" not in answer.text
+
+
 async def test_the_open_door_of_loopback_shuts_with_the_first_token_and_stays_shut(api):
     async with api.client() as client:
         assert (await client.get(PATH)).status_code == 200
