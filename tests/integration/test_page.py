@@ -121,6 +121,31 @@ async def test_a_token_does_what_its_scope_and_its_keys_allow(api):
     assert await api.stored() == before
 
 
+async def test_no_form_reaches_a_schedule_that_the_token_is_not_for_nor_one_that_is_over(api):
+    late = api.client()
+    ended = await api.token("late", "admin", expires=timedelta(milliseconds=1))
+    late.cookies.set("sched-token-8230", ended, domain="127.0.0.1")
+    some = await signed_in(api, await api.token("some", "admin", keys=["billing.*"]))
+    word, before = await word_of(some, "/schedules/billing.filed"), await api.stored()
+    for route, rule in PAGE_ROUTES.items():
+        method, path = filled(route)
+        body = {"word": word, "run": "sched:filed:1"}
+        if "{key}" in route or rule.everything:
+            for key in ("filed", "unknown"):
+                answer = await some.request(method, filled(route, key)[1], data=body)
+                assert (answer.status_code, "SCHEDULE_ACCESS_DENIED" in answer.text) == (403, True)
+        answer = await late.request(method, path, data=body)
+        assert answer.status_code == (303 if method == "GET" else 401), route
+        assert method == "POST" or answer.headers["location"].startswith("/signin?"), route
+    # A letter is named by the form, not by the address.
+    for verb in ("rerun", "drop"):
+        answer = await some.post(
+            f"/schedules/billing.filed/dead/{verb}", data={"word": word, "run": "sched:filed:1"}
+        )
+        assert "SCHEDULE_LETTER_NOT_FOUND" in await said(some, answer)
+    assert await api.stored() == before
+
+
 async def test_the_cookie_is_for_the_page_alone_and_no_script_or_other_site_gets_it(api):
     token = await api.token()
     client = await signed_in(api, token)
