@@ -187,6 +187,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
 
     async def build() -> Mapping[str, Any]:
         service, page, now = service_of(request), page_of(request), datetime.now(UTC)
+        caller = visit_of(request).caller
         row = await service.schedule(key)
         status = _asked(request, "status", get_args(Status))
         cursor = _asked(request, "cursor")
@@ -209,7 +210,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
             "status": status, "statuses": get_args(Status),
             "runs": runs_link(page.ui_url, page.namespace, key) if page.ui_url else None,
             "backfills": await service.backfills(key, limit=3),
-            "children": await service.children(key),
+            "children": [*filter(caller.may_see, await service.children(key))],
             "actions": await service.actions(key=key, limit=8),
             "request_id": f"page-{secrets.token_hex(8)}",
         }  # fmt: skip

@@ -118,6 +118,12 @@ async def test_a_token_does_what_its_scope_and_its_keys_allow(api):
     ):
         assert (await some.get(path)).status_code == 403, path
     assert "filed" not in (await some.get("/schedules/billing.filled")).text.replace("filled", "")
+    for child in ("billing.child", "secret.child"):
+        await api.service.schedule_repeat(
+            "noop", key=child, cron="0 2 * * *", needs=["billing.filed"]
+        )
+    before, page = await api.stored(), (await some.get("/schedules/billing.filed")).text
+    assert ("billing.child" in page, "secret" in page) == (True, False)
     assert await api.stored() == before
 
 
