@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -13,11 +14,12 @@ from fastapi import APIRouter
 
 from engine.api import access
 from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
-from engine.api.app import require_tokens
+from engine.api.app import create_app, listening, require_tokens, serving
 from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
 from engine.api.views import as_cursor
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.ledger import MemoryLedger
 from engine.schedules import Rate
 from engine.service import ScheduleService
 from tests.rest import BILLING, PATH, rest_api
@@ -485,3 +487,41 @@ async def test_no_answer_is_stored_or_guessed_at(api):
             assert "server" not in answer.headers
             if answer.status_code == 404:
                 assert answer.json()["instance"] == path
+
+
+# --- bytes ---
+
+
+LINE = "GET /api/v1/schedules HTTP/1.1\r\n"
+POST = "POST /api/v1/schedules HTTP/1.1\r\nHost: {own}\r\nContent-Type: application/json\r\n"
+RAW = {
+    "a header without end": (LINE + "Host: {own}\r\nX: " + "a" * 200_000, 400),
+    "two names": (LINE + "Host: {own}\r\nHost: evil.example\r\n\r\n", 400),
+    "another name": (LINE + "Host: 127.0.0.1.evil.example\r\n\r\n", 403),
+    "no name": ("GET /api/v1/schedules HTTP/1.0\r\n\r\n", 403),
+    "two lengths": (POST + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}", 400),
+    "a length that is none": (POST + "Content-Length: -1\r\n\r\n{{}}", 400),
+    "a coding behind another": (
+        POST + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "a line break in a header": (LINE + "Host: {own}\r\nX: a\nOrigin: x\r\n\r\n", 403),
+    "a preflight of another site": (
+        "OPTIONS /api/v1/schedules HTTP/1.1\r\nHost: {own}\r\nOrigin: http://evil.example\r\n\r\n",
+        405,
+    ),
+}
+
+
+async def test_bytes_that_a_proxy_and_a_server_may_read_differently_are_refused():
+    place = listening("127.0.0.1", 0)
+    own = f"127.0.0.1:{place.getsockname()[1]}"
+    app = create_app(MemoryLedger(remembers=True), ApiOptions(open_door=True))
+    async with serving(app, place):
+        for name, (text, status) in RAW.items():
+            reader, writer = await asyncio.open_connection(*place.getsockname())
+            writer.write(text.format(own=own).encode())
+            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower()
+            assert head.startswith(f"http/1.1 {status} "), (name, head)
+            assert "access-control" not in head
+            writer.close()
