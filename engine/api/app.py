@@ -223,6 +223,7 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
     """Serve the application on a socket while the block lasts; the socket is closed then."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, proxy_headers=False, server_header=False,
+        http="h11",  # the other one that may be installed bounds no header
         timeout_graceful_shutdown=_LEAVES_WITHIN, timeout_keep_alive=15,
         h11_max_incomplete_event_size=1 << 16, ws="none",
     )  # fmt: skip

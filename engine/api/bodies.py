@@ -32,7 +32,12 @@ Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LI
 KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
 
 
-def _possible(moment: datetime) -> datetime:
+def possible(moment: datetime) -> datetime:
+    """Return a moment in UTC.
+
+    Raises:
+        ValueError: no schedule fires then; further away is no time of the ledger.
+    """
     if not FIRST_MOMENT.year <= moment.year <= LAST_MOMENT.year + 1:
         raise ValueError("nothing fires then")
     found = moment.astimezone(UTC)
@@ -42,7 +47,7 @@ def _possible(moment: datetime) -> datetime:
 
 
 Moment: TypeAlias = Annotated[
-    AwareDatetime, AfterValidator(_possible), Field(examples=["2026-12-24T18:00:00Z"])
+    AwareDatetime, AfterValidator(possible), Field(examples=["2026-12-24T18:00:00Z"])
 ]
 """A moment with an offset, of the time in which schedules fire; milliseconds count."""
 
@@ -81,8 +86,16 @@ def _own_input(body: TriggerRequest | RerunRequest) -> tuple[Any, ...]:
     Raises:
         ScheduleError: JSON, or the ledger, cannot carry it.
     """
-    given = "input" in body.model_fields_set
-    return (Start.checked_input(body.input),) if given else ()
+    return checked_input(body.input) if "input" in body.model_fields_set else ()
+
+
+def checked_input(value: Any) -> tuple[Any, ...]:
+    """Return the argument of a run in a tuple as the ledger stores it.
+
+    Raises:
+        ScheduleError: JSON, or the ledger, cannot carry it.
+    """
+    return (Start.checked_input(value),)
 
 
 class PauseRequest(Reasoned):

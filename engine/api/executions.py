@@ -24,6 +24,7 @@ from engine.api.bodies import (
     Line,
     Moment,
     StatusWord,
+    possible,
     statuses_of,
 )
 from engine.api.problems import documented
@@ -114,11 +115,12 @@ def fire_place(cursor: str) -> tuple[datetime, str]:
     moment, workflow_id = place_of_cursor(cursor, 2)
     try:
         found = datetime.fromisoformat(moment)
+        at = None if found.tzinfo is None else possible(found)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        at = None
+    if at is None:
         raise CursorInvalid(cure="send nextCursor of the page before")
-    return found, workflow_id
+    return at, workflow_id
 
 
 # --- streams ---

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
-from engine.api.bodies import line
+from engine.api.bodies import checked_input, line, possible
 from engine.api.browser import (
     PageRoute,
     done,
@@ -36,11 +36,11 @@ def _moment(form: Mapping[str, str], name: str) -> datetime:
     """Return a moment of a form; one without an offset is in UTC, as its label says."""
     try:
         found = datetime.fromisoformat(form.get(name, ""))
+        return possible(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
     except ValueError:
         raise RequestMalformed(
             f"{name} is no moment", cure="write one, as 2026-11-22T02:00"
         ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
@@ -48,9 +48,10 @@ def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
     if text is None:
         return ()
     try:
-        return (from_json(text, allow_inf_nan=False),)
+        found = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise RequestMalformed(f"the input is not JSON: {error}", cure="write JSON") from None
+    return checked_input(found)
 
 
 def _refused(request: Request, key: str, error: EngineError) -> Response:

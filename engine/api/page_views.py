@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import RedirectResponse
 
+from engine.api.bodies import possible
 from engine.api.browser import (
     PageRoute,
     Visit,
@@ -186,6 +187,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
 
     async def build() -> Mapping[str, Any]:
         service, page, now = service_of(request), page_of(request), datetime.now(UTC)
+        caller = visit_of(request).caller
         row = await service.schedule(key)
         status = _asked(request, "status", get_args(Status))
         cursor = _asked(request, "cursor")
@@ -208,7 +210,7 @@ async def show_schedule(request: Request, key: Key) -> Response:
             "status": status, "statuses": get_args(Status),
             "runs": runs_link(page.ui_url, page.namespace, key) if page.ui_url else None,
             "backfills": await service.backfills(key, limit=3),
-            "children": await service.children(key),
+            "children": [*filter(caller.may_see, await service.children(key))],
             "actions": await service.actions(key=key, limit=8),
             "request_id": f"page-{secrets.token_hex(8)}",
         }  # fmt: skip
@@ -230,7 +232,8 @@ def _monday(request: Request, now: datetime) -> datetime:
     asked = _asked(request, "week")
     try:
         day = date.fromisoformat(asked) if asked else now.date()
-    except ValueError:
+        possible(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
+    except (ValueError, OverflowError):
         raise RequestMalformed(
             f"{asked!r} is no day", cure="write a date, as 2026-11-23"
         ) from None  # fmt: skip

@@ -7,6 +7,7 @@ only the code's own sentence goes out: addresses and statements stay in the log.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -36,6 +37,7 @@ logger = logging.getLogger("sched")
 
 MEDIA_TYPE: Final = "application/problem+json"
 _RETRY_AFTER: Final = 1
+_EVERY: Final = 60.0
 _SHOWN: Final = 20
 """The most problems of a file, or of the shape of a request, in one answer."""
 
@@ -116,13 +118,33 @@ class ShownProblem:
     cure: str | None
 
 
+class _Away:
+    """Limit of lines about a server that is away: one in a minute, and not one for each request."""
+
+    def __init__(self) -> None:
+        self._logged: float | None = None
+
+    def holds_back(self, error: EngineError) -> bool:
+        """Return whether there was a line about it within the minute; if not, there is one now."""
+        if not isinstance(error, LedgerUnavailable | TemporalUnavailable):
+            return False
+        now = time.monotonic()
+        if self._logged is not None and now - self._logged < _EVERY:
+            return True
+        self._logged = now
+        return False
+
+
+_AWAY: Final = _Away()
+
+
 def shown_problem(error: EngineError, status: int | None = None) -> ShownProblem:
     """Return what may be known of an error, by default with its own status; ours is logged."""
     status = status or status_of(error)
     title = (type(error).__doc__ or "").partition("\n")[0].rstrip(".")
     is_late = isinstance(error, EnqueueFailure)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_late
-    if is_ours:
+    if is_ours and not _AWAY.holds_back(error):
         logger.error("%s: %s", error.code, error)
     return ShownProblem(
         status, str(error.code), title, title if is_ours else error.message,
@@ -190,7 +212,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _failed(request: Request, error: Exception) -> JSONResponse:
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        logger.error("%s %r failed", request.method, request.url.path, exc_info=error)
         return problem(EngineError(), request)
 
 

@@ -45,7 +45,9 @@ from engine.errors import (
     EngineError,
     KeyReused,
     MediaTypeWrong,
+    ParentTimesDiffer,
     RateExceeded,
+    RequestInUse,
     RequestMalformed,
     RequestUnfinished,
     ScheduleNotFound,
@@ -338,13 +340,29 @@ class GuardedRoute(APIRoute):
                 digest = request_digest(request, body, caller)
                 async with desk.repetitions.one_at_a_time(of):
                     return await _repeatable(desk, request, handler, rule, of, digest)
-            except ScheduleNotFound as error:
+            except (ScheduleNotFound, RequestInUse, ParentTimesDiffer) as error:
                 if caller.has_every_key:
                     raise
-                # Its cure names keys that are not the caller's.
-                raise ScheduleNotFound(error.key) from None
+                raise _without_others(error, made=rule.limited == "create") from None
 
         return guarded
+
+
+def _without_others(error: EngineError, *, made: bool) -> EngineError:
+    """Return an error without keys that may not be the caller's.
+
+    Args:
+        error: the error; its text or its cure names schedules.
+        made: whether it is about a new schedule, which follows only what the caller may see.
+    """
+    if isinstance(error, ScheduleNotFound):
+        return ScheduleNotFound(error.key)
+    if isinstance(error, RequestInUse):
+        return RequestInUse("the clientRequestId was used before", cure="use another one")
+    if made:
+        return error
+    text = "a schedule that follows this one would have no windows of its fire times"
+    return ParentTimesDiffer(text, cure="a token for every schedule is shown which")
 
 
 def _checked(key: str) -> str:

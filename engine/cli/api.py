@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -82,6 +83,7 @@ def api(
     """
     where = target(data_dir)
     settings = Settings.from_environment()
+    _write_log(settings)
     tokens = environment_tokens()
     served = _served()
 
@@ -109,6 +111,20 @@ def api(
             await ledger.close()
 
     asyncio.run(run())
+
+
+def _write_log(settings: Settings) -> None:
+    """Set up the log that the settings ask for; else errors of the server alone are shown.
+
+    No answer has more of them than a title.
+    """
+    if settings.log_format is not None:
+        # It loads the Temporal SDK, which the API does without.
+        from engine.telemetry.logs import write_log  # noqa: PLC0415
+
+        write_log(as_json=settings.log_format == "json")
+    elif not logging.getLogger().isEnabledFor(logging.ERROR):
+        logging.getLogger("sched").setLevel(logging.ERROR)
 
 
 def _served() -> ModuleType:

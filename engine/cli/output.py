@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.cells import cell_len
@@ -138,7 +139,7 @@ def print_table(
     ``spare`` columns are dropped in order, then lines are truncated; ``whole`` prevents both. A
     pipe gets everything. On a terminal statuses are coloured.
     """
-    table = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    table = [["" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
     shown = {name: shown[name] for name in shown if name not in optional or any(shown[name][1:])}
     out = console()
@@ -152,6 +153,14 @@ def print_table(
         if room is not None:
             line.truncate(room, overflow="ellipsis")
         out.print(line, style="" if number else "bold")
+
+
+_ACTS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def _shown(text: str) -> str:
+    """Return a text without what acts on a terminal; a reason may be of another system."""
+    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _least(shown: Mapping[str, Sequence[str]]) -> int:

@@ -26,7 +26,22 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 """Its translation is the network's own, so nothing is known of what is behind it."""
-_SITE_LOCAL: Final = ipaddress.IPv6Network("fec0::/10")
+_NEVER: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "fec0::/10",  # site-local, of before there were unique local addresses
+            # Of the protocols' own assignments Python took some for public up to 3.11.9; one is
+            # where machines of Oracle's cloud ask for their credentials, and 168.63.129.16 where
+            # those of Azure do.
+            "192.0.0.0/24", "168.63.129.16/32",
+            "192.88.99.0/24",  # relays of 6to4
+            "3fff::/20",  # documentation; Python does not know it yet
+        ),
+    )
+)  # fmt: skip
+_ISATAP: Final = frozenset({0x5EFE, 0x2005EFE})
+"""Of the last 64 bits the first 32, if the rest are an IPv4 address within the network."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 ALLOW_CURE: Final = "name it in SCHED_HOOKS_ALLOW of the workers if it is meant"
@@ -42,7 +57,7 @@ class AddressRefused(Exception):
 def unpacked(address: Address) -> list[Address]:
     """Return an address, or the ones that packets to it may reach.
 
-    IPv6 has ways to name an IPv4 address: mapped, through NAT64, and as a 6to4 relay.
+    IPv6 has ways to name an IPv4 address: mapped, through NAT64, behind 6to4 and ISATAP.
     """
     if not isinstance(address, ipaddress.IPv6Address):
         return [address]
@@ -52,6 +67,8 @@ def unpacked(address: Address) -> list[Address]:
         return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
     if address.sixtofour is not None:
         return [address, address.sixtofour]
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+        return [address, ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
     return [address]
 
 
@@ -61,8 +78,10 @@ def is_public(address: Address) -> bool:
 
 
 def _is_public(address: Address) -> bool:
+    if any(address.version == each.version and address in each for each in _NEVER):
+        return False
     if isinstance(address, ipaddress.IPv6Address) and (
-        address in _LOCAL_NAT64 or address in _SITE_LOCAL or address.scope_id is not None
+        address in _LOCAL_NAT64 or address.scope_id is not None
     ):
         return False
     # Reserved are, among others, IPv4 addresses in ::/96, a form that no one uses any more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -143,9 +144,14 @@ def _places(chain: tuple[FailureLink, ...]) -> Iterator[str]:
             yield f"step {link.step}"
 
 
+_CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f]")
+"""Colours, and whatever else would act on the terminal of an operator."""
+
+
 def one_line(text: str) -> str:
-    """Return the text as one line that a database can store."""
-    return " ".join(storable(text[: _LONGEST * 4]).split())[:_LONGEST]
+    """Return the text as one line that a database can store and a terminal can show."""
+    words = " ".join(storable(text[: _LONGEST * 4]).split())
+    return _CONTROLS.sub("", words)[:_LONGEST]
 
 
 # --- histories ---

@@ -340,7 +340,7 @@ class ApplicationSchedules(ReadOperations):
             LedgerError: ``connection`` has no open transaction, or reaches another ledger.
             LedgerRequired: the ledger is not persistent.
         """
-        moment = at if isinstance(at, str) else as_text(at)
+        moment = as_text(at) if isinstance(at, datetime) else at
         fields = {"workflow": workflow, "at": moment, **fields}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))

@@ -95,7 +95,8 @@ def _run_of(record: logging.LogRecord) -> dict[str, Any]:
 # for each call that it repeats: hundreds in an outage, which the worker reports in two lines.
 
 _LIBRARIES: Final = (
-    "asyncpg", "asyncio", "httpcore", "httpx", "opentelemetry", "temporalio", "watchfiles",
+    "asyncpg", "asyncio", "httpcore", "httpx", "opentelemetry", "temporalio", "uvicorn",
+    "watchfiles",
 )  # fmt: skip
 _OF_USERS: Final = ("temporalio.activity", "temporalio.workflow")
 """The SDK's loggers for steps and workflows: what they say is of the user."""

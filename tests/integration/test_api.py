@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from engine.api import executions
+from engine.api import executions, problems
 from engine.api.access import Caller
 from engine.api.requests import request_digest
+from engine.cli import api as cli_api
 from engine.errors import LedgerUnavailable
 from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
+from engine.runtime import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner import plan
 from tests.rest import BILLING, FILE, PATH, SERVING, rest_api
@@ -560,3 +563,45 @@ async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client
     listed = await client.get(f"{PATH}/mine/executions", params={"status": "failed"})
     assert [each["tries"] for each in listed.json()["executions"]] == [2]
     assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404
+
+
+# --- what goes out of an error of the server, and what is logged ---
+
+
+async def test_an_error_of_the_server_goes_to_the_log_and_a_ledger_that_is_away_once_a_minute(
+    api, client, caplog, monkeypatch
+):
+    monkeypatch.setattr(problems, "_AWAY", problems._Away())
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("of table secret_table")
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise LedgerUnavailable("no answer from 10.0.0.7:5432")
+
+    monkeypatch.setattr(api.ledger, "schedules", broken)
+    answer = await client.get(f"{PATH}/filed")
+    assert (answer.status_code, answer.json()["code"]) == (500, "SCHEDULE_ENGINE_ERROR")
+    assert "secret_table" not in answer.text
+    assert "secret_table" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(api.ledger, "schedules", away)
+    for _ in range(5):
+        answer = await client.get(f"{PATH}/filed")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "10.0.0.7" not in answer.text
+    assert caplog.text.count("no answer from 10.0.0.7:5432") == 1
+
+
+@pytest.mark.parametrize("level", [logging.CRITICAL, logging.INFO])
+def test_sched_api_shows_errors_of_its_server_unless_it_writes_a_log(level):
+    root, ours = logging.getLogger(), logging.getLogger("sched")
+    before = root.level, ours.level
+    try:
+        root.setLevel(level)
+        cli_api._write_log(Settings())
+        assert ours.isEnabledFor(logging.ERROR)
+        assert ours.isEnabledFor(logging.INFO) == (level == logging.INFO), "`sched -v` shows more"
+    finally:
+        root.setLevel(before[0])
+        ours.setLevel(before[1])

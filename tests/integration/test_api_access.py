@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -13,10 +14,12 @@ from fastapi import APIRouter
 
 from engine.api import access
 from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
-from engine.api.app import require_tokens
+from engine.api.app import create_app, listening, require_tokens, serving
 from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
+from engine.api.views import as_cursor
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.ledger import MemoryLedger
 from engine.schedules import Rate
 from engine.service import ScheduleService
 from tests.rest import BILLING, PATH, rest_api
@@ -143,6 +146,29 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert "filed" not in missing.json()["detail"] + (missing.json()["cure"] or "")
         assert (await client.get("/api/v1/dead?key=filed")).status_code == 403
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
+
+
+async def test_no_error_names_a_schedule_that_the_token_is_not_for(api):
+    followed = {"key": "billing.first", "workflow": "noop", "cron": "0 2 * * *"}
+    async with api.client(await api.token("all")) as client:
+        secret = {**BILLING, "key": "secret.one", "clientRequestId": "order-1"}
+        assert (await client.post(PATH, json=secret)).status_code == 201
+        assert (await client.post(PATH, json=followed)).status_code == 201
+        child = {**BILLING, "key": "secret.two", "needs": ["billing.first"]}
+        assert (await client.post(PATH, json=child)).status_code == 201
+    async with api.client(await api.token("some", keys=["billing.*"])) as client:
+        edit = {"cron": "30 3 * * *"}
+        refused = [
+            (await client.post(PATH, json={**BILLING, "clientRequestId": "order-1"}),
+             "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"),
+            (await client.post(f"{PATH}/billing.first/reschedule", json=edit),
+             "SCHEDULE_PARENT_TIMES_DIFFER"),
+            (await client.patch(f"{PATH}/billing.first", json=edit, headers={"If-Match": "*"}),
+             "SCHEDULE_PARENT_TIMES_DIFFER"),
+        ]  # fmt: skip
+        for answer, code in refused:
+            assert answer.json()["code"] == code, answer.text
+            assert "secret" not in answer.text
 
 
 async def test_the_open_door_of_loopback_shuts_with_the_first_token_and_stays_shut(api):
@@ -344,7 +370,9 @@ NO_DECLARATIONS = [
      b'{"workflow": "noop", "everyMs": 60000, "connection": 1}',
      b'{"workflow": "noop", "everyMs": 60000, "self": 1}',
      b'{"workflow": "noop", "everyMs": 60000, "sealedInput": {"payload": "x", "digest": "y"}}',
-     b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}'
+     b'{"workflow": ["noop"], "everyMs": 60000}', b'{"everyMs": 60000}',
+     b'{"workflow": "noop", "at": 5}', b'{"workflow": "noop", "at": []}',
+     b'{"workflow": "noop", "everyMs": 60000, "input": 1e400}'
 ]  # fmt: skip
 
 
@@ -415,6 +443,21 @@ async def test_a_page_has_a_largest_size(api):
                 assert answer.status_code == 400, (path, limit)
 
 
+async def test_a_cursor_that_no_page_gave_is_refused(api):
+    made_up: list[Any] = [
+        ["0001-01-01T00:00:00+14:00", "x"], ["9999-12-31T23:59:59-14:00", "x"], ["now", "x"],
+        ["2026-11-01T00:00:00", "x"], ["2026-11-01T00:00:00Z", "\0"], ["x"], {}, 7,
+    ]  # fmt: skip
+    async with api.client() as client:
+        for place in made_up:
+            cursor = as_cursor(*place) if isinstance(place, list) else str(place)
+            for path in (PATH, f"{PATH}/filed/executions"):
+                answer = await client.get(path, params={"cursor": cursor})
+                assert (answer.status_code, answer.json()["code"]) == (
+                    400, "SCHEDULE_CURSOR_INVALID",
+                ), (path, place)  # fmt: skip
+
+
 async def test_each_caller_has_limits_of_its_own(shared_database_url):
     rates = {"create": Rate(2, timedelta(minutes=1)), "trigger": Rate(2, timedelta(minutes=1))}
     async with rest_api(shared_database_url, rates=rates) as api:
@@ -444,3 +487,41 @@ async def test_no_answer_is_stored_or_guessed_at(api):
             assert "server" not in answer.headers
             if answer.status_code == 404:
                 assert answer.json()["instance"] == path
+
+
+# --- bytes ---
+
+
+LINE = "GET /api/v1/schedules HTTP/1.1\r\n"
+POST = "POST /api/v1/schedules HTTP/1.1\r\nHost: {own}\r\nContent-Type: application/json\r\n"
+RAW = {
+    "a header without end": (LINE + "Host: {own}\r\nX: " + "a" * 200_000, 400),
+    "two names": (LINE + "Host: {own}\r\nHost: evil.example\r\n\r\n", 400),
+    "another name": (LINE + "Host: 127.0.0.1.evil.example\r\n\r\n", 403),
+    "no name": ("GET /api/v1/schedules HTTP/1.0\r\n\r\n", 403),
+    "two lengths": (POST + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}", 400),
+    "a length that is none": (POST + "Content-Length: -1\r\n\r\n{{}}", 400),
+    "a coding behind another": (
+        POST + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "a line break in a header": (LINE + "Host: {own}\r\nX: a\nOrigin: x\r\n\r\n", 403),
+    "a preflight of another site": (
+        "OPTIONS /api/v1/schedules HTTP/1.1\r\nHost: {own}\r\nOrigin: http://evil.example\r\n\r\n",
+        405,
+    ),
+}
+
+
+async def test_bytes_that_a_proxy_and_a_server_may_read_differently_are_refused():
+    place = listening("127.0.0.1", 0)
+    own = f"127.0.0.1:{place.getsockname()[1]}"
+    app = create_app(MemoryLedger(remembers=True), ApiOptions(open_door=True))
+    async with serving(app, place):
+        for name, (text, status) in RAW.items():
+            reader, writer = await asyncio.open_connection(*place.getsockname())
+            writer.write(text.format(own=own).encode())
+            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower()
+            assert head.startswith(f"http/1.1 {status} "), (name, head)
+            assert "access-control" not in head
+            writer.close()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable
+from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable, ScheduleError
 from engine.ledger import PostgresLedger
 from engine.ledger.postgres import schema
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import migrations
+from engine.service import ScheduleService
 
 
 @pytest.fixture
@@ -176,3 +178,22 @@ async def test_bytes_that_the_driver_does_not_understand_are_a_lost_connection(c
         await meet_odd_bytes(connections, pids)
     (row,) = await connections.fetch("SELECT pg_backend_pid() AS pid")
     assert row["pid"] not in pids
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half a \ud83d"])
+async def test_a_text_that_no_database_keeps_is_refused_with_a_sentence(shared_database_url, text):
+    name = f"text-{uuid4().hex}"
+    ledger = await PostgresLedger.connect(shared_database_url, namespace=name, connections=2)
+    service = ScheduleService(ledger, actor="ann")
+    await service.schedule_repeat("noop", key="k", everyMs=60_000)
+    for asked in (
+        service.pause("k", reason=text),
+        service.list(workflow=text),
+        service.get(text),
+        service.schedule_repeat("noop", key="l", everyMs=60_000, reason=text),
+    ):
+        with pytest.raises(ScheduleError, match="a NUL or half a character"):
+            await asked
+    assert (await service.schedule("k")).state == "active"
+    assert await service.get("l") is None
+    await ledger.close()

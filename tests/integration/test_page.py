@@ -118,6 +118,37 @@ async def test_a_token_does_what_its_scope_and_its_keys_allow(api):
     ):
         assert (await some.get(path)).status_code == 403, path
     assert "filed" not in (await some.get("/schedules/billing.filled")).text.replace("filled", "")
+    for child in ("billing.child", "secret.child"):
+        await api.service.schedule_repeat(
+            "noop", key=child, cron="0 2 * * *", needs=["billing.filed"]
+        )
+    before, page = await api.stored(), (await some.get("/schedules/billing.filed")).text
+    assert ("billing.child" in page, "secret" in page) == (True, False)
+    assert await api.stored() == before
+
+
+async def test_no_form_reaches_a_schedule_that_the_token_is_not_for_nor_one_that_is_over(api):
+    late = api.client()
+    ended = await api.token("late", "admin", expires=timedelta(milliseconds=1))
+    late.cookies.set("sched-token-8230", ended, domain="127.0.0.1")
+    some = await signed_in(api, await api.token("some", "admin", keys=["billing.*"]))
+    word, before = await word_of(some, "/schedules/billing.filed"), await api.stored()
+    for route, rule in PAGE_ROUTES.items():
+        method, path = filled(route)
+        body = {"word": word, "run": "sched:filed:1"}
+        if "{key}" in route or rule.everything:
+            for key in ("filed", "unknown"):
+                answer = await some.request(method, filled(route, key)[1], data=body)
+                assert (answer.status_code, "SCHEDULE_ACCESS_DENIED" in answer.text) == (403, True)
+        answer = await late.request(method, path, data=body)
+        assert answer.status_code == (303 if method == "GET" else 401), route
+        assert method == "POST" or answer.headers["location"].startswith("/signin?"), route
+    # A letter is named by the form, not by the address.
+    for verb in ("rerun", "drop"):
+        answer = await some.post(
+            f"/schedules/billing.filed/dead/{verb}", data={"word": word, "run": "sched:filed:1"}
+        )
+        assert "SCHEDULE_LETTER_NOT_FOUND" in await said(some, answer)
     assert await api.stored() == before
 
 
@@ -228,6 +259,26 @@ async def test_forms_pause_resume_trigger_skip_and_backfill_with_their_reasons(a
     assert "61 runs" in await send("backfill", step="start", reason="a test", **hour)
     (row,) = await api.service.backfills("filed")
     assert (row.windows, row.reason) == (61, "a test")
+
+
+FAR = ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00", "9999-12-31T23:59:59-14:00"]
+"""Moments that Python, or PostgreSQL, cannot carry over to UTC."""
+BEYOND = [
+    ("pause", {"until": FAR[0]}), ("pause", {"until": FAR[2]}), ("skip", {"at": FAR[1]}),
+    ("unskip", {"at": FAR[2]}), ("backfill", {"from": FAR[0], "to": "2026-11-01T00:00"}),
+    ("trigger", {"input": "1e400"}), ("trigger", {"input": "[" * 100_000}),
+]  # fmt: skip
+
+
+async def test_a_value_that_nothing_can_carry_is_refused_with_a_sentence(api, browser):
+    word, before = await word_of(browser), await api.stored()
+    for verb, fields in BEYOND:
+        answer = await browser.post(f"/schedules/filed/{verb}", data={"word": word, **fields})
+        assert (await said(browser, answer)).startswith("SCHEDULE_"), (verb, fields)
+    for week in ("0001-01-01", "9999-12-31", "2026-13-01"):
+        page = await browser.get("/week", params={"week": week})
+        assert (page.status_code, "is no day" in page.text) == (400, True), week
+    assert await api.stored() == before
 
 
 async def test_what_a_form_has_said_is_shown_once_and_cannot_be_forged(browser):

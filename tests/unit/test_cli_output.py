@@ -55,6 +55,12 @@ def test_a_pipe_gets_everything_and_no_id_is_folded(capsys, monkeypatch):
     assert len(lines) == 3
 
 
+def test_a_cell_of_a_table_cannot_act_on_the_terminal(capsys):
+    print_table(("KEY", "REASON"), [("a", "x\x1b[2J\r\n\x9b1A\u202eb"), ("b", "Zoë ☃ 日本")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == ["a    x\ufffd[2J\ufffd\ufffd\ufffd1A\ufffdb", "b    Zoë ☃ 日本"]
+
+
 @pytest.mark.parametrize(
     ("columns", "heading", "row"),
     [

@@ -346,6 +346,7 @@ def core(text: str) -> logging.LogRecord:
         record("httpx", 20, "HTTP Request: POST https://hooks/SECRET"),
         record("temporalio.worker", 20, "Beginning worker shutdown"),
         record("watchfiles.main", 20, "1 change detected"),
+        record("uvicorn.error", 20, "Application startup complete."),
     ],
 )
 def test_a_library_does_not_log_what_the_worker_reports_nor_chatter(lost):

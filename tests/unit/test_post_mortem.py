@@ -109,6 +109,13 @@ async def test_the_innermost_cause_is_told_in_one_line():
     assert (await told(outer)).error == "CardDeclined: no such card"
 
 
+async def test_what_acts_on_a_terminal_is_not_told():
+    shouted = "\x1b[31mno\x1b[0m\r\n2026-11-25 ERROR sched forged \x1b]0;title\x07 \x9b2J\b"
+    outer = ApplicationError(shouted, type="CardDeclined")
+    expected = "CardDeclined: no 2026-11-25 ERROR sched forged ]0;title 2J"
+    assert (await told(outer)).error == expected
+
+
 @pytest.mark.parametrize("reader", [Mirror(), None])
 async def test_a_text_that_temporal_has_encoded_stays_there(reader):
     encoding = DataConverter(failure_converter_class=DefaultFailureConverterWithEncodedAttributes)

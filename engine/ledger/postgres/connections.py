@@ -14,7 +14,13 @@ from uuid import uuid4
 import asyncpg
 from asyncpg.connection import LoggedQuery
 
-from engine.errors import CommitUnknown, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.errors import (
+    CommitUnknown,
+    LedgerError,
+    LedgerTimeout,
+    LedgerUnavailable,
+    ScheduleError,
+)
 from engine.ledger.postgres.address import checked_address
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
@@ -360,7 +366,11 @@ async def _nothing_to_reset(connection: object) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate the errors of an unreachable database into one; keep those of a wrong statement."""
+    """Translate the errors of an unreachable database into one; keep those of a wrong statement.
+
+    Raises:
+        ScheduleError: a text of the caller cannot be stored.
+    """
     try:
         yield
     except CommitUnknown:
@@ -373,6 +383,16 @@ def translated() -> Iterator[None]:
         raise LedgerError(
             f"the database refuses: {error}", cure="grant the role what `sched docs ledger` names"
         ) from error
+    except asyncpg.DataError as error:
+        if not _is_of_a_text(error):
+            raise
+        text = "a text holds a NUL or half a character, which no database keeps"
+        raise ScheduleError(text, cure="remove it") from None
+
+
+def _is_of_a_text(error: asyncpg.DataError) -> bool:
+    is_nul = isinstance(error, asyncpg.CharacterNotInRepertoireError)
+    return is_nul or "surrogates not allowed" in str(error)
 
 
 def _away(error: BaseException) -> LedgerUnavailable:
