@@ -88,10 +88,11 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
             ended=ended, completed=completed,
         )  # fmt: skip
 
-    history = RunHistory("sched:k:7", "run")
+    history = RunHistory("sched:k:7", "run", origin="first")
     for each in (
         call(5, "reserve", undo={"key": "k7/reserve", "step": "release"}),
         call(9, "charge", completed=False),
+        call(11, "refund", undoes="first/charge/1"),
         call(13, "release", undoes="k7/reserve"),
         call(17, "refund", completed=False, undoes="k7/pay"),
         call(21, "close", ended=False, completed=False, undoes="k7/open"),
@@ -99,11 +100,13 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
         history.calls[each.event_id] = each
     report = RunReport((), undo=tuple(_undo_steps(history)))
     assert details_lines(report) == [
+        "undo       refund of charge: completed",
         "undo       release of reserve: completed",
         "undo       refund of k7/pay: failed",
         "undo       close of k7/open: running",
     ]
     assert details_json(report)["undo_steps"] == [
+        {"step": "refund", "undoes": "charge", "state": "completed"},
         {"step": "release", "undoes": "reserve", "state": "completed"},
         {"step": "refund", "undoes": "k7/pay", "state": "failed"},
         {"step": "close", "undoes": "k7/open", "state": "running"},
