@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.api.page_views import ShownLetter
 from engine.cli import dead
 from engine.cli.app import run
 from engine.cli.run_page import RunReport, details_json, details_lines
@@ -79,6 +80,20 @@ def test_an_input_that_cannot_be_read_here_is_one_word():
     shown = dead.letter_json(letter, WHERE)
     assert (shown["has_input"], shown["input"]) == (True, "sealed")
     assert "cipher" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"given_up": "fatal"}, True),
+        ({"given_up": None}, False),  # it timed out, or its failure could not be read
+        ({"given_up": "fatal", "workflow_type": "Theirs"}, False),
+        ({"given_up": "fatal", "not_undone": LETTER.not_undone}, False),
+    ],
+)
+def test_the_page_says_that_a_run_has_undone_its_work_only_if_that_is_known(changes, says):
+    letter = replace(LETTER, **{"not_undone": (), **changes})
+    assert ShownLetter(letter, None, None).is_unwound is says
 
 
 def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each():
