@@ -314,7 +314,7 @@ def worker(
     export_traces()
     beside = _running_beside(data_dir)
     plugin = SchedulePlugin(
-        schedules, database_url=beside and beside.database_url, settings=settings,
+        schedules, database_url=beside.database_url if beside else None, settings=settings,
         on_event=printer, listeners=code.listeners,
     )  # fmt: skip
     endpoint = Endpoint(http_port, http_host)
