@@ -296,6 +296,13 @@ class ShownLetter:
     input: str | None
     link: str | None
 
+    @property
+    def is_unwound(self) -> bool:
+        """Whether a step ended its run, which then undid all that it had to."""
+        letter = self.letter
+        ours = "@" in (letter.workflow_type or "")  # another's workflow undoes as it likes
+        return ours and letter.given_up is not None and not letter.not_undone
+
 
 @router.get("/dead")
 async def show_dead(request: Request) -> Response:

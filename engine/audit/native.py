@@ -73,7 +73,7 @@ class NativeStarts:
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            return (f"there is no {source}, and no run of it",)
+            return ("there is no such Temporal schedule, and no run of it; --against names others",)
         return ()
 
 

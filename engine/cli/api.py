@@ -208,8 +208,9 @@ class LocalApi:
             yield
             return
         except OSError as error:
+            why = os.strerror(error.errno) if error.errno else error
             log(
-                f"warning: no API at 127.0.0.1:{self.port}: {error.strerror or error};"
+                f"warning: no page and no API at 127.0.0.1:{self.port}: {why};"
                 " --api-port or SCHED_API_PORT names another port"
             )
             yield

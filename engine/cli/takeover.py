@@ -25,13 +25,15 @@ from engine.cli.target import (
 )
 from engine.cli.temporal import connected
 from engine.runtime import Setup
-from engine.schedules import parse_duration
+from engine.schedules import first_of, parse_duration
 from engine.service import ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
 
 _SHOWN = 20
 """Most differences of one schedule in the text; ``--json`` has all."""
+_NAMED = 5
+"""Most schedules that a note names."""
 
 NativeId = Annotated[
     str | None,
@@ -160,6 +162,9 @@ def _print(found: Sequence[Comparison]) -> None:
     for each in found:
         for line in _remarks(each):
             typer.echo(line)
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        keys = [each.key for each in found if note in each.notes]
+        typer.echo(f"note: {first_of(keys, _NAMED)}: {note}")
 
 
 def _remarks(found: Comparison) -> Iterator[str]:
@@ -171,7 +176,6 @@ def _remarks(found: Comparison) -> Iterator[str]:
     if found.held:
         text = f"{counted(found.held, 'window')} had no run because one of theirs was still open"
         yield f"note: {found.key}: {text}"
-    yield from (f"note: {found.key}: {note}" for note in found.notes)
 
 
 # --- takeover ---

@@ -33,7 +33,7 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import TemporalUnavailable, WindowNotFound
-from engine.flow import version_key
+from engine.flow import step_key, version_key
 from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
@@ -167,7 +167,11 @@ async def tries_of(
 
 def _undo_steps(run: RunHistory) -> Iterator[dict[str, str]]:
     begun: list[RecordedStep | RecordedChild] = [*run.calls.values(), *run.children.values()]
-    named = {str(each.note.undo["key"]): each.step for each in begun if each.note.undo}
+    named = {
+        each.note.key or step_key(each.note.origin or run.origin, each.place): each.step
+        for each in run.calls.values()
+    }
+    named |= {str(each.note.undo["key"]): each.step for each in begun if each.note.undo}
     for call in run.calls.values():
         if (key := call.note.undoes) is not None:
             state = "completed" if call.completed else "failed" if call.ended else "running"

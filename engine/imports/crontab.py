@@ -98,8 +98,9 @@ class _Crontab:
     def _remarks(self) -> Iterator[Remark]:
         yield Remark(
             "note", "action",
-            "each line starts a workflow that is yours to write; its input is {command}, with"
-            " stdin, env and user where the crontab has them",
+            "each line starts a workflow that is yours to write, and `sched docs coming-from` has a"
+            " short one; its input is {command}, with stdin, env and user where the crontab has"
+            " them",
         )  # fmt: skip
         yield Remark("note", "catch-up", "cron makes up for nothing that it missed: policy none")
         yield Remark(

@@ -17,7 +17,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from engine.page.charts import LOOKS
-from engine.page.text import clock, counted, fire_lag, instant, relative, shown_status, took, why
+from engine.page.text import (
+    clock,
+    counted,
+    fire_lag,
+    instant,
+    relative,
+    shown_state,
+    shown_status,
+    took,
+    why,
+)
 
 _FOLDER: Final = Path(__file__).parent
 _RELATIVE: Final = re.compile(r"(<time [^>]*data-ago[^>]*>)[^<]*")
@@ -53,7 +63,7 @@ def _environment() -> Environment:
     }  # fmt: skip
     found.filters |= {
         "clock": clock, "instant": instant, "lag": fire_lag, "status": shown_status,
-        "took": took, "why": why,
+        "state": shown_state, "took": took, "why": why,
     }  # fmt: skip
     return found
 

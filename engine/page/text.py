@@ -162,7 +162,7 @@ def _quoted(text: str) -> str:
 # --- YAML of a schedule ---
 # A definition as an entry of a schedule file. Reading the entry gives the same definition.
 
-_FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
+_FIRST = ("key", "workflow", "every", "offsetMs", "cron", "at", "timezone", "input")
 
 
 def as_yaml(schedule: Schedule) -> list[str]:
@@ -181,6 +181,8 @@ def as_yaml(schedule: Schedule) -> list[str]:
     }
     if schedule.kind == "cron":
         entry["timezone"] = schedule.timezone
+    if (interval := entry.pop("everyMs", None)) is not None:
+        entry["every"] = format_duration(timedelta(milliseconds=interval))
     ordered = {name: entry.pop(name) for name in _FIRST if name in entry} | entry
     lines = [
         _excluded(schedule.exclude) if name == "exclude" else f"{name}: {yaml_value(value)}"

@@ -79,8 +79,8 @@ def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collecti
         return f"{unresolved_workflow(schedule)}; start a worker that has it, as an earlier one had"
     near = nearest_name(schedule.workflow, announced)
     meant = f"did you mean {near}? New" if near else "new"
-    code = f"{meant} code is found when `sched up` or the worker starts again"
-    return f"{unresolved_workflow(schedule)}; {code}"
+    code = f"{meant} code is found when the worker starts again"
+    return f"{unresolved_workflow(schedule)}; {code}; `sched up --reload` does so on each save"
 
 
 def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str | None:

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, WHEN_PART, Schedule
-from engine.schedules.terms import epoch_ms, first_of, readable_definition
+from engine.schedules.terms import epoch_ms, first_of, format_duration, readable_definition
 
 # --- differences ---
 
@@ -19,7 +19,8 @@ _SHOWN: Final = 60
 _BEFORE: Final = 10  # characters shown of the common prefix of two long values
 _NAMED: Final = 3  # days off named of those removed, and of those added
 
-_WITHOUT: Final = ("everyMs", "cron", "at", "input", "description", "topic")
+_INTERVAL: Final = "everyMs"  # shown as people write it: every 5m
+_WITHOUT: Final = (_INTERVAL, "cron", "at", "input", "description", "topic")
 """Fields that a schedule may be without."""
 
 WHEN: Final = (*WHEN_PART, "exclude")
@@ -97,7 +98,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 
 
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
-    """Describe each changed field in a few words: ``everyMs 300000 → 60000``."""
+    """Describe each changed field in a few words: ``every 5m → 1m``."""
     before, after = readable_definition(old.to_json()), readable_definition(new.to_json())
     names = [
         name
@@ -122,7 +123,7 @@ def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], signs))
         same = max(alike - _BEFORE, 0)
         one, other = _cut(one, same), _cut(other, same)
-    return f"{name} {one} → {other}".strip()
+    return f"{'every' if name == _INTERVAL else name} {one} → {other}".strip()
 
 
 def _days_off(items: Iterable[Any]) -> dict[str, None]:
@@ -148,6 +149,8 @@ def _same(one: Any, other: Any) -> bool:
 def _value(dump: Mapping[str, Any], name: str) -> str:
     """Return the value as text; a definition holds no field that equals its default."""
     value = dump.get(name)
+    if name == _INTERVAL and value is not None:
+        return format_duration(timedelta(milliseconds=value))
     if name not in dump:
         return "(none)" if name in _WITHOUT else "default"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

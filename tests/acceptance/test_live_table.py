@@ -61,7 +61,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
 
     text = home.schedules.read_text()
     home.schedules.write_text(text.replace("every: 10s", "every: 1s"))
-    await eventually(shows(terminal, "~ heartbeat: everyMs 10000 → 1000"))
+    await eventually(shows(terminal, "~ heartbeat: every 10s → 1s"))
     home.schedules.write_text(text.replace("every: 10s", "every: soon"))
     await eventually(
         shows(

@@ -158,7 +158,7 @@ async def test_an_edit_is_told_by_what_the_ledger_had_and_not_by_another_file(be
     await bench.declare(interval(3_600_000))
     await bench.declare(interval(5000))
     report = await bench.declare(interval(3_600_000))
-    assert report.edits == {"k": ("everyMs 5000 → 3600000",)}
+    assert report.edits == {"k": ("every 5s → 1h",)}
 
 
 async def test_the_ledger_has_one_word_for_a_workflow_that_nobody_knows(bench):

@@ -10,7 +10,7 @@ import pytest
 from engine.runtime.apply.apply import rehearse, retire_absent
 from engine.schedules import load_schedules
 
-STARTS = "ew code is found when `sched up` or the worker starts again"
+STARTS = "ew code is found when the worker starts again; `sched up --reload` does so on each save"
 GOES_ON = "; its last good definition stays in effect"
 
 

@@ -96,7 +96,7 @@ async def test_an_everyms_edit_names_what_vanishes_and_counts_the_rest(bench):
     await bench.declare(text("{key: tick, workflow: noop, everyMs: 1000}"))
     found = await told(bench, text("{key: tick, workflow: noop, everyMs: 2000}"))
     (change,) = found.changes
-    assert change.edits == ("everyMs 1000 → 2000",)
+    assert change.edits == ("every 1s → 2s",)
     assert (change.moved.vanish.count, len(change.moved.vanish.first)) == (302_400, 20)
     assert change.moved.appear.count == 0
 

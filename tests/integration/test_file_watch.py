@@ -91,7 +91,7 @@ async def test_a_save_is_applied_and_says_what_changed(followed: Followed):
     )
     await followed.told(
         "applied: project default: 1 added, 1 changed, 1 unchanged",
-        "~ a: everyMs 60000 → 30000",
+        "~ a: every 1m → 30s",
         "+ c: w, every 5s",
     )
     assert await followed.every_ms() == {"a": 30000, "b": 9000, "c": 5000}
@@ -103,7 +103,7 @@ async def test_an_atomic_save_is_seen_as_well(followed: Followed):
         fresh = followed.path.with_name("new")
         fresh.write_text(GOOD.replace("9000", f"{number}000"))
         fresh.replace(followed.path)
-        await followed.told(f"→ {number}000")
+        await followed.told(f"→ {number}s")
 
 
 async def test_a_file_behind_a_swapped_link_is_seen_as_well(tmp_path: Path, database_url: str):
@@ -138,7 +138,7 @@ async def test_a_folder_is_followed_in_each_of_its_files(tmp_path: Path, databas
         (folder / "two.yaml").write_text("- {key: c, workflow: w, everyMs: 5000}\n")
         await followed.told("+ c: w, every 5s")
         (folder / "one.yaml").write_text(GOOD.replace("9000", "8000"))
-        await followed.told("~ b: everyMs 9000 → 8000")
+        await followed.told("~ b: every 9s → 8s")
         (folder / "two.yaml").write_text("- {key: b, workflow: w, everyMs: 5000}\n")
         await eventually(lambda: followed.states[-1].problems)
         assert "two.yaml:1:9: SCHEDULE_KEY_DUPLICATE" in followed.states[-1].problems[0]
@@ -153,7 +153,7 @@ async def test_a_file_is_not_read_while_it_is_being_written(followed: Followed):
     followed.path.write_text(GOOD.replace("9000", "90000"))
     await asyncio.sleep(0.2)  # the slow writer, who takes less than the watch waits for
     followed.path.write_text(GOOD.replace("9000", "7000"))
-    await followed.told("~ b: everyMs 9000 → 7000")
+    await followed.told("~ b: every 9s → 7s")
     assert len([line for line in followed.said if "applied:" in line]) == 1
 
 
@@ -167,7 +167,7 @@ async def test_a_broken_file_changes_nothing_and_names_its_problems_until_mended
     assert followed.states[-1].schedules == 2, "so many go on"
     assert await followed.every_ms() == {"a": 60000, "b": 9000}
     followed.path.write_text(GOOD.replace("60000", "50000"))
-    await followed.told("is good again", "→ 50000")
+    await followed.told("is good again", "→ 50s")
     assert not followed.states[-1].problems
 
 
@@ -233,7 +233,7 @@ async def test_an_edit_by_somebody_else_is_part_of_what_a_save_changes(followed:
     async with followed.desk.service() as service:
         await service.apply(load_schedules(GOOD.replace("60000", "30000")))
     followed.path.write_text(GOOD + "# a remark\n")
-    await followed.told("~ a: everyMs 30000 → 60000")
+    await followed.told("~ a: every 30s → 1m")
 
 
 async def test_a_start_with_an_unchanged_file_still_retires_what_was_absent_before(

@@ -328,6 +328,7 @@ def test_that_nothing_will_fire_is_said_only_once_the_file_is_applied():
 
 def test_a_broken_file_is_shown_in_place_with_what_goes_on():
     board = Board()
+    assert FileState("s.yaml", NOON, 4, ("w/a.py:3:1: no",)).warning.startswith("w/a.py is broken")
     board.file = FileState("s.yaml", NOON, 4, tuple(f"s.yaml:{n}:1: problem" for n in range(9)))
     text = "\n".join(shown(board))
     assert "s.yaml is broken; the last good definitions stay in force (4 schedules)" in text

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.api.page_views import ShownLetter
 from engine.cli import dead
 from engine.cli.app import run
 from engine.cli.run_page import RunReport, details_json, details_lines
@@ -81,6 +82,20 @@ def test_an_input_that_cannot_be_read_here_is_one_word():
     assert "cipher" not in str(shown)
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"given_up": "fatal"}, True),
+        ({"given_up": None}, False),  # it timed out, or its failure could not be read
+        ({"given_up": "fatal", "workflow_type": "Theirs"}, False),
+        ({"given_up": "fatal", "not_undone": LETTER.not_undone}, False),
+    ],
+)
+def test_the_page_says_that_a_run_has_undone_its_work_only_if_that_is_known(changes, says):
+    letter = replace(LETTER, **{"not_undone": (), **changes})
+    assert ShownLetter(letter, None, None).is_unwound is says
+
+
 def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each():
     def call(number: int, step: str, *, ended: bool = True, completed: bool = True, **note):
         return RecordedStep(
@@ -88,10 +103,11 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
             ended=ended, completed=completed,
         )  # fmt: skip
 
-    history = RunHistory("sched:k:7", "run")
+    history = RunHistory("sched:k:7", "run", origin="first")
     for each in (
         call(5, "reserve", undo={"key": "k7/reserve", "step": "release"}),
         call(9, "charge", completed=False),
+        call(11, "refund", undoes="first/charge/1"),
         call(13, "release", undoes="k7/reserve"),
         call(17, "refund", completed=False, undoes="k7/pay"),
         call(21, "close", ended=False, completed=False, undoes="k7/open"),
@@ -99,11 +115,13 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
         history.calls[each.event_id] = each
     report = RunReport((), undo=tuple(_undo_steps(history)))
     assert details_lines(report) == [
+        "undo       refund of charge: completed",
         "undo       release of reserve: completed",
         "undo       refund of k7/pay: failed",
         "undo       close of k7/open: running",
     ]
     assert details_json(report)["undo_steps"] == [
+        {"step": "refund", "undoes": "charge", "state": "completed"},
         {"step": "release", "undoes": "reserve", "state": "completed"},
         {"step": "refund", "undoes": "k7/pay", "state": "failed"},
         {"step": "close", "undoes": "k7/open", "state": "running"},

@@ -14,6 +14,7 @@ from engine.cli.target import Target
 from engine.ledger.fires import DataGap
 from engine.ledger.records import Backfill, Start
 from engine.ledger.schedule_rows import ScheduleRow
+from engine.page.layout import _environment
 from engine.schedules import Schedule
 from engine.schedules.terms import Sealed
 
@@ -150,3 +151,6 @@ def test_a_schedule_in_shadow_mode_says_that_nothing_starts_and_since_which_wind
     said = capsys.readouterr().out
     assert "in shadow mode until 2026-11-21T12:00:02Z: windows are recorded" in said
     assert [bool(each.remark) for each in page.next][:3] == [True, False, False]
+    state_of = vars(_environment().get_template("parts.html").module)["state_of"]
+    assert "shadow" in state_of(page.row), "so does the page in the browser"
+    assert "shadow" not in state_of(ROW)

@@ -20,19 +20,34 @@ from engine.cli.target import (
     tags_in_the_file,
     target,
 )
+from engine.cli.up.up import _running_beside
 from engine.errors import LedgerRequired
 
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch):
-    for name in ("SCHED_DATABASE_URL", "SCHED_UI_URL", "TEMPORAL_NAMESPACE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("DATABASE_URL", "UI_URL"):
+        monkeypatch.delenv(f"SCHED_{name}", raising=False)
+    for name in ("ADDRESS", "NAMESPACE", "PROFILE"):
+        monkeypatch.delenv(f"TEMPORAL_{name}", raising=False)
 
 
 def test_a_running_up_is_found_with_its_web_ui_and_only_its_owner_may_read_that(tmp_path):
     note_running(tmp_path, Target("postgresql://here/a", "space", "http://127.0.0.1:8233"))
     assert find_target(tmp_path) == Target("postgresql://here/a", "space", "http://127.0.0.1:8233")
     assert stat.S_IMODE((tmp_path / UP_FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["SCHED_DATABASE_URL", "TEMPORAL_ADDRESS", "TEMPORAL_PROFILE"])
+def test_a_worker_joins_the_up_of_its_folder_unless_the_environment_names_a_server(
+    tmp_path, monkeypatch, name
+):
+    assert _running_beside(tmp_path) is None
+    up = Target("postgresql://here/a", "default", temporal="127.0.0.1:17233")
+    note_running(tmp_path, up)
+    assert _running_beside(tmp_path) == up
+    monkeypatch.setenv(name, "postgresql://there/b")
+    assert _running_beside(tmp_path) is None
 
 
 def test_an_up_of_an_older_version_is_found_without_a_web_ui(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.audit.comparison import (
     compare,
     windows_of,
 )
+from engine.cli.takeover import _print
 from engine.errors import TakeoverRefused
 from engine.ledger import AccountRow
 from engine.schedules import TICK, Schedule
@@ -70,6 +72,13 @@ def test_a_window_without_a_run_and_a_run_without_a_window_are_found():
     found = compared([row(0), row(1)], [run(1), run(4)])
     assert kinds(found) == [("only_ours", 0), ("only_theirs", 4)]
     assert found.differences[1].what == "no window opens then"
+
+
+def test_a_note_of_several_schedules_is_printed_once_with_their_names(capsys):
+    alone = replace(compared([row(0)], [run(0)]), notes=("nothing is known",))
+    _print([replace(alone, key=key) for key in "abcdefg"])
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes == ["note: a, b, c, d, e and 2 more: nothing is known"]
 
 
 def test_two_runs_of_one_window_are_found():

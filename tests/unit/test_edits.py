@@ -19,11 +19,11 @@ def schedule(fields: str):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("everyMs: 300000", "everyMs: 60000", ["everyMs 300000 → 60000"]),
+        ("everyMs: 300000", "everyMs: 60000", ["every 5m → 1m"]),
         (
             "everyMs: 5000",
             'cron: "0 2 * * *"',
-            ["everyMs 5000 → (none)", "cron (none) → 0 2 * * *"],
+            ["every 5s → (none)", "cron (none) → 0 2 * * *"],
         ),
         ("everyMs: 5000", "everyMs: 5000, grace: 5m", ["grace default → 5m"]),
         ("everyMs: 5000, input: {a: 1}", "everyMs: 5000", ['input {"a": 1} → (none)']),

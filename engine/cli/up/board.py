@@ -69,7 +69,9 @@ class FileState:
     def warning(self) -> str:
         """Sentence about what a broken file means for the running schedules."""
         count = counted(self.schedules, "schedule")
-        return f"{self.name} is broken; the last good definitions stay in force ({count})"
+        named = {each.partition(":")[0] for each in self.problems}  # a module may be it
+        (name,) = named if len(named) == 1 and min(named).endswith(".py") else (self.name,)
+        return f"{name} is broken; the last good definitions stay in force ({count})"
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from engine.cli.target import (
     SetupFunction,
     Target,
     TaskQueue,
+    find_target,
     forget_running,
     note_running,
     port_number,
@@ -121,10 +122,13 @@ async def wait_for_temporal(
     *,
     log: Callable[[str], None],
     exports: Exports | None = None,
+    beside: Target | None = None,
 ) -> Client | None:
     """Connect as soon as the server answers; return None on an earlier stop signal."""
     reported = False
     options = {**setup.client_options(plugin), **(exports or Exports()).client_options()}
+    if beside and beside.temporal:
+        options |= {"target_host": beside.temporal, "namespace": beside.namespace}
     while not signals.asked.is_set():
         try:
             return await connect_temporal(**options)
@@ -282,27 +286,37 @@ def _served(imports: list[str] | None) -> UserCode:
     return code
 
 
+def _running_beside(data_dir: Path) -> Target | None:
+    """Return the ``sched up`` of this folder, unless the environment names a server."""
+    named = ("SCHED_DATABASE_URL", "TEMPORAL_ADDRESS", "TEMPORAL_PROFILE")
+    return None if any(map(os.environ.get, named)) else find_target(data_dir)
+
+
 @commands.command()
 def worker(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
     setup: SetupFunction = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
     http_port: HttpPort = None,
     http_host: HttpHost = "127.0.0.1",
 ) -> None:
     """Run one worker against existing servers.
 
-    TEMPORAL_* and SCHED_DATABASE_URL name them. If one is unreachable, the worker waits for it.
+    TEMPORAL_* and SCHED_DATABASE_URL name them; if neither an address nor a database is named, the
+    worker joins the `sched up` of this folder. If one is unreachable, the worker waits for it.
     SIGTERM and Ctrl-C drain the worker: it claims nothing new, and starts and steps in flight
     finish.
     """
     settings, options, code = _begin(), Setup.load(setup), _served(imports)
     printer = LinePrinter(logs=logs_events())
     export_traces()
+    beside = _running_beside(data_dir)
     plugin = SchedulePlugin(
-        schedules, settings=settings, on_event=printer, listeners=code.listeners
-    )
+        schedules, database_url=beside.database_url if beside else None, settings=settings,
+        on_event=printer, listeners=code.listeners,
+    )  # fmt: skip
     endpoint = Endpoint(http_port, http_host)
     exports = configure(prometheus=http_port is not None)
 
@@ -310,12 +324,14 @@ def worker(
         with StopSignals() as signals:
             printer.on_closed = signals.leave
             async with endpoint.open(exports, plugin, printer.log):
+                if beside:
+                    printer.log(f"joins the `sched up` here: {beside.place}, {beside.temporal}")
                 client = await wait_for_temporal(
-                    signals, plugin, options, log=printer.log, exports=exports
+                    signals, plugin, options, log=printer.log, exports=exports, beside=beside
                 )
                 if client is None:
                     return
-                if database_url() is None:
+                if beside is None and database_url() is None:
                     printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
                 await serve(
                     client, plugin, code, task_queue, signals, setup=options, log=printer.log
