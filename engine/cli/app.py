@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import signal
 import sys
 import traceback
 from importlib import import_module
@@ -408,8 +407,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_PIPE_CLOSED = 128 + signal.SIGPIPE
-"""Exit code when the reader closes the pipe, as a shell reports for programs ended by SIGPIPE.
+_PIPE_CLOSED = 128 + 13
+"""Exit code when the reader closes the pipe, as a shell reports for programs ended by SIGPIPE (13).
 
 Python ignores SIGPIPE, and must: otherwise a lost server connection would silently end the process.
 """

@@ -312,7 +312,7 @@ def _temporal_run(
 def _is_executed(workflow: Any) -> bool:
     """Return whether this workflow's own event loop runs the current code.
 
-    The garbage collector closes the coroutines of a run that nobody awaits any more, perhaps while
+    The garbage collector closes the coroutines of a run that is no longer awaited, perhaps while
     another run is executed, which would get the commands that undo this one.
     """
     return temporalio.workflow.in_workflow() and temporalio.workflow.instance() is workflow
