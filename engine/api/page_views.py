@@ -165,7 +165,7 @@ def _coming(row: ScheduleRow, now: datetime) -> tuple[list[ComingWindow], list[s
     schedule = row.schedule
     if schedule is None or row.state != "active":
         return [], []
-    times = [*islice(schedule.starts(now, LAST_MOMENT), _NEXT)]
+    times = [*islice(schedule.starts(now, row.last_start_at or LAST_MOMENT), _NEXT)]
     found = [ComingWindow(at, note(schedule.spec, at), row.skips.get(at)) for at in times]
     gaps = [each.note for each in missing(schedule.spec, now, times[-1])] if times else []
     return found, gaps
@@ -277,8 +277,7 @@ async def _lane(
     past = await service.fires_page(row.key, since=monday, until=min(end, now), limit=_TICKS)
     coming: list[datetime] = []
     if isinstance(row.schedule, Schedule) and row.state == "active":
-        times = row.schedule.starts(max(now, monday - TICK), end)
-        coming = [*islice((each for each in times if each not in row.skips), _TICKS)]
+        coming = [*islice(row.starts(max(now, monday - TICK), end), _TICKS)]
     return lane(row.key, monday, past, coming, most=_TICKS, now=now)
 
 

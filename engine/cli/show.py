@@ -147,10 +147,11 @@ class Page:
             return []
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
         shadow_end = self.row.schedule.shadow_end
+        source = FireSource.of(self.row.schedule, last=self.row.last_start_at)
         return [
             replace(each, remark=remarks.get(each.fire_time, "recorded only: shadow mode"
                     if shadow_end is not None and each.fire_time < shadow_end else ""))
-            for each in upcoming(FireSource.of(self.row.schedule), self.now, SHOWN)
+            for each in upcoming(source, self.now, SHOWN)
         ]  # fmt: skip
 
     @property
