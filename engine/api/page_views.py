@@ -30,7 +30,16 @@ from engine.api.executions import fire_cursor, fire_place
 from engine.errors import RequestMalformed, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
-from engine.page.text import as_yaml, clock, problem_of, run_link, runs_link, shown_status, took
+from engine.page.text import (
+    SHADOWED,
+    as_yaml,
+    clock,
+    problem_of,
+    run_link,
+    runs_link,
+    shown_status,
+    took,
+)
 from engine.page.week import WeekLoads
 from engine.schedules import TICK, Schedule, readable
 from engine.schedules.describe import describe, missing, note
@@ -166,7 +175,12 @@ def _coming(row: ScheduleRow, now: datetime) -> tuple[list[ComingWindow], list[s
     if schedule is None or row.state != "active":
         return [], []
     times = [*islice(schedule.starts(now, row.last_start_at or LAST_MOMENT), _NEXT)]
-    found = [ComingWindow(at, note(schedule.spec, at), row.skips.get(at)) for at in times]
+    shadow_end = schedule.shadow_end or now
+    found = [
+        ComingWindow(at, "; ".join(filter(None, (SHADOWED if at < shadow_end else "",
+                                                 note(schedule.spec, at)))), row.skips.get(at))
+        for at in times
+    ]  # fmt: skip
     gaps = [each.note for each in missing(schedule.spec, now, times[-1])] if times else []
     return found, gaps
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from engine.page.text import (
     ASKED_LATER,
+    SHADOWED,
     as_yaml,
     clock,
     counted,
@@ -51,6 +52,7 @@ from engine.service import (
 
 __all__ = [
     "ASKED_LATER",
+    "SHADOWED",
     "as_yaml",
     "clock",
     "counted",

@@ -119,6 +119,11 @@ class ScheduleRow:
         return self.key.startswith(STARTS)
 
     @property
+    def in_force_since(self) -> datetime:
+        """When its newest definition came into force, at the earliest when it was written."""
+        return max(self.effective_from, self.defined_at or self.effective_from)
+
+    @property
     def next_start_at(self) -> datetime | None:
         """The next window that starts; excluded and skipped windows are planned but never start."""
         if self.next_fire_at is None or self.schedule is None:

@@ -17,7 +17,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from engine.page.charts import LOOKS
-from engine.page.text import clock, counted, fire_lag, instant, relative, shown_status, took, why
+from engine.page.text import (
+    clock,
+    counted,
+    fire_lag,
+    instant,
+    relative,
+    shadow_mode,
+    shown_state,
+    shown_status,
+    took,
+    why,
+)
 
 _FOLDER: Final = Path(__file__).parent
 _RELATIVE: Final = re.compile(r"(<time [^>]*data-ago[^>]*>)[^<]*")
@@ -52,8 +63,8 @@ def _environment() -> Environment:
         "LOOKS": LOOKS, "asset_version": asset_version, "counted": counted, "ago": _ago,
     }  # fmt: skip
     found.filters |= {
-        "clock": clock, "instant": instant, "lag": fire_lag, "status": shown_status,
-        "took": took, "why": why,
+        "clock": clock, "instant": instant, "lag": fire_lag, "shadow_mode": shadow_mode,
+        "state": shown_state, "status": shown_status, "took": took, "why": why,
     }  # fmt: skip
     return found
 
