@@ -127,6 +127,7 @@ EXAMPLES = {
     "cancel": (
         "sched cancel nightly-report",
         "sched cancel sched:nightly-report:1795312800000 --terminate --reason stuck",
+        "sched cancel --tag billing --reason 'the bank is away' --yes",
     ),
     "backfill": (
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
