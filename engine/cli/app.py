@@ -154,6 +154,7 @@ EXAMPLES = {
     "dead rerun": (
         "sched dead rerun nightly-report 1795312800000",
         """sched dead rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+        "sched dead rerun --all --tag billing --reason 'the bank is back' --yes",
     ),
     "dead drop": (
         "sched dead drop nightly-report 1795312800000",
