@@ -222,7 +222,8 @@ def _rerun_all(
     """Rerun the dead letters of several schedules; one that is refused leaves the others alone."""
     letters = session.ask(lambda opened: opened.dead_letters(limit=_MOST))
     by_key: dict[str, list[DeadLetter]] = {}
-    for letter in sorted(letters, key=lambda each: each.fire_time):
+    of_windows = (each for each in letters if each.kind in {"window", "rerun"})
+    for letter in sorted(of_windows, key=lambda each: each.fire_time):
         by_key.setdefault(letter.key, []).append(letter)
 
     failed = False
@@ -242,7 +243,7 @@ def _rerun_all(
         text += [f"{run} stays: {why}" for run, why in refused.items()]
         return {"key": key, "asked": asked, "refused": refused}, "\n".join(text)
 
-    left = Left(lambda row: row.key in by_key, "without a dead letter")
+    left = Left(lambda row: row.key in by_key, "without a window to run again")
     act_on_each(session, "rerun dead letters of", named, act, left=left, yes=yes, dry_run=dry_run)
     if failed:
         raise typer.Exit(1)

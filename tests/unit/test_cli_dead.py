@@ -124,7 +124,8 @@ class Failed:
     async def dead_letters(self, **_) -> list[DeadLetter]:
         older = replace(LETTER, fire_time=NOON - timedelta(hours=1), workflow_id="sched:k:6")
         other = replace(LETTER, key="other", workflow_id="sched:other:7")
-        return [LETTER, other, older]
+        manual = replace(LETTER, key="fine", kind="manual", workflow_id="sched:fine:manual:1")
+        return [LETTER, other, older, manual]
 
     async def select(self, keys, *, tag: str, **_) -> tuple[SimpleNamespace, ...]:
         assert (keys, tag) == ((), "billing")
@@ -147,5 +148,5 @@ def test_the_dead_letters_of_several_run_again_the_oldest_first(capsys, monkeypa
     assert other["asked"] == []
     assert "rejected together" in other["refused"]["sched:other:7"]
     assert told.err.splitlines() == [
-        "rerun dead letters of 2 schedules: k, other", "without a dead letter: fine",
+        "rerun dead letters of 2 schedules: k, other", "without a window to run again: fine",
     ]  # fmt: skip
