@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -93,7 +94,7 @@ def unknown_options(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
     for place, text in texts:
         for words, rest in CITED.findall(text):
             name, _, below = words.partition(" ")
-            command = loaded.get(name)
+            command: Any = loaded.get(name)
             if isinstance(command, TyperGroup):
                 command = command.commands.get(below)
             if command is None:
