@@ -241,8 +241,7 @@ async def next_fires(
     times: list[datetime] = []
     if row.schedule is not None and row.state == "active":
         after = begin or datetime.now(UTC)
-        starts = row.schedule.starts(after, LAST_MOMENT)
-        times = [*islice((each for each in starts if each not in row.skips), limit)]
+        times = [*islice(row.starts(after, LAST_MOMENT), limit)]
     zone = row.schedule.timezone if row.schedule else None
     return NextFires(key=key, timezone=zone, state=row.state, fire_times=times)
 

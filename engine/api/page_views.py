@@ -31,7 +31,16 @@ from engine.api.executions import fire_cursor, fire_place
 from engine.errors import RequestMalformed, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
-from engine.page.text import as_yaml, clock, problem_of, run_link, runs_link, shown_status, took
+from engine.page.text import (
+    SHADOWED,
+    as_yaml,
+    clock,
+    problem_of,
+    run_link,
+    runs_link,
+    shown_status,
+    took,
+)
 from engine.page.week import WeekLoads
 from engine.schedules import TICK, Schedule, readable
 from engine.schedules.describe import describe, missing, note
@@ -166,8 +175,13 @@ def _coming(row: ScheduleRow, now: datetime) -> tuple[list[ComingWindow], list[s
     schedule = row.schedule
     if schedule is None or row.state != "active":
         return [], []
-    times = [*islice(schedule.starts(now, LAST_MOMENT), _NEXT)]
-    found = [ComingWindow(at, note(schedule.spec, at), row.skips.get(at)) for at in times]
+    times = [*islice(schedule.starts(now, row.last_start_at or LAST_MOMENT), _NEXT)]
+    shadow_end = schedule.shadow_end or now
+    found = [
+        ComingWindow(at, "; ".join(filter(None, (SHADOWED if at < shadow_end else "",
+                                                 note(schedule.spec, at)))), row.skips.get(at))
+        for at in times
+    ]  # fmt: skip
     gaps = [each.note for each in missing(schedule.spec, now, times[-1])] if times else []
     return found, gaps
 
@@ -280,8 +294,7 @@ async def _lane(
     past = await service.fires_page(row.key, since=monday, until=min(end, now), limit=_TICKS)
     coming: list[datetime] = []
     if isinstance(row.schedule, Schedule) and row.state == "active":
-        times = row.schedule.starts(max(now, monday - TICK), end)
-        coming = [*islice((each for each in times if each not in row.skips), _TICKS)]
+        coming = [*islice(row.starts(max(now, monday - TICK), end), _TICKS)]
     return lane(row.key, monday, past, coming, most=_TICKS, now=now)
 
 

@@ -23,6 +23,7 @@ from engine.cli.target import (
     command,
     data_converter,
     moment,
+    on_signal,
     one_of,
     port_number,
     target,
@@ -159,9 +160,8 @@ def _root(host: str, port: int) -> str:
 
 async def _stop_signal() -> None:
     asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
+        on_signal(number, asked.set)
     await asked.wait()
 
 

@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import signal
 import sys
 import traceback
 from importlib import import_module
@@ -128,6 +127,7 @@ EXAMPLES = {
     "cancel": (
         "sched cancel nightly-report",
         "sched cancel sched:nightly-report:1795312800000 --terminate --reason stuck",
+        "sched cancel --tag billing --reason 'the bank is away' --yes",
     ),
     "backfill": (
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
@@ -154,6 +154,7 @@ EXAMPLES = {
     "dead rerun": (
         "sched dead rerun nightly-report 1795312800000",
         """sched dead rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+        "sched dead rerun --all --tag billing --reason 'the bank is back' --yes",
     ),
     "dead drop": (
         "sched dead drop nightly-report 1795312800000",
@@ -408,8 +409,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_PIPE_CLOSED = 128 + signal.SIGPIPE
-"""Exit code when the reader closes the pipe, as a shell reports for programs ended by SIGPIPE.
+_PIPE_CLOSED = 128 + 13
+"""Exit code when the reader closes the pipe, as a shell reports for programs ended by SIGPIPE (13).
 
 Python ignores SIGPIPE, and must: otherwise a lost server connection would silently end the process.
 """

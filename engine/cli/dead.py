@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.operate import request_run
+from engine.cli.operate import Answer, Left, Preview, Selector, Yes, act_on_each, request_run
 from engine.cli.output import console, counted, fields, instant, print_json, print_table, step_json
 from engine.cli.run_page import (
     RunReport,
@@ -25,6 +25,8 @@ from engine.cli.target import (
     Input,
     InputCode,
     Limit,
+    OfProject,
+    OfTag,
     Reason,
     Session,
     Target,
@@ -35,7 +37,8 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
-from engine.schedules import SEALED, Sealed, readable
+from engine.errors import EngineError
+from engine.schedules import SEALED, Overlap, Sealed, readable
 from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
 
 Name = Annotated[
@@ -61,6 +64,9 @@ Failing = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every dead letter, of KEY or of all schedules.")]
 
 
+_NAME_ONE = "name a key and a bucket, or a run's id; or write --all"
+_MOST = 1000
+"""Most letters that one command runs again."""
 _PURPOSE = "Show, rerun or discard dead letters: fires that failed."
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -164,20 +170,36 @@ def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) 
 @command(group)
 def rerun(
     session: Session,
-    name: Name,
+    name: AnyName = None,
     bucket: Bucket = None,
+    *,
     at: Opens = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
     imports: InputCode = None,
     reason: Reason = None,
+    every: All = False,
+    tag: OfTag = None,
+    project: OfProject = None,
+    yes: Yes = False,
+    dry_run: Preview = False,
 ) -> None:
     """Start another run of a window that failed, which resolves its dead letter.
 
     A run that fails again is a new dead letter. The exit code is 1 if the overlap policy prevented
-    the run.
+    the run, or one of several was refused. With --all every window that failed gets a run, the
+    oldest first: of KEY or a pattern, a tag, a project, or of all schedules.
     """
     argument, opens = parse_json_input(own_input), _opens(at)
+    if every or tag or project:
+        if bucket is not None or at is not None or own_input is not None:
+            raise typer.BadParameter("goes with one window", param_hint="BUCKET, --at or --input")
+        names = (name,) if name else ()
+        named = Selector(names, project, tag, every=not (name or tag or project))
+        _rerun_all(session, named, overlap, reason, yes=yes, dry_run=dry_run)
+        return
+    if name is None:
+        raise typer.BadParameter(_NAME_ONE, param_hint="'KEY|RUN-ID'")
     name = session.workflow_id(name)
     request_run(
         session,
@@ -186,6 +208,45 @@ def rerun(
         ),
         code=code_for(argument, imports),
     )
+
+
+def _rerun_all(
+    session: Session,
+    named: Selector,
+    overlap: Overlap | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Rerun the dead letters of several schedules; one that is refused leaves the others alone."""
+    letters = session.ask(lambda opened: opened.dead_letters(limit=_MOST))
+    by_key: dict[str, list[DeadLetter]] = {}
+    of_windows = (each for each in letters if each.kind in {"window", "rerun"})
+    for letter in sorted(of_windows, key=lambda each: each.fire_time):
+        by_key.setdefault(letter.key, []).append(letter)
+
+    failed = False
+
+    async def act(opened: ScheduleService, key: str) -> Answer:
+        nonlocal failed
+        asked: list[str] = []
+        refused: dict[str, str] = {}
+        for letter in by_key.get(key, ()):
+            try:
+                done = await opened.rerun_dead(letter.workflow_id, overlap=overlap, reason=reason)
+                asked.append(done.fire.workflow_id)
+            except EngineError as error:
+                refused[letter.workflow_id] = f"{error.code}: {error}"
+        failed = failed or bool(refused)
+        text = [f"{key}: {counted(len(asked), 'run')} asked for"]
+        text += [f"{run} stays: {why}" for run, why in refused.items()]
+        return {"key": key, "asked": asked, "refused": refused}, "\n".join(text)
+
+    left = Left(lambda row: row.key in by_key, "without a window to run again")
+    act_on_each(session, "rerun dead letters of", named, act, left=left, yes=yes, dry_run=dry_run)
+    if failed:
+        raise typer.Exit(1)
 
 
 @command(group)
@@ -202,9 +263,7 @@ def drop(
         extra = "--at" if bucket is None else "BUCKET"
         raise typer.BadParameter(f"it drops every letter; leave {extra} out", param_hint="'--all'")
     if not every and name is None:
-        raise typer.BadParameter(
-            "name a key and a bucket, or a run's id; or write --all", param_hint="'KEY|RUN-ID'"
-        )
+        raise typer.BadParameter(_NAME_ONE, param_hint="'KEY|RUN-ID'")
 
     opens, run = _opens(at), session.workflow_id(name) if name else None
 

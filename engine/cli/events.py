@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from engine.cli.output import console, fields, instant
-from engine.cli.target import AnyKey, Limit, Session, command, open_service
+from engine.cli.target import AnyKey, Limit, Session, command, on_signal, open_service
 from engine.events import ScheduleEvent
 from engine.schedules import ALL_EVENTS, place_of_url
 from engine.service import Delivery, ScheduleService, Subscription
@@ -96,7 +96,7 @@ def _follow(session: Session, key: str | None, name: str) -> None:
 
     async def until_interrupted() -> None:
         following = asyncio.create_task(run())
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, following.cancel)
+        on_signal(signal.SIGINT, following.cancel)
         try:
             await following
         except asyncio.CancelledError:

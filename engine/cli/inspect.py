@@ -47,6 +47,7 @@ from engine.cli.target import (
     Session,
     command,
     keys_in_the_file,
+    on_signal,
     one_of,
     rows_of,
 )
@@ -341,7 +342,7 @@ def _follow(
     async def run() -> None:
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight
         # is cancelled, as at the end of an event loop.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _leave_at_once)
+        on_signal(signal.SIGINT, _leave_at_once)
         await follower.run(of, warn=lambda text: typer.echo(f"sched: {text}", err=True))
 
     asyncio.run(run())

@@ -64,16 +64,29 @@ class FireSource:
     timezone: str
     schedule: Schedule | None = None
     skips: Mapping[datetime, str] = field(default_factory=dict)
+    until: datetime = _END
 
     @classmethod
-    def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> FireSource:
-        """Return the source for a schedule; ``skips`` are its skipped windows."""
-        return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips)
+    def of(
+        cls,
+        schedule: Schedule,
+        skips: Mapping[datetime, str] = _NONE,
+        *,
+        last: datetime | None = None,
+    ) -> FireSource:
+        """Return the source for a schedule.
+
+        Args:
+            schedule: what declares them.
+            skips: its skipped windows.
+            last: its last window, if a limit ends it.
+        """
+        return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips, last or _END)
 
     def starts(self, after: datetime) -> Iterator[datetime]:
         """Return the windows after ``after`` that start a run: not excluded, not skipped."""
         when = self.spec.fires if self.schedule is None else self.schedule.starts
-        return (fire for fire in when(after, _END) if fire not in self.skips)
+        return (fire for fire in when(after, self.until) if fire not in self.skips)
 
     def skipped(self, after: datetime, until: datetime) -> str:
         """Return a note on windows in between that are skipped; empty if there are none."""
@@ -194,7 +207,7 @@ def show_next(
     else:
         named = context.get_parameter_source("schedules")
         ledger = None if named and named.name == "COMMANDLINE" else find_target(session.data_dir)
-        found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
+        found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key, now)
     if key is None and cron is None:
         _print_each(session, found, after, now, count)
     else:
@@ -231,7 +244,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
             if key or why != "retired":  # retired schedules are of interest only by name
                 silent.append((row.key, why))
         elif row.schedule:
-            kept.append(FireSource.of(row.schedule, row.skips))
+            kept.append(FireSource.of(row.schedule, row.skips, last=row.last_start_at))
             if row.in_shadow:
                 silent.append((row.key, shadow_mode(row.schedule)))
     return Found(tuple(kept), f"of the ledger {ledger.place}", describe_silent(silent))
@@ -245,7 +258,7 @@ def _silence(row: ScheduleRow) -> str | None:
     return None if row.schedule else "unreadable for this version"
 
 
-def _of_file(path: Path, key: str | None) -> Found:
+def _of_file(path: Path, key: str | None, now: datetime) -> Found:
     file = ScheduleService.check(path)
     by_key = {schedule.key: schedule for schedule in file.schedules}
     if key is not None:
@@ -255,7 +268,11 @@ def _of_file(path: Path, key: str | None) -> Found:
         by_key = {key: by_key[key]}
     held = {name: _held(schedule) for name, schedule in by_key.items()}
     return Found(
-        tuple(FireSource.of(schedule) for name, schedule in by_key.items() if not held[name]),
+        tuple(
+            FireSource.of(schedule, last=schedule.last_start(now, schedule.limit))
+            for name, schedule in by_key.items()
+            if not held[name]
+        ),
         f"of the file {path}",
         describe_silent([(name, why) for name, why in held.items() if why]),
     )

@@ -47,7 +47,7 @@ from engine.cli.target import (
     parsed,
     whole_number,
 )
-from engine.errors import EngineError, LedgerError
+from engine.errors import EngineError, LedgerError, NotCancellable
 from engine.schedules import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -669,28 +669,49 @@ _NAMED = 20
 @command(commands)
 def cancel(
     session: Session,
-    name: Annotated[
-        str,
+    names: Annotated[
+        list[str] | None,
         typer.Argument(
             metavar="KEY|RUN-ID",
-            help="A schedule, for all its open runs, or one run.",
+            help="A schedule, for all its open runs, or one run; or keys and patterns.",
             autocompletion=keys_in_the_file,
         ),
-    ],
+    ] = None,
+    *,
     terminate: Annotated[
         bool, typer.Option("--terminate", help="End it at once, without its undo steps.")
     ] = False,
     reason: Reason = None,
+    tag: OfTag = None,
+    project: OfProject = None,
+    every: Every = False,
+    yes: Yes = False,
+    dry_run: Preview = False,
 ) -> None:
     """Cancel a run, every open run of a schedule, or a schedule that is in no file.
 
     A cancelled run may take a while to undo its steps. Windows whose start has not been sent are
     skipped, and a backfill of the key ends. A schedule from a file continues to fire; one that an
-    application or `sched at` created ends for good when its key is cancelled.
+    application or `sched at` created ends for good when its key is cancelled. Several are named as
+    for `sched pause`: their open runs end, and every schedule continues to fire.
     """
-    named = session.workflow_id(name)
-    done = session.ask(lambda opened: opened.cancel(named, reason=reason, terminate=terminate))
-    session.print(asdict(done), _describe_cancel(done, "terminated" if terminate else "cancelled"))
+    word = "terminated" if terminate else "cancelled"
+    named = Selector(tuple(names or ()), project, tag, every)
+
+    async def act(opened: ScheduleService, name: str) -> Answer:
+        several = named.single is None
+        try:
+            done = await opened.cancel(name, reason=reason, terminate=terminate, goes_on=several)
+        except NotCancellable:
+            if not several:
+                raise
+            return asdict(Cancelled(name)), f"{name}: nothing is open"
+        return asdict(done), "\n".join(_describe_cancel(done, word))
+
+    if named.single is not None:
+        named = replace(named, keys=(session.workflow_id(named.single),))
+    left = Left(lambda _: True, "")
+    act_on_each(session, "cancel the runs of", named, act, left=left, yes=yes, dry_run=dry_run)
 
 
 def _describe_cancel(done: Cancelled, word: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from engine.page.text import (
     ASKED_LATER,
+    SHADOWED,
     as_yaml,
     clock,
     counted,
@@ -52,6 +53,7 @@ from engine.service import (
 
 __all__ = [
     "ASKED_LATER",
+    "SHADOWED",
     "as_yaml",
     "clock",
     "counted",

@@ -14,6 +14,7 @@ from rich.console import Console
 from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     EFFORT,
+    SHADOWED,
     as_yaml,
     backfill_json,
     clock,
@@ -147,10 +148,11 @@ class Page:
             return []
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
         shadow_end = self.row.schedule.shadow_end
+        source = FireSource.of(self.row.schedule, last=self.row.last_start_at)
         return [
-            replace(each, remark=remarks.get(each.fire_time, "recorded only: shadow mode"
+            replace(each, remark=remarks.get(each.fire_time, SHADOWED
                     if shadow_end is not None and each.fire_time < shadow_end else ""))
-            for each in upcoming(FireSource.of(self.row.schedule), self.now, SHOWN)
+            for each in upcoming(source, self.now, SHOWN)
         ]  # fmt: skip
 
     @property
@@ -233,7 +235,7 @@ class Page:
         for line in (*self._relations(), *self._held_back()):
             sentences.print(line)
         # A new interval takes effect with its present window, which opened before.
-        defined = max(row.effective_from, row.defined_at or row.effective_from)
+        defined = row.in_force_since
         since = clock(defined.replace(microsecond=0), "UTC")
         sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"

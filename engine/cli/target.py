@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -610,8 +611,8 @@ def actor() -> str:
     """Return the user and host that run this command."""
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):
-        user = str(os.getuid())
+    except (OSError, KeyError, ImportError):  # the last one is Windows without USERNAME
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
@@ -627,6 +628,18 @@ async def rows_of(
     if key and not rows:
         await opened.schedule(key)
     return rows
+
+
+# --- signals ---
+
+
+def on_signal(number: int, act: Callable[[], object]) -> None:
+    """Call ``act`` in the running loop when this process gets the signal."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))
 
 
 # --- commands on a ledger ---

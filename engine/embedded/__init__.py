@@ -5,6 +5,16 @@ so that the next start finds a server that ``kill -9`` left behind. They are not
 where ``TEMPORAL_*`` and ``SCHED_DATABASE_URL`` name the servers.
 """
 
+import sys
+
+from engine.errors import EmbeddedError
+
+if sys.platform == "win32":
+    raise EmbeddedError(
+        "the servers of `sched up` and of the testing kit do not run on Windows",
+        cure="use WSL, or set TEMPORAL_ADDRESS and SCHED_DATABASE_URL and start `sched worker`",
+    )
+
 from engine.embedded.postgres import PostgresServer
 from engine.embedded.process import FolderLock, free_port
 from engine.embedded.servers import EmbeddedServers, servers

@@ -137,11 +137,13 @@ class Draft:
 
     Attributes:
         name: what the source calls it; the key is made of it.
+        named_in: the field of the metadata that has this name where the key is another one.
     """
 
     place: str
     text: str
     name: str = ""
+    named_in: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
 
@@ -240,6 +242,8 @@ class Collector:
         if self.options.workflow:
             fields["workflow"] = self.options.workflow
         fields = {"key": self._key(draft), **fields}
+        if draft.named_in and fields["key"] != draft.name:
+            fields["metadata"] = {draft.named_in: draft.name}
         Schedule.from_json(fields)
         self._keys.add(fields["key"])
         if self.options.shadow:

@@ -48,6 +48,9 @@ _TIMES: Final = ("second", "minute", "hour")
 _EXCLUDED_DAYS: Final = 5 * 366
 """How far ahead days of a calendar that is skipped are listed."""
 
+_NATIVE: Final = "temporalSchedule"
+"""The metadata by which sched compare and takeover find the schedule of another name."""
+
 _TWICE: Final = (
     "several calendars or intervals of a Temporal schedule are a schedule each: fires at one moment"
     " are two runs, and overlap is that of each"
@@ -99,7 +102,7 @@ def _remarks() -> Iterator[Remark]:
 
 
 async def _add(entries: Collector, of: ScheduleDescription, options: Options) -> None:
-    draft = Draft(f"schedule {of.id}", "", of.id)
+    draft = Draft(f"schedule {of.id}", "", of.id, _NATIVE)
     action = of.schedule.action
     if not isinstance(action, ScheduleActionStartWorkflow):
         entries.refuse(draft, f"its action is {type(action).__name__}, which starts no workflow")
@@ -119,7 +122,7 @@ async def _add(entries: Collector, of: ScheduleDescription, options: Options) ->
     if not parts:
         entries.refuse(draft, "it has no calendar and no interval: it never fires by itself")
     for number, part in enumerate(parts):
-        one = Draft(draft.place, _shown(part), of.id)
+        one = Draft(draft.place, _shown(part), of.id, _NATIVE)
         if number:
             one.differs("twice", _TWICE)
         fill = partial(_fill, of=of, action=action, part=part, decoded=decoded, options=options)

@@ -6,14 +6,14 @@ All datetimes are timezone-aware and in UTC.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
 from engine.ledger.fires import Died, Status
-from engine.schedules import STARTS, Schedule
+from engine.schedules import STARTS, TICK, Schedule
 from engine.schedules.planner import TIME_RULES, Hold, Origin, Pause
 
 # --- states ---
@@ -77,6 +77,7 @@ class ScheduleRow:
         defined_at: when that was written. The first window of an interval that is new lies before,
             and so does ``effective_from`` then.
         next_fire_at: when it is planned next; see ``next_start_at``.
+        started: with a ``limit``, how many windows have started or may still start; None without.
         last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
         error: why it backs off, if it does.
         pause: its pause, if it is paused.
@@ -104,6 +105,7 @@ class ScheduleRow:
     skips: Mapping[datetime, str] = field(default_factory=dict)
     request_id: str | None = None
     defined_at: datetime | None = None
+    started: int | None = None
 
     @property
     def status(self) -> JobStatus:
@@ -117,11 +119,35 @@ class ScheduleRow:
         return self.key.startswith(STARTS)
 
     @property
+    def in_force_since(self) -> datetime:
+        """When its newest definition came into force, at the earliest when it was written."""
+        return max(self.effective_from, self.defined_at or self.effective_from)
+
+    @property
     def next_start_at(self) -> datetime | None:
         """The next window that starts; excluded and skipped windows are planned but never start."""
         if self.next_fire_at is None or self.schedule is None:
             return self.next_fire_at
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
+
+    @property
+    def last_start_at(self) -> datetime | None:
+        """The last window that its ``limit`` lets start; None if no limit ends it."""
+        if self.started is None or self.next_fire_at is None or self.schedule is None:
+            return None
+        room = max((self.schedule.limit or 0) - self.started, 0)
+        return self.schedule.last_start(self.next_fire_at - TICK, room, but=self.skips)
+
+    def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """Return the windows with ``after < t <= until`` that start a run as it stands now.
+
+        Excluded and skipped windows never start, nor does one after the last that a limit allows.
+        """
+        if self.schedule is None:
+            return iter(())
+        last = self.last_start_at
+        fires = self.schedule.starts(after, until if last is None else min(until, last))
+        return (at for at in fires if at not in self.skips)
 
     @property
     def in_shadow(self) -> bool:

@@ -23,6 +23,7 @@ from engine.page.text import (
     fire_lag,
     instant,
     relative,
+    shadow_mode,
     shown_state,
     shown_status,
     took,
@@ -62,8 +63,8 @@ def _environment() -> Environment:
         "LOOKS": LOOKS, "asset_version": asset_version, "counted": counted, "ago": _ago,
     }  # fmt: skip
     found.filters |= {
-        "clock": clock, "instant": instant, "lag": fire_lag, "status": shown_status,
-        "state": shown_state, "took": took, "why": why,
+        "clock": clock, "instant": instant, "lag": fire_lag, "shadow_mode": shadow_mode,
+        "state": shown_state, "status": shown_status, "took": took, "why": why,
     }  # fmt: skip
     return found
 

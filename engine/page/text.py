@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 from urllib.parse import quote
 
 from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
@@ -31,6 +32,10 @@ def problem_of(row: ScheduleRow) -> str | None:
 def shown_state(row: ScheduleRow) -> str:
     """Return the state of a schedule as lists show it."""
     return "shadow" if row.in_shadow else row.state
+
+
+SHADOWED: Final = "recorded only: shadow mode"
+"""What is said of a window to come in shadow mode."""
 
 
 def shadow_mode(schedule: Schedule) -> str:

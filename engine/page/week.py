@@ -127,7 +127,8 @@ class WeekLoads:
         while True:
             page = await self._service.list(limit=_AT_ONCE, cursor=cursor, **filters)
             for row in page.schedules:
-                for hour, number in coming_by_hour(row.schedule, begin, end):
+                last = min(end, row.last_start_at or end)
+                for hour, number in coming_by_hour(row.schedule, begin, last):
                     counts.coming[hour] += number
                 counts.schedules += 1
                 if time.monotonic() > until:

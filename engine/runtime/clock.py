@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -21,6 +22,8 @@ def boottime() -> float:
     """
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":  # where time.monotonic() stops in sleep, and this does not
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
     return time.monotonic()
 
 

@@ -189,20 +189,23 @@ class View:
         schedule: the definition.
         after: it starts nothing at or before this moment.
         skipped: future windows that will not start.
+        last: the last start, if a limit ends the schedule.
     """
 
     schedule: Schedule
     after: datetime
     skipped: frozenset[datetime] = frozenset()
+    last: datetime | None = None
 
     def starts(self, until: datetime) -> Iterator[datetime]:
         """Return the starts up to ``until``, in ascending order."""
-        found = self.schedule.starts(self.after, until)
+        found = self.schedule.starts(self.after, min(until, self.last or until))
         return (at for at in found if at not in self.skipped) if self.skipped else found
 
     def count(self, until: datetime) -> int:
         """Return the number of ``starts`` up to ``until``, without listing them."""
         spec, excluded = self.schedule.spec, self.schedule.exclusions
+        until = min(until, self.last or until)
         skipped = sum(
             self.after < at <= until and self.schedule.first_start(at) == at for at in self.skipped
         )
@@ -263,7 +266,7 @@ def _all(view: View | None, until: datetime, named: int) -> Starts:
 def _is_same(old: View, new: View) -> bool:
     one, other = old.schedule, new.schedule
     same = all(getattr(one, FIELDS[name]) == getattr(other, FIELDS[name]) for name in WHEN)
-    return same and (old.after, old.skipped) == (new.after, new.skipped)
+    return same and (old.after, old.skipped, old.last) == (new.after, new.skipped, new.last)
 
 
 def _named(old: View, new: View, until: datetime, counts: tuple[int, int], named: int) -> Moved:
@@ -311,7 +314,7 @@ def _common(old: View, new: View, until: datetime) -> int | None:
 
 def _is_plain(view: View) -> bool:
     declared = view.schedule
-    limited = declared.start or declared.end or declared.exclude or view.skipped
+    limited = declared.start or declared.end or declared.exclude or view.skipped or view.last
     return declared.every_ms is not None and not limited
 
 

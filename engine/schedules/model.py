@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import (
@@ -647,6 +648,25 @@ class Schedule(BaseModel):
             else:
                 break
         return fire
+
+    def last_start(
+        self, after: datetime, room: int | None, *, but: Collection[datetime] = ()
+    ) -> datetime | None:
+        """Return the window after ``after`` with which a ``limit`` ends the schedule.
+
+        Args:
+            after: windows up to it are decided.
+            room: how many more may start; None without a limit.
+            but: windows that an operator skipped.
+
+        Returns:
+            ``after`` itself without room; None if no limit ends it.
+        """
+        if not room:
+            return None if room is None else after
+        after = max(after, self.shadow_end - TICK) if self.shadow_end else after
+        starts = (at for at in self.starts(after, from_seconds(HORIZON)) if at not in but)
+        return next(islice(starts, room - 1, None), None)
 
     def delay(self, fire_time: datetime) -> timedelta:
         """Return the delay of a run after its window: the key's share of ``spread``.

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
@@ -198,11 +198,8 @@ class Timeline:
 
     def _stop_after(self, limit: int | None) -> None:
         """End the simulated time with the start of so many windows."""
-        if limit is None:
-            return
-        starts = self._schedule.starts(self._start - TICK, self._end - TICK)
-        last = next(islice(starts, limit - 1, None), None) if limit else self._start - TICK
-        if last is not None:
+        last = self._schedule.last_start(self._start - TICK, limit)
+        if last is not None and last < self._end:
             self._end = last + TICK
             self._outages = tuple(each for each in self._outages if each.end < self._end)
 

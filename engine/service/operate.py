@@ -524,13 +524,18 @@ class Running(Holding):
         return tuple(await self._sealing.seal(rows[0].project, own_input)) if rows else own_input
 
     async def cancel(
-        self, name: str, *, reason: str | None = None, terminate: bool = False
+        self,
+        name: str,
+        *,
+        reason: str | None = None,
+        terminate: bool = False,
+        goes_on: bool = False,
     ) -> Cancelled:
         """Cancel one run by its id, or every open run of a schedule by its key.
 
         A key also ends every backfill that is still being laid, and retires an application's
-        schedule, which then never fires again. The key ``@<workflow>`` cancels the runs that
-        applications have started.
+        schedule, which then never fires again, unless it ``goes_on``. The key ``@<workflow>``
+        cancels the runs that applications have started.
 
         Raises:
             ScheduleNotFound: there is no such schedule.
@@ -540,7 +545,7 @@ class Running(Holding):
         key = parsed.key if parsed else name
         async with self._locked(key, all_open=True, retired=True, starts=True) as schedule:
             mine = schedule.state.origin == "api" and not key.startswith(STARTS)
-            own = parsed is None and mine
+            own = parsed is None and mine and not goes_on
             was_retired = own and schedule.state.retired_at is not None
             retires = own and not was_retired and await _decide_and_look_ahead(schedule)
             fires = [

@@ -227,6 +227,15 @@ async def test_one_that_is_due_and_not_begun_is_given_up(bench, service):
     assert await bench.ledger.take_over(bench.serving, limit=9, lease=LEASE) == []
 
 
+async def test_the_runs_of_a_schedule_can_be_cancelled_while_it_goes_on(bench, service):
+    await service.schedule_repeat("noop", every="1h", key="mine")
+    (claim,) = await bench.claim()
+    cancelled = await service.cancel("mine", goes_on=True)
+    assert (len(cancelled.asked) + len(cancelled.skipped), cancelled.retired) == (1, False)
+    assert claim.workflow_id in (*cancelled.asked, *cancelled.skipped)
+    assert (await service.schedule("mine")).state == "active"
+
+
 async def test_an_open_run_of_a_cancelled_one_shot_is_asked_to_end(bench, service):
     asked, claim = await due_now(bench, service)
     await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "started", "on_time", "run-1",

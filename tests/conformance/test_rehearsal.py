@@ -57,6 +57,14 @@ async def test_where_only_a_timezone_changes_every_fire_that_moves_is_named(benc
     assert (found.fires, found.unchanged) == (0, ("hourly",))
 
 
+async def test_windows_of_shadow_mode_and_beyond_a_limit_are_no_starts(bench):
+    (change,) = (await told(bench, text(HOURLY % ", limit: 3"))).changes
+    assert (change.moved.appear.count, len(change.fires)) == (2, 1), "three in all"
+    await bench.declare(text(HOURLY % ""))
+    (change,) = (await told(bench, text(HOURLY % ", mode: shadow"))).changes
+    assert (change.moved.appear.count, change.moved.vanish.count) == (0, 7 * 24)
+
+
 async def test_telling_it_changes_nothing(bench):
     await bench.declare(text(HOURLY % "", CRON % "UTC"))
     before = await everything(bench)

@@ -102,6 +102,20 @@ async def test_no_more_windows_start_than_the_limit_allows_and_the_schedule_has_
     assert await bench.claim() == []
 
 
+async def test_what_is_shown_of_the_future_ends_with_the_last_window_of_a_limit(bench: Bench):
+    await declare_ago(bench, f"{FIELDS}, limit: 12", 9 * MINUTE)
+    claims = await bench.claim()
+    row = await operator(bench).schedule("k")
+    assert (row.state, row.started) == ("active", len(claims))
+    assert row.last_start_at is not None
+    shown = [*row.starts(datetime.now(UTC), datetime.now(UTC) + 24 * HOUR)]
+    assert len(shown) == 12 - len(claims)
+    assert shown[-1] == row.last_start_at
+    listed = await operator(bench).list(keys=["k"])
+    assert listed.schedules[0].last_start_at == row.last_start_at
+    assert row.defined_at is not None
+
+
 async def claim_one(bench: Bench, serving: Serving) -> list[Claim]:
     """Claim at most one window, as a replica with little room does."""
     async with bench.ledger.transaction() as transaction:

@@ -28,6 +28,7 @@ from engine.imports.entries import Import, Options
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.temporal_schedules import read_schedules
 from engine.schedules import load_schedules
+from engine.service.takeover import native_of
 from tests.waiting import eventually
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
@@ -240,5 +241,9 @@ async def test_everything_about_a_schedule_is_kept_or_named(client, listed):
         "schedule never": "it has no calendar and no interval: it never fires by itself",
     }
     assert not found.is_complete
-    load_schedules(as_yaml_file(found))
+    read_back = load_schedules(as_yaml_file(found)).schedules
+    # So that `sched compare` and `sched takeover` look at the right one.
+    assert {each.key: native_of(each) for each in read_back} == {
+        "full": "Full", "several": "several", "several-2": "several",
+    }  # fmt: skip
     json.dumps([dict(each.fields) for each in found.entries])

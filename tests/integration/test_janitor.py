@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fires import Evidence
+from engine.ledger.fires import Evidence, Outcome
 from engine.runtime.events import Alert, Notice
 from engine.runtime.retention import janitor
 from engine.runtime.retention.compaction import AIM
+from engine.schedules.terms import Reason
+from tests.conformance.conftest import Bench
 from tests.conformance.past import backfilled, operator
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours
+from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 OLD = TODAY - timedelta(days=100)
@@ -504,6 +507,21 @@ async def test_a_next_fire_time_that_is_lost_is_found_again_and_told(past, wrong
     (alert,) = [event for event in past.heard if isinstance(event, Alert)]
     assert alert.code == "SCHEDULE_NEXT_FIRE_REPAIRED"
     assert "hourly" in alert.text
+
+
+async def test_a_limited_schedule_whose_last_window_was_rejected_goes_on(past):
+    limited = "schedules: [{key: k, workflow: noop, everyMs: 1000, grace: 1h, limit: 1}]"
+    bench = Bench(past.ledger)
+    await bench.declare(limited)
+    (first,) = await eventually(bench.claim)
+    refused = Reason("payload_too_large", "payload too large")
+    await past.ledger.settle([Outcome(first.fire_id, first.token, "rejected", reason=refused)])
+    assert (await operator(bench).schedule("k")).state == "ended"
+    await past.round()
+    assert [each.text for each in past.heard] == ["k goes on: its limit of 1 has 1 left"]
+    (another,) = await eventually(bench.claim)
+    assert another.fire_time > first.fire_time
+    assert (await operator(bench).schedule("k")).state == "ended"
 
 
 async def test_a_paused_schedule_has_no_next_fire_time_to_repair(past):

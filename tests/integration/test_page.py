@@ -17,6 +17,8 @@ from engine.api.app import create_app
 from engine.api.requests import ApiOptions
 from engine.ledger import PostgresLedger
 from engine.page.layout import digest
+from engine.runtime.apply.apply import apply
+from engine.schedules import load_schedules
 from tests.page_story import IMAGE, SCRIPT, tell
 from tests.rest import RestApi, rest_api
 from tests.servers import run_apart
@@ -279,6 +281,23 @@ async def test_a_value_that_nothing_can_carry_is_refused_with_a_sentence(api, br
         page = await browser.get("/week", params={"week": week})
         assert (page.status_code, "is no day" in page.text) == (400, True), week
     assert await api.stored() == before
+
+
+async def test_shadow_mode_and_the_last_window_of_a_limit_are_shown(api, browser):
+    shadowed = 'cron: "0 2 * * *", mode: shadow, shadowUntil: "2100-01-01T00:00:00Z"'
+    fields = {"watched": shadowed, "limited": 'cron: "0 3 * * *", limit: 2'}
+    file = "".join(f"- {{key: {key}, workflow: noop, {each}}}\n" for key, each in fields.items())
+    await apply(api.ledger, load_schedules(f"project: more\nschedules:\n{file}"), by="test")
+    assert (
+        '<span class="pill wait"><i aria-hidden="true"></i>shadow</span>'
+        in (await browser.get("/?key=watched")).text
+    )
+    watched = (await browser.get("/schedules/watched")).text
+    assert "It is in shadow mode until 2100-01-01T00:00:00Z" in watched
+    assert "recorded only: shadow mode" in watched
+    assert 'class="pill wait"' not in (await browser.get("/?key=limited")).text
+    limited = (await browser.get("/schedules/limited")).text
+    assert limited.count("<li><span>") == 2
 
 
 async def test_what_a_form_has_said_is_shown_once_and_cannot_be_forged(browser):

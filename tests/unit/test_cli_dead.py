@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,8 +15,9 @@ from engine.api.page_views import ShownLetter
 from engine.cli import dead
 from engine.cli.app import run
 from engine.cli.run_page import RunReport, details_json, details_lines
-from engine.cli.target import Target
+from engine.cli.target import Session, Target
 from engine.cli.temporal import _undo_steps
+from engine.errors import LetterNotFound
 from engine.flow import NOTHING
 from engine.ledger.fires import DeadLetter
 from engine.runtime.run_histories import RecordedStep, RunHistory
@@ -34,6 +39,8 @@ WHERE = Target("", "default", "http://ui")
     [
         (["dead", "drop"], "name a key and a bucket, or a run's id; or write --all"),
         (["dead", "drop", "--all", "k", "7"], "it drops every letter; leave BUCKET out"),
+        (["dead", "rerun"], "name a key and a bucket, or a run's id; or write --all"),
+        (["dead", "rerun", "k", "7", "--all"], "goes with one window"),
         (["dead", "rerun", "k", "x"], "'x' is no bucket; write the number in the run's id"),
         (["dead", "rerun", "k", "7", "--input", "NaN"], "'NaN' is no JSON"),
         (["dead", "lst"], "Did you mean 'list'?"),
@@ -127,3 +134,37 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
         {"step": "close", "undoes": "k7/open", "state": "running"},
     ]
     assert "undo_steps" not in details_json(RunReport(()))
+
+
+class Failed:
+    """A service in which two schedules have dead letters, one of which cannot run again."""
+
+    async def dead_letters(self, **_) -> list[DeadLetter]:
+        older = replace(LETTER, fire_time=NOON - timedelta(hours=1), workflow_id="sched:k:6")
+        other = replace(LETTER, key="other", workflow_id="sched:other:7")
+        manual = replace(LETTER, key="fine", kind="manual", workflow_id="sched:fine:manual:1")
+        return [LETTER, other, older, manual]
+
+    async def select(self, keys, *, tag: str, **_) -> tuple[SimpleNamespace, ...]:
+        assert (keys, tag) == ((), "billing")
+        return tuple(SimpleNamespace(key=key) for key in ("fine", "k", "other"))
+
+    async def rerun_dead(self, run_id: str, **_) -> SimpleNamespace:
+        if "other" in run_id:
+            raise LetterNotFound("2 windows were rejected together", cure="backfill")
+        return SimpleNamespace(fire=SimpleNamespace(workflow_id=f"{run_id}:rerun:1"))
+
+
+def test_the_dead_letters_of_several_run_again_the_oldest_first(capsys, monkeypatch):
+    monkeypatch.setattr(
+        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", Failed())))
+    )
+    assert run(["dead", "rerun", "--tag", "billing", "--yes", "--json"]) == 1, "one is refused"
+    told = capsys.readouterr()
+    k, other = json.loads(told.out)
+    assert k == {"key": "k", "asked": ["sched:k:6:rerun:1", "sched:k:7:rerun:1"], "refused": {}}
+    assert other["asked"] == []
+    assert "rejected together" in other["refused"]["sched:other:7"]
+    assert told.err.splitlines() == [
+        "rerun dead letters of 2 schedules: k, other", "without a window to run again: fine",
+    ]  # fmt: skip

@@ -54,6 +54,12 @@ def test_an_expression_needs_neither_file_nor_server(tmp_path, monkeypatch, caps
     assert [row["fire_time"] for row in found[1:]] == ["2026-11-23T05:00:00Z"]
 
 
+def test_a_limited_schedule_fires_no_oftener_than_its_limit(folder, capsys):
+    limited = "schedules: [{key: k, workflow: w, everyMs: 1000, limit: 3}]"
+    (folder / "schedules.yaml").write_text(limited)
+    assert [each["note"] for each in rows(capsys, "k", "-n", "9")] == ["", "", "last fire"]
+
+
 @pytest.mark.parametrize(
     ("zone", "first"),
     [((), "2026-12-31T00:00:00Z"), (("--timezone", "Asia/Tokyo"), "2026-12-30T15:00:00Z")],

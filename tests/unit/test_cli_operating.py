@@ -19,7 +19,7 @@ from engine.cli.backfill import _Lines, _shown, as_document, describe_end, descr
 from engine.cli.operate import describe_request
 from engine.cli.output import fire_lag
 from engine.cli.target import Session, parse_json_input
-from engine.errors import LedgerUnavailable
+from engine.errors import LedgerUnavailable, NotCancellable
 from engine.ledger.fires import Fire
 from engine.ledger.records import Backfill
 from engine.schedules.planner import Pause
@@ -107,6 +107,23 @@ def test_one_of_several_that_fails_is_reported_and_the_others_go_on(capsys, monk
         assert told.out.splitlines() == [
             f"{key} is paused until it is resumed: incident" for key in "ac"
         ]
+
+
+def test_runs_of_several_are_cancelled_and_their_schedules_go_on(capsys, monkeypatch):
+    class Service(Several):
+        async def cancel(self, name: str, *, goes_on: bool, **_) -> Cancelled:
+            assert goes_on
+            if name == "b":
+                raise NotCancellable("no run of b is open")
+            return Cancelled(name, asked=(f"sched:{name}:1",))
+
+    monkeypatch.setattr(
+        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", Service())))
+    )
+    assert run(["cancel", "--tag", "billing", "--yes"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "sched:a:1 is being cancelled", "b: nothing is open", "sched:c:1 is being cancelled",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

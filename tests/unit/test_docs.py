@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
-from engine.cli.app import MODULES, run
+from engine.cli.app import MODULES, load, run
 from engine.cli.docs import anchor, pages, read
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,34 @@ def test_every_command_that_a_page_names_exists():
         )
     }
     assert {(page, name) for page, name in named if name not in MODULES} == set()
+
+
+CITED = re.compile(
+    r"(?m)(?:`|^(?:\$ )?)(?:\.venv/bin/)?sched ([a-z][a-z0-9-]*(?: [a-z][a-z0-9-]*)?)([^`\n#|>;]*)"
+)
+
+
+def unknown_options(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Commands that a text cites with an option that they do not have."""
+    loaded = {name: load(name) for name in MODULES}
+    for place, text in texts:
+        for words, rest in CITED.findall(text):
+            name, _, below = words.partition(" ")
+            command: Any = loaded.get(name)
+            if isinstance(command, TyperGroup):
+                command = command.commands.get(below)
+            if command is None:
+                continue
+            known = {each for one in command.params for each in (*one.opts, *one.secondary_opts)}
+            for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", rest):
+                if option not in known | {"--help"}:
+                    yield f"{place}: sched {words}: {option}"
+
+
+def test_every_option_of_a_cited_command_exists():
+    pages = ((page.name, page.read_text("utf-8")) for page in PAGES if page.parent.name != "adr")
+    assert [*unknown_options(pages)] == []
+    assert [*unknown_options(messages())] == []
 
 
 def messages() -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,17 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 def view(after: datetime = NOW, skipped: tuple[datetime, ...] = (), **fields: Any) -> View:
     declared = Schedule.from_json({"key": "k", "workflow": "w", **fields})
     return View(declared, after, frozenset(skipped))
+
+
+def test_the_last_start_of_a_limit_is_the_last_that_appears_or_vanishes():
+    endless, limited = view(every="1h"), view(every="1h")
+    limited = replace(limited, last=limited.schedule.last_start(NOW, 3))
+    assert outlook(None, limited, UNTIL).appear == Starts(3, tuple(limited.starts(UNTIL)))
+    assert outlook(endless, limited, UNTIL) == Moved(
+        vanish=Starts(
+            7 * 24 - 3, tuple(NOW.replace(second=0) + n * HOUR for n in range(4, 24))
+        )
+    )  # fmt: skip
 
 
 def test_where_only_the_timezone_changes_every_fire_that_moves_is_named():

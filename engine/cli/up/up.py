@@ -18,7 +18,7 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from temporalio import activity
@@ -40,13 +40,13 @@ from engine.cli.target import (
     find_target,
     forget_running,
     note_running,
+    on_signal,
     port_number,
     warn_of_unknown_names,
 )
 from engine.cli.up.code_watch import CodeWatch
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, logs_events, wants_live
-from engine.embedded import EmbeddedServers, servers
 from engine.errors import (
     EngineError,
     LedgerRequired,
@@ -70,6 +70,9 @@ from engine.telemetry.http import serving
 from engine.telemetry.logs import core_runtime, write_log
 from engine.telemetry.tracer import export_traces
 
+if TYPE_CHECKING:
+    from engine.embedded import EmbeddedServers
+
 commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -86,7 +89,8 @@ class StopSignals:
     A second SIGINT or SIGTERM ends the process at once. SIGHUP (the terminal closed) never does.
     """
 
-    _numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # Windows has no SIGHUP.
+    _numbers = (signal.SIGINT, signal.SIGTERM, *filter(None, [getattr(signal, "SIGHUP", None)]))
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -95,19 +99,20 @@ class StopSignals:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         for number in self._numbers:
-            self._loop.add_signal_handler(number, self._received, number)
+            on_signal(number, partial(self._received, number))
         return self
 
     def __exit__(self, *_: object) -> None:
         for number in self._numbers:
-            self._loop.remove_signal_handler(number)
+            with contextlib.suppress(NotImplementedError):  # Windows
+                self._loop.remove_signal_handler(number)
 
     def leave(self) -> None:
         """Request a stop; callable from any thread."""
         self._loop.call_soon_threadsafe(self.asked.set)
 
     def _received(self, number: int) -> None:
-        if self.asked.is_set() and number != signal.SIGHUP:
+        if self.asked.is_set() and number in {signal.SIGINT, signal.SIGTERM}:
             for each in self.before_leaving_at_once:
                 with contextlib.suppress(Exception):  # the other callbacks still run
                     each()
@@ -476,6 +481,8 @@ def up(
         api=LocalApi(api_port),
         exports=configure(prometheus=http_port is not None),
     )
+    from engine.embedded import servers  # noqa: PLC0415 - a worker needs none, and Windows has none
+
     running = servers(
         data_dir,
         temporal_port=temporal_port,

@@ -17,7 +17,14 @@ from engine.ledger.fires import shared
 from engine.ledger.memory.event_rows import EventsInMemory
 from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
 from engine.ledger.memory.operations import laying_of
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, facts_of, is_dead
+from engine.ledger.memory.tables import (
+    FireEntry,
+    MemoryRows,
+    ScheduleEntry,
+    facts_of,
+    is_dead,
+    started_windows,
+)
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     Action,
@@ -388,6 +395,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             "skips": {f.fire_time: f.reason or "" for f in self._skipped_ahead(key)},
             "request_id": request_id,
             "defined_at": version and version.applied_at,
+            "started": started_windows(row.state, self._tables.of_key(key)),
         }
         return ScheduleRow(**fields)
 

@@ -28,6 +28,7 @@ from engine.ledger.fires import (
     OPEN,
     PENDING,
     REPEATS,
+    SURELY_NOT_RUN,
     UNSTARTED,
     Claim,
     DataGap,
@@ -619,6 +620,19 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
         recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
         stopped_at=pause.at if pause and pause.by == ENGINE else None,
     )  # fmt: skip
+
+
+def started_windows(state: ScheduleState, fires: Iterable[FireEntry]) -> int | None:
+    """Count windows that a limit counts, as in read_schedules.sql; None without a limit."""
+    if state.schedule.limit is None:
+        return None
+    return sum(
+        fire.windows
+        for fire in fires
+        if (fire.kind, fire.series) == ("window", state.series)
+        and fire.status not in SURELY_NOT_RUN
+        and fire.timing != "backfill"
+    )
 
 
 def summary_of(key: str, fires: Iterable[FireEntry], now: datetime) -> RunSummary:

@@ -14,7 +14,7 @@ from engine.ledger.memory.operations import (
     MemoryOperating,
     open_fire,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables, started_windows
 from engine.ledger.outbox import Subscription, SubscriptionOrigin
 from engine.ledger.records import (
     Action,
@@ -295,18 +295,7 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
             },
             open_fires=open_fires,
             unread=unread,
-            started=self._started(state, mine) if state.schedule.limit is not None else 0,
-        )
-
-    @staticmethod
-    def _started(state: ScheduleState, mine: Iterable[FireEntry]) -> int:
-        """Count windows as ``started`` of ``read_schedules.sql`` does."""
-        return sum(
-            fire.windows
-            for fire in mine
-            if (fire.kind, fire.series) == ("window", state.series)
-            and fire.status not in SURELY_NOT_RUN
-            and fire.timing != "backfill"
+            started=started_windows(state, mine) or 0,
         )
 
     @staticmethod

@@ -243,6 +243,8 @@ def as_schedule(row: Row) -> ScheduleRow:
         origin=row["origin"],
         skips=dict(zip(skipped_at, row["skipped_why"], strict=True)) if skipped_at else {},
         request_id=row["request_id"],
+        defined_at=row["defined_at"],
+        started=row["started"],
     )
 
 

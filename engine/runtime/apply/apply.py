@@ -538,5 +538,10 @@ def _view(state: ScheduleState | None, now: datetime) -> View | None:
         if state.pause.until is None:
             return None
         after = max(now, state.pause.until - TICK)
-    skipped = {at for at, ran in state.known.items() if at > now and not ran}
-    return View(state.schedule, after, frozenset(skipped))
+    if (shadow_end := state.schedule.shadow_end) is not None:
+        after = max(after, shadow_end - TICK)
+    skipped = frozenset(at for at, ran in state.known.items() if at > now and not ran)
+    room = state.room
+    if room:
+        room = max(room - len(_owed(state, now)), 0)
+    return View(state.schedule, after, skipped, state.schedule.last_start(after, room, but=skipped))

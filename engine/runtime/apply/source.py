@@ -242,6 +242,11 @@ def _text(path: Path) -> str:
     raise unreadable(str(path), what, cure)
 
 
+# Windows has no named pipes in the file system, and without the flag it changes line ends.
+_NONBLOCK: Final[int] = getattr(os, "O_NONBLOCK", 0)
+_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
+
+
 def _read(path: Path) -> bytes:
     """Return at most one byte more than a file may have; from a pipe, what its writer writes.
 
@@ -249,13 +254,14 @@ def _read(path: Path) -> bytes:
         OSError: it cannot be read, or is a pipe without a writer, which would block forever.
     """
     begun = b""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | _NONBLOCK | _BINARY), "rb") as file:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             with suppress(BlockingIOError):  # the pipe has a writer
                 begun = os.read(file.fileno(), 1)
                 if not begun:
                     raise OSError(errno.EPIPE, "a pipe without a writer")
-        os.set_blocking(file.fileno(), True)
+        if _NONBLOCK:
+            os.set_blocking(file.fileno(), True)
         return begun + file.read(MAX_BYTES + 1 - len(begun))
 
 

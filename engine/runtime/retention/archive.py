@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -90,6 +91,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def _sync(folder: Path) -> None:
     """Sync a folder, so that its new entries survive a crash."""
+    if sys.platform == "win32":  # it opens no folders
+        return
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -63,10 +63,14 @@ async def _mend(ledger: Tended, keys: list[str], on_event: OnEvent) -> int:
             right = _due(state, now, cached[state.key])
             if right is not None:
                 await upkeep.correct_next(state.key, right)
-                mended.append((state.key, cached[state.key], right))
-    for key, was, right in mended:
-        text = f"{key} would have fired next at {_shown(was)}; it is {_shown(right)} now"
-        on_event(Alert(Code.NEXT_FIRE_REPAIRED, text))
+                mended.append((state, cached[state.key], right))
+    for state, was, right in mended:
+        if was is None and state.room:  # no fault: its last window was rejected after its claim
+            text = f"{state.key} goes on: its limit of {state.schedule.limit} has {state.room} left"
+            on_event(Notice(text, good=True))
+        else:
+            text = f"{state.key} would have fired next at {_shown(was)}; it is {_shown(right)} now"
+            on_event(Alert(Code.NEXT_FIRE_REPAIRED, text))
     return len(mended)
 
 

@@ -250,7 +250,7 @@ def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Condition]:
         yield Condition(
             name=f"paused-after-failures:{key}", code=Code.PAUSED_AFTER_FAILURES,
             since=watched.stopped_at, project=watched.project, key=key, cause="paused",
-            text=f"{key} is paused {watched.paused}; see `sched dead show {key}`, then resume it",
+            text=f"{key} is paused {watched.paused}; see `sched dead list {key}`, then resume it",
         )  # fmt: skip
     failed = [each for each in watched.recent if each.status in {*FAILED, "completed"}]
     yield from _in_row(

@@ -10,7 +10,13 @@ SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.
        s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, d.applied_at AS defined_at, s.error, s.rules, s.origin, s.request_id,
        last.last_fire_time AS last_fire_at, last.status AS last_status,
-       ahead.skipped_at, ahead.skipped_why
+       ahead.skipped_at, ahead.skipped_why,
+       CASE WHEN d.definition ? 'limit' THEN (  -- as in read_schedules.sql
+           SELECT coalesce(sum(begun.windows), 0) FROM (
+               SELECT f.windows FROM fires f
+               WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series AND f.kind = 'window'
+                 AND f.status NOT IN ('skipped', 'expired', 'rejected') AND f.timing IS DISTINCT FROM 'backfill'
+               ORDER BY f.fire_time DESC LIMIT (d.definition ->> 'limit')::int) AS begun)::int END AS started
 FROM schedules s
 JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
