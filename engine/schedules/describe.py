@@ -514,7 +514,7 @@ _UNITS: Final = (
 def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
     """Return when ``what`` fires, as in "at 02:30 on Monday to Friday".
 
-    The text of a `Schedule` includes its exclusions and spread. Days and times of a cron, and the
+    The text of a `Schedule` includes its exclusions, spread and limit. Days and times of a cron, and the
     moments of its bounds, are local to its zone; all other moments name their zone.
 
     Args:
@@ -527,6 +527,8 @@ def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
     text = _spoken(what.spec, what.timezone) + _exclusions(what.exclude)
     if what.spread:
         text += f", each run up to {duration(what.spread)} later"
+    if what.limit:
+        text += f", at most {what.limit} times" if what.limit > 1 else ", once"
     return text + _at_changes(what.spec, now)
 
 

@@ -126,9 +126,10 @@ def test_intervals_and_moments_are_read(spec, sentence):
           "2027-01-05 or 15 more")),
         ({"cron": "0 2 * * *", "spread": "15m"},
          "at 02:00 every day, each run up to 15 minutes later"),
+        ({"cron": "0 2 * * *", "limit": 3}, "at 02:00 every day, at most 3 times"),
     ],
 )  # fmt: skip
-def test_bounds_exclusions_and_spread_are_read_too(fields, sentence):
+def test_bounds_exclusions_spread_and_limit_are_read_too(fields, sentence):
     declared = {"key": "a", "workflow": "w", "timezone": "America/Sao_Paulo", **fields}
     schedule = Schedule.from_json(declared)
     assert describe(schedule, now=NOW) == sentence
