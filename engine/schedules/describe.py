@@ -514,8 +514,8 @@ _UNITS: Final = (
 def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
     """Return when ``what`` fires, as in "at 02:30 on Monday to Friday".
 
-    The text of a `Schedule` includes its exclusions, spread and limit. Days and times of a cron, and the
-    moments of its bounds, are local to its zone; all other moments name their zone.
+    The text of a `Schedule` includes its exclusions, spread and limit. Days and times of a cron,
+    and the moments of its bounds, are local to its zone; all other moments name their zone.
 
     Args:
         what: a schedule or its when-part.
