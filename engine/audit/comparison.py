@@ -7,7 +7,7 @@ and each window has one run, by one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -201,6 +201,7 @@ def compare(
     since: datetime,
     until: datetime,
     tolerance: timedelta,
+    beside: Collection[datetime] = (),
 ) -> Comparison:
     """Compare windows with runs.
 
@@ -216,8 +217,9 @@ def compare(
         since: the begin of the stretch.
         until: its end.
         tolerance: how far a run may be from its window.
+        beside: windows of other schedules with the same source, to which its other runs belong.
     """
-    near = _narrowed(tolerance, [each.at for each in ours])
+    near = _narrowed(tolerance, sorted({*(each.at for each in ours), *beside}))
     runs = sorted(theirs.runs, key=lambda each: (each.at, each.workflow_id))
     matched, left = _matched(ours, runs, near)
     counts = {"equal": 0, "ours": 0, "held": 0}
@@ -239,7 +241,10 @@ def compare(
             text = "no run was started for it"
             text += f"; {blocking.workflow_id} was still open then" if blocking else ""
             found.append(Difference("only_ours", window.at, None, text))
-    found += [_surplus(run, ours, near) for run in left if since <= run.at <= until]
+    found += [
+        _surplus(run, ours, near) for run in left
+        if since <= run.at <= until and not any(abs(at - run.at) <= near for at in beside)
+    ]  # fmt: skip
     found.sort(key=lambda each: (each.at, each.kind))
     return Comparison(
         schedule.key, project, source, since, until, counts["equal"], counts["ours"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -79,7 +81,8 @@ class Takeovers(Accounts):
         """Compare recorded windows with the runs that another scheduler has started.
 
         Without a key all schedules in shadow mode are compared, each with the native schedule that
-        its metadata names as ``temporalSchedule``, or that has its key as ID.
+        its metadata names as ``temporalSchedule``, or that has its key as ID. A run of a native
+        schedule that several replace belongs to whichever of them has its window.
 
         Args:
             since: the first fire time, or how long before now it is by the ledger's clock.
@@ -102,16 +105,23 @@ class Takeovers(Accounts):
         if first > now:
             raise MomentInFuture(f"{utc_text(first)} is to come, it is {utc_text(now)}")
         rows = [await self.schedule(key)] if key else await self.schedules(project)
+        replacing = defaultdict[str, set[str]](set)
+        if source is None:  # several schedules may replace one that has several calendars
+            for row in await self.schedules():
+                if row.schedule is not None:
+                    replacing[native_of(row.schedule)].add(row.key)
         found = []
         for row in rows:
             schedule = row.schedule
-            if schedule is not None and (key or schedule.mode == "shadow"):
-                wanted = source or TheirSource("temporal_schedule", native_of(schedule))
-                found.append(
-                    await self._compared(
-                        schedule, row.project, wanted, theirs, first, now - lag, tolerance
-                    )
+            if schedule is None or not (key or schedule.mode == "shadow"):
+                continue
+            wanted = source or TheirSource("temporal_schedule", native_of(schedule))
+            found.append(
+                await self._compared(
+                    schedule, row.project, wanted, theirs, (first, now - lag), tolerance,
+                    beside=sorted(replacing[wanted.name] - {row.key}),
                 )
+            )  # fmt: skip
         return found
 
     async def _compared(
@@ -120,11 +130,12 @@ class Takeovers(Accounts):
         project: str,
         source: TheirSource,
         theirs: TheirStarts,
-        since: datetime,
-        until: datetime,
+        stretch: tuple[datetime, datetime],
         tolerance: timedelta,
+        *,
+        beside: Sequence[str],
     ) -> Comparison:
-        key = schedule.key
+        key, (since, until) = schedule.key, stretch
         versions = await self._ledger.definition_versions(key, limit=_VERSIONS)
         begins = min(each.effective_from for each in versions)
         (standing,) = await self._ledger.standings([key])
@@ -140,10 +151,14 @@ class Takeovers(Accounts):
         if read.kept_since is not None and read.kept_since > since:
             since = read.kept_since
             notes.append(f"compared since {utc_text(since)}: Temporal may not keep older runs")
-        ours = await self._windows(key, since - tolerance, until + tolerance)
+        ours, *others = [
+            await self._windows(each, since - tolerance, until + tolerance)
+            for each in (key, *beside)
+        ]
         result = compare(
-            schedule, project, source, ours, read, since=since, until=until, tolerance=tolerance
-        )
+            schedule, project, source, ours, read, since=since, until=until, tolerance=tolerance,
+            beside={each.at for windows in others for each in windows if each.is_owed},
+        )  # fmt: skip
         return Comparison(**{
             **{name: getattr(result, name) for name in Comparison.__dataclass_fields__},
             "notes": (*notes, *result.notes),

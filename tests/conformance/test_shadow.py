@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.audit.comparison import TheirRun, TheirRuns, TheirSource
 from engine.errors import Code, WindowDecided
 from engine.ledger.fires import Claim, Closed, Evidence, Outcome
 from engine.ledger.records import Serving
@@ -23,6 +24,7 @@ from tests.conformance.past import (
     MINUTE,
     backfilled,
     declare_ago,
+    declare_file_ago,
     operator,
     run_of,
     taken,
@@ -89,6 +91,27 @@ async def test_what_was_claimed_before_shadow_mode_still_starts(bench: Bench):
     await bench.ledger.wake()
     await bench.claim()
     assert len(await taken(bench)) == 1
+
+
+class Started:
+    """A native schedule that has started a run in each half minute."""
+
+    async def read(self, source: TheirSource, since: datetime, until: datetime) -> TheirRuns:
+        half = 30 * SECOND
+        first = datetime.fromtimestamp(-(-since.timestamp() // 30) * 30, UTC)
+        moments = [first + n * half for n in range((until - first) // half + 1)]
+        return TheirRuns([TheirRun(at, f"{source.name}-{at}", at, at) for at in moments])
+
+
+async def test_two_schedules_that_replace_one_with_two_calendars_are_equal_to_it(bench: Bench):
+    rule = "workflow: noop, mode: shadow, metadata: {temporalSchedule: n}, everyMs: 60000"
+    tail = "firstFire: next, catchUp: {policy: all}"
+    file = f"schedules: [{{key: k, {rule}, {tail}}}, {{key: l, {rule}, offsetMs: 30000, {tail}}}]"
+    await declare_file_ago(bench, file, 5 * MINUTE)
+    await bench.claim()
+    found = await operator(bench).compare(2 * HOUR, Started())
+    assert [(each.key, each.differences) for each in found] == [("k", ()), ("l", ())]
+    assert all(each.equal >= 4 for each in found)
 
 
 # --- limits ---

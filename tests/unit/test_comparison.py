@@ -74,6 +74,16 @@ def test_a_window_without_a_run_and_a_run_without_a_window_are_found():
     assert found.differences[1].what == "no window opens then"
 
 
+def test_a_run_for_the_window_of_another_schedule_of_the_same_source_is_no_run_too_many():
+    ours, since, until = [*windows_of([row(0)], {}, BEGIN, BEGIN)], BEGIN, BEGIN + 10 * MINUTE
+    for beside, wanted in (({BEGIN + 2 * MINUTE}, [7.0]), ((), [2.0, 7.0])):
+        found = compare(
+            beat(mode="shadow"), "p", NATIVE, ours, TheirRuns([run(0), run(2), run(7)]),
+            since=since, until=until, tolerance=SECOND, beside=beside,
+        )  # fmt: skip
+        assert (found.equal, kinds(found)) == (1, [("only_theirs", at) for at in wanted])
+
+
 def test_a_note_of_several_schedules_is_printed_once_with_their_names(capsys):
     alone = replace(compared([row(0)], [run(0)]), notes=("nothing is known",))
     _print([replace(alone, key=key) for key in "abcdefg"])
