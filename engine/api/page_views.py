@@ -32,12 +32,12 @@ from engine.errors import RequestMalformed, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
 from engine.page.text import (
-    SHADOWED,
     as_yaml,
     clock,
     problem_of,
     run_link,
     runs_link,
+    shadowed,
     shown_status,
     took,
 )
@@ -176,12 +176,11 @@ def _coming(row: ScheduleRow, now: datetime) -> tuple[list[ComingWindow], list[s
     if schedule is None or row.state != "active":
         return [], []
     times = [*islice(schedule.starts(now, row.last_start_at or LAST_MOMENT), _NEXT)]
-    shadow_end = schedule.shadow_end or now
+    notes = [[shadowed(schedule, at), note(schedule.spec, at)] for at in times]
     found = [
-        ComingWindow(at, "; ".join(filter(None, (SHADOWED if at < shadow_end else "",
-                                                 note(schedule.spec, at)))), row.skips.get(at))
-        for at in times
-    ]  # fmt: skip
+        ComingWindow(at, "; ".join(filter(None, said)), row.skips.get(at))
+        for at, said in zip(times, notes, strict=True)
+    ]
     gaps = [each.note for each in missing(schedule.spec, now, times[-1])] if times else []
     return found, gaps
 

@@ -7,7 +7,8 @@ and each window has one run, by one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -201,7 +202,7 @@ def compare(
     since: datetime,
     until: datetime,
     tolerance: timedelta,
-    beside: Collection[datetime] = (),
+    beside: Iterable[datetime] = (),
 ) -> Comparison:
     """Compare windows with runs.
 
@@ -219,7 +220,8 @@ def compare(
         tolerance: how far a run may be from its window.
         beside: windows of other schedules with the same source, to which its other runs belong.
     """
-    near = _narrowed(tolerance, sorted({*(each.at for each in ours), *beside}))
+    others = sorted(beside)
+    near = _narrowed(tolerance, sorted([*(each.at for each in ours), *others]))
     runs = sorted(theirs.runs, key=lambda each: (each.at, each.workflow_id))
     matched, left = _matched(ours, runs, near)
     counts = {"equal": 0, "ours": 0, "held": 0}
@@ -242,9 +244,10 @@ def compare(
             text += f"; {blocking.workflow_id} was still open then" if blocking else ""
             found.append(Difference("only_ours", window.at, None, text))
     found += [
-        _surplus(run, ours, near) for run in left
-        if since <= run.at <= until and not any(abs(at - run.at) <= near for at in beside)
-    ]  # fmt: skip
+        _surplus(run, ours, near)
+        for run in left
+        if since <= run.at <= until and not _is_near(others, run.at, near)
+    ]
     found.sort(key=lambda each: (each.at, each.kind))
     return Comparison(
         schedule.key, project, source, since, until, counts["equal"], counts["ours"],
@@ -255,6 +258,12 @@ def compare(
 def _narrowed(tolerance: timedelta, moments: Sequence[datetime]) -> timedelta:
     gaps = [after - before for before, after in pairwise(moments) if after > before]
     return min(tolerance, min(gaps) / 2 - TICK) if gaps else tolerance
+
+
+def _is_near(moments: Sequence[datetime], at: datetime, near: timedelta) -> bool:
+    """Return whether one of the moments, which are in order, is so near."""
+    place = bisect_left(moments, at - near)
+    return place < len(moments) and moments[place] <= at + near
 
 
 def _matched(

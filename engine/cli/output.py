@@ -20,7 +20,6 @@ from rich.text import Text
 
 from engine.page.text import (
     ASKED_LATER,
-    SHADOWED,
     as_yaml,
     clock,
     counted,
@@ -33,6 +32,7 @@ from engine.page.text import (
     run_link,
     runs_link,
     shadow_mode,
+    shadowed,
     shown_state,
     shown_status,
     took,
@@ -53,7 +53,6 @@ from engine.service import (
 
 __all__ = [
     "ASKED_LATER",
-    "SHADOWED",
     "as_yaml",
     "clock",
     "counted",
@@ -66,6 +65,7 @@ __all__ = [
     "run_link",
     "runs_link",
     "shadow_mode",
+    "shadowed",
     "shown_state",
     "shown_status",
     "took",

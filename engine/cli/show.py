@@ -14,7 +14,6 @@ from rich.console import Console
 from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     EFFORT,
-    SHADOWED,
     as_yaml,
     backfill_json,
     clock,
@@ -34,6 +33,7 @@ from engine.cli.output import (
     runs_link,
     schedule_json,
     shadow_mode,
+    shadowed,
     shown_status,
     why,
     without_worker,
@@ -147,13 +147,12 @@ class Page:
         if self.row.state != "active" or self.row.schedule is None:
             return []
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
-        shadow_end = self.row.schedule.shadow_end
-        source = FireSource.of(self.row.schedule, last=self.row.last_start_at)
+        schedule = self.row.schedule
+        source = FireSource.of(schedule, last=self.row.last_start_at)
         return [
-            replace(each, remark=remarks.get(each.fire_time, SHADOWED
-                    if shadow_end is not None and each.fire_time < shadow_end else ""))
+            replace(each, remark=remarks.get(each.fire_time, shadowed(schedule, each.fire_time)))
             for each in upcoming(source, self.now, SHOWN)
-        ]  # fmt: skip
+        ]
 
     @property
     def links(self) -> dict[str, str]:

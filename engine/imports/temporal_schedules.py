@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 from engine.errors import ImportUnreadable, TemporalUnavailable
 from engine.imports.cron import TEMPORAL, WEEKDAYS, both_days, expression, settle_clock, values_text
 from engine.imports.entries import Collector, Draft, Import, NotExpressed, Options, Remark
-from engine.schedules import MOST_TRIES, format_duration
+from engine.schedules import MOST_TRIES, NATIVE, format_duration
 
 _OVERLAPS: Final = {
     ScheduleOverlapPolicy.SKIP: "skip",
@@ -47,9 +47,6 @@ _BOUNDS: Final = {
 _TIMES: Final = ("second", "minute", "hour")
 _EXCLUDED_DAYS: Final = 5 * 366
 """How far ahead days of a calendar that is skipped are listed."""
-
-_NATIVE: Final = "temporalSchedule"
-"""The metadata by which sched compare and takeover find the schedule of another name."""
 
 _TWICE: Final = (
     "several calendars or intervals of a Temporal schedule are a schedule each: fires at one moment"
@@ -102,7 +99,7 @@ def _remarks() -> Iterator[Remark]:
 
 
 async def _add(entries: Collector, of: ScheduleDescription, options: Options) -> None:
-    draft = Draft(f"schedule {of.id}", "", of.id, _NATIVE)
+    draft = Draft(f"schedule {of.id}", "", of.id, NATIVE)
     action = of.schedule.action
     if not isinstance(action, ScheduleActionStartWorkflow):
         entries.refuse(draft, f"its action is {type(action).__name__}, which starts no workflow")
@@ -122,7 +119,7 @@ async def _add(entries: Collector, of: ScheduleDescription, options: Options) ->
     if not parts:
         entries.refuse(draft, "it has no calendar and no interval: it never fires by itself")
     for number, part in enumerate(parts):
-        one = Draft(draft.place, _shown(part), of.id, _NATIVE)
+        one = Draft(draft.place, _shown(part), of.id, NATIVE)
         if number:
             one.differs("twice", _TWICE)
         fill = partial(_fill, of=of, action=action, part=part, decoded=decoded, options=options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
 from urllib.parse import quote
 
 from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
@@ -34,8 +33,10 @@ def shown_state(row: ScheduleRow) -> str:
     return "shadow" if row.in_shadow else row.state
 
 
-SHADOWED: Final = "recorded only: shadow mode"
-"""What is said of a window to come in shadow mode."""
+def shadowed(schedule: Schedule, at: datetime) -> str:
+    """Return the remark on a window to come in shadow mode; empty for any other."""
+    end = schedule.shadow_end
+    return "recorded only: shadow mode" if end is not None and at < end else ""
 
 
 def shadow_mode(schedule: Schedule) -> str:

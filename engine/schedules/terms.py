@@ -525,6 +525,9 @@ def code_of(reason: Reason | None) -> ReasonCode | None:
 # What a team's codec has encoded, as definitions, fires and ledgers carry it. The runtime alone
 # seals and opens.
 
+NATIVE: Final = "temporalSchedule"
+"""Name in ``metadata`` of the native schedule that a schedule replaces; by default its own key."""
+
 SEALED_INPUT: Final = "sealedInput"
 """Name of a sealed input in the JSON of a definition. Code that does not know it cannot read the
 definition, and so never takes an envelope for an input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol
@@ -20,11 +20,8 @@ from engine.audit.comparison import (
 )
 from engine.errors import MomentInFuture, TakeoverRefused, TakeoverUncertain
 from engine.runtime.planning import Locked
-from engine.schedules import TICK, Schedule, exact_text, format_duration, utc_text
+from engine.schedules import NATIVE, TICK, Schedule, exact_text, format_duration, utc_text
 from engine.service.audit import Accounts
-
-NATIVE: Final = "temporalSchedule"
-"""Name in ``metadata`` of the native schedule that a schedule replaces; by default its own key."""
 
 LAG: Final = timedelta(seconds=10)
 """What opened more recently is not compared: visibility may not show its run yet."""
@@ -104,16 +101,18 @@ class Takeovers(Accounts):
         first = since if isinstance(since, datetime) else now - since
         if first > now:
             raise MomentInFuture(f"{utc_text(first)} is to come, it is {utc_text(now)}")
-        rows = [await self.schedule(key)] if key else await self.schedules(project)
+        every = await self.schedules()
+        rows = [await self.schedule(key)] if key else every
         replacing = defaultdict[str, set[str]](set)
         if source is None:  # several schedules may replace one that has several calendars
-            for row in await self.schedules():
+            for row in every:
                 if row.schedule is not None:
                     replacing[native_of(row.schedule)].add(row.key)
         found = []
         for row in rows:
             schedule = row.schedule
-            if schedule is None or not (key or schedule.mode == "shadow"):
+            in_project = project is None or row.project == project
+            if schedule is None or not (key or (schedule.mode == "shadow" and in_project)):
                 continue
             wanted = source or TheirSource("temporal_schedule", native_of(schedule))
             found.append(
@@ -157,12 +156,9 @@ class Takeovers(Accounts):
         ]
         result = compare(
             schedule, project, source, ours, read, since=since, until=until, tolerance=tolerance,
-            beside={each.at for windows in others for each in windows if each.is_owed},
+            beside=[each.at for windows in others for each in windows if each.is_owed],
         )  # fmt: skip
-        return Comparison(**{
-            **{name: getattr(result, name) for name in Comparison.__dataclass_fields__},
-            "notes": (*notes, *result.notes),
-        })  # fmt: skip
+        return replace(result, notes=(*notes, *result.notes))
 
     async def _windows(self, key: str, since: datetime, until: datetime) -> list[OurWindow]:
         rows = [row async for row in self._rows(key, since, until)]

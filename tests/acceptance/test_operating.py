@@ -59,8 +59,10 @@ class Operator:
         )
         connection = await asyncpg.connect(ledger)
         query = f"SELECT count(*) FROM sched.fires WHERE namespace = $1 AND {fires}"
-        await eventually(lambda: connection.fetchval(query, namespace, *arguments), timeout=90)
-        await connection.close()
+        try:
+            await eventually(lambda: connection.fetchval(query, namespace, *arguments), timeout=90)
+        finally:
+            await connection.close()
 
     async def closed(self, workflow_id: str) -> dict[str, Any]:
         await self.until("workflow_id = $2 AND status = ANY($3)", workflow_id, CLOSED)
@@ -201,8 +203,8 @@ async def test_eight_windows_are_backfilled_strictly_one_after_another(operator:
     assert out.splitlines()[0] == "brief: 8 windows, 8 to start, 0 left alone"
     assert out.endswith("workers lay them; `sched show brief` says how far they are\n")
 
-    ended = "SELECT count(*) FROM sched.fires WHERE key = 'brief' AND status = 'completed'"
-    await operator.until(f"key = 'brief' AND ({ended}) = 8")
+    ended = "key = 'brief' AND timing = 'backfill' AND status = 'completed'"
+    await operator.until(f"{ended} HAVING count(*) = 8")
     fires = [fire for fire in await operator.fires("brief") if fire["timing"] == "backfill"]
     assert len(fires) == 8
     for earlier, later in pairwise(fires):
