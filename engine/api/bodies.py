@@ -187,6 +187,9 @@ class CancelRequest(Reasoned):
         None, description="The run; without it all open runs, and an application's schedule too."
     )
     terminate: bool = False
+    goes_on: bool = Field(
+        default=False, description="Whether an application's schedule stays as it is."
+    )
 
 
 # --- webhooks ---

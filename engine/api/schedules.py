@@ -515,10 +515,15 @@ async def unskip(key: KeyPath, body: WindowRequest, service: Service) -> SkipRes
 
 @router.post("/{key}/cancel", responses=_OF_WINDOWS)
 async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> CancelResult:
-    """Cancel a run, or every open run and backfill; an application's schedule is then retired."""
+    """Cancel a run, or every open run and backfill.
+
+    An application's schedule is then retired, unless it `goesOn`.
+    """
     name = body.workflow_id or key
     parsed = parse_workflow_id(name)
     if body.workflow_id and (parsed is None or parsed.key != key):
         raise WindowNotFound(f"{key} has no run {name}", cure="see its executions")
-    done = await service.cancel(name, reason=body.reason, terminate=body.terminate)
+    done = await service.cancel(
+        name, reason=body.reason, terminate=body.terminate, goes_on=body.goes_on
+    )
     return CancelResult.of(done)

@@ -399,6 +399,17 @@ async def test_a_cancel_reaches_only_runs_of_its_own_schedule(client):
     assert (nothing.status_code, nothing.json()["code"]) == (409, "SCHEDULE_JOB_NOT_CANCELLABLE")
 
 
+async def test_a_cancel_retires_an_application_s_schedule_unless_it_goes_on(client):
+    given = {"key": "billing.own", "workflow": "noop", "every": "1h"}
+    await client.post(PATH, json=given)
+    await client.post(f"{PATH}/billing.own/trigger", json={})
+    for body, retired in [({"goesOn": True}, False), ({}, True)]:
+        done = await client.post(f"{PATH}/billing.own/cancel", json=body)
+        assert done.json()["retired"] is retired
+        shown = (await client.get(f"{PATH}/billing.own")).json()
+        assert (shown["state"] == "retired") is retired
+
+
 async def test_a_plan_and_a_simulation_change_nothing(api, client):
     before = await api.stored()
     text = "schedules: [{key: filed, workflow: noop, cron: '0 3 * * *'}]"
