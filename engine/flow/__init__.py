@@ -11,6 +11,7 @@ only the standard library, ``engine.errors`` and temporalio, do nothing on impor
 
 from __future__ import annotations
 
+from engine.flow.children import ENDED_CHILD, payload_text
 from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
 from engine.flow.declarations import DeclaredSchedule, at, cron, every
 from engine.flow.decorator import registered_workflows, version_key, workflow
@@ -40,7 +41,7 @@ from engine.flow.resources import (
     resource_definition_of,
     where,
 )
-from engine.flow.saga import CHECK_RESET, COMMITTED, LEFT_TO_UNDO, UNDO_TYPE, CleanUp, payload_text
+from engine.flow.saga import CHECK_RESET, COMMITTED, LEFT_TO_UNDO, UNDO_TYPE, CleanUp
 from engine.flow.signals import Handlers
 from engine.flow.step_calls import (
     NOT_GIVEN,
@@ -80,6 +81,7 @@ __all__ = [
     "CHECK_RESET",
     "COMMITTED",
     "DEFAULT_HEARTBEAT",
+    "ENDED_CHILD",
     "FOREVER",
     "HEADER",
     "IDENTITIES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,7 +12,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 import temporalio.workflow
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
@@ -22,9 +24,17 @@ from temporalio.exceptions import (
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
-from engine.flow.failures import CompensationFailed, NotUndone, was_refused
+from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
 from engine.flow.step_calls import ChildOptions, Scope, args_of, origin_of, result_of
 from engine.flow.steps import StepNote, noted, step_key
+
+ENDED_CHILD: Final = "sched.ended_child"
+"""The activity that looks how a child has ended, and the patch of runs that ask for it."""
+
+_READING = timedelta(minutes=1)
+_PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
+_REPORTED_WITHIN = timedelta(seconds=10)
+"""Time in which a run hears of the end of a child, unless it never does."""
 
 # --- child runs ---
 
@@ -96,6 +106,9 @@ class Children:
         self._not_undone: list[NotUndone] = []
         self._started: Counter[str] = Counter()
         self._under_way: dict[asyncio.Task[Any] | None, Scope] = {}
+        self._open: list[ChildWorkflowHandle[Any, Any]] = []
+        self._watches = False
+        self._reset_at: int | None = None
 
     @property
     def under_way(self) -> bool:
@@ -150,6 +163,7 @@ class Children:
         Raises:
             temporalio.exceptions.ChildWorkflowError: the child did not complete.
         """
+        self._watch_resets()
         waiting = asyncio.current_task()
         self._under_way[waiting] = scope
         try:
@@ -166,8 +180,14 @@ class Children:
                     result_type=call.result_type,
                     id_reuse_policy=_reuse(),
                 )
-            return await result_of(handle, f"the child {call.name!r}", keep)
-        except ChildWorkflowError as error:
+            self._open.append(handle)
+            if self._reset_at == _length():
+                _look_after(handle)  # it heard of its start together with the reset
+            try:
+                return await result_of(handle, f"the child {call.name!r}", keep)
+            finally:
+                self._open.remove(handle)
+        except (ChildWorkflowError, ApplicationError) as error:
             if was_refused(error):
                 self.refused = error
             raise
@@ -176,6 +196,23 @@ class Children:
             raise
         finally:
             del self._under_way[waiting]
+
+    def _watch_resets(self) -> None:
+        if not self._watches:
+            self._watches = True
+            # A run that was reset has a new seed from the place of the reset on. It is told in
+            # between two pieces of the run, when none of Temporal's functions can be called.
+            loop = asyncio.get_running_loop()
+
+            def follow(_seed: int) -> None:
+                loop.call_soon(self._was_reset)
+
+            temporalio.workflow.register_random_seed_callback(follow)
+
+    def _was_reset(self) -> None:
+        self._reset_at = _length()
+        for handle in self._open:
+            _look_after(handle)
 
     async def stop(self, scope: Scope) -> None:
         """Cancel the open children of a scope, and wait until they have undone their work."""
@@ -202,6 +239,68 @@ class Children:
         temporalio.workflow.logger.error("a child that was cancelled: %s", cause.message)
         left = [each for each in cause.details if isinstance(each, Mapping)]
         self._not_undone += map(NotUndone.of, left)
+
+
+def _length() -> int:
+    return temporalio.workflow.info().get_current_history_length()
+
+
+def _look_after(handle: ChildWorkflowHandle[Any, Any]) -> None:
+    """Look whether a child that was open at the place of a reset has ended.
+
+    The server reports the end of a child to the new run from now on. An end after that of the
+    earlier run was reported to none, and the new one would wait for it for ever.
+    """
+    if temporalio.workflow.patched(ENDED_CHILD):
+        asyncio.create_task(_report_end(handle))  # noqa: RUF006 - the run's loop keeps it
+
+
+async def _report_end(handle: Any) -> None:
+    """End the wait for a child that has ended, if the server does not report it.
+
+    Args:
+        handle: of the child. The SDK has no public way to report the end of a child to it.
+    """
+    found = await temporalio.workflow.execute_local_activity(
+        ENDED_CHILD, {"workflow_id": handle.id, "run_id": handle.first_execution_run_id},
+        start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
+    )  # fmt: skip
+    if not found:
+        return
+    await temporalio.workflow.sleep(_REPORTED_WITHIN)
+    if handle.done():
+        return
+    try:
+        if "error" not in found:
+            result = _result_of(found, handle._input.ret_type)  # noqa: SLF001
+            handle._resolve_success(result)  # noqa: SLF001
+            return
+        why = found["error"]
+    except Exception as error:  # noqa: BLE001 - nobody waits for this task
+        why = f"its result cannot be read: {error}"
+    handle._resolve_failure(  # noqa: SLF001
+        refusal(
+            f"the child {handle.id} ended while no run waited for it ({why})",
+            "Reset the run to a place before it started this child",
+        )
+    )
+
+
+def _result_of(found: Mapping[str, Any], result_type: Any) -> Any:
+    if found.get("result") is None:
+        return None
+    payload = payload_of(found["result"])
+    return temporalio.workflow.payload_converter().from_payload(payload, result_type)
+
+
+def payload_text(payload: Payload) -> str:
+    """Return a payload as a text."""
+    return base64.b64encode(payload.SerializeToString()).decode()
+
+
+def payload_of(text: str) -> Payload:
+    """Return the payload of a text."""
+    return Payload.FromString(base64.b64decode(text))
 
 
 def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]:

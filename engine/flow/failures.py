@@ -83,11 +83,13 @@ class CompensationFailed(ApplicationError):
         )
 
 
-def refusal(why: str) -> ApplicationError:
-    """Return the failure of a call, or of a run, whose keys cannot be known."""
+_CURE = "Give the call idempotency_key="
+
+
+def refusal(why: str, cure: str = _CURE) -> ApplicationError:
+    """Return the failure of a call, or of a run, that cannot be made safely after a reset."""
     return ApplicationError(
-        f"{why}. Give the call idempotency_key=, or undo by hand what the earlier run did and"
-        " start a new run",
+        f"{why}. {cure}, or undo by hand what the earlier run did and start a new run",
         type=Code.RESET_UNSAFE,
         non_retryable=True,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +11,11 @@ from functools import partial
 from typing import Any, Final
 
 import temporalio.workflow
-from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
-from engine.flow.children import Children, child_key, was_undone
+from engine.flow.children import Children, child_key, payload_of, payload_text, was_undone
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
 from engine.flow.step_calls import (
@@ -196,12 +194,7 @@ async def _until(moment: str | None) -> None:
 
 
 def _raw(text: str) -> RawValue:
-    return RawValue(Payload.FromString(base64.b64decode(text)))
-
-
-def payload_text(payload: Payload) -> str:
-    """Return a payload as the text that ``start_undo`` takes."""
-    return base64.b64encode(payload.SerializeToString()).decode()
+    return RawValue(payload_of(text))
 
 
 # --- undo steps ---

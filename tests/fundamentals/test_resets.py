@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -185,3 +186,45 @@ async def test_a_faster_branch_waits_until_it_is_known_whose_payment_was_made(
     again = await reset(client, first, (await tasks_of(first))[0])
     assert await outcome(client, again) == "paid"
     assert await who_paid(payments) == ["ann", "bob"]
+
+
+async def orphaned(client: Client, policy: str) -> tuple[WorkflowHandle[Any, Any], Any]:
+    """Terminate a run whose child is open; return it, and a handle of the child."""
+    first = await start(client, "resets-guardian", policy)
+    child = client.get_workflow_handle(policy)
+
+    async def waits() -> bool:
+        return len(await tasks_of(first)) > 1
+
+    await eventually(waits)  # it knows that the child has started
+    await first.terminate()
+    return first, child
+
+
+async def reset_at_its_end(client: Client, run: WorkflowHandle[Any, Any]) -> Any:
+    return await outcome(client, await reset(client, run, (await tasks_of(run))[-1]))
+
+
+async def test_a_run_learns_how_a_child_ended_while_no_run_waited_for_it(client, worker, payments):
+    left, child = await orphaned(client, "abandon")
+    await child.signal("go")
+    assert await child.result() == "ann has paid"
+    ended, other = await orphaned(client, "terminate")
+    with pytest.raises(WorkflowFailureError):
+        await other.result()
+    found, refused = await asyncio.gather(
+        reset_at_its_end(client, left), reset_at_its_end(client, ended)
+    )
+    assert found == "ann has paid"
+    assert await who_paid(payments) == ["ann"]
+    assert refused.type == Code.RESET_UNSAFE
+    why = "the child terminate ended while no run waited for it (by parent close policy). Reset the"
+    assert why in str(refused)
+
+
+async def test_a_run_is_told_of_a_child_that_ends_after_the_reset(client, worker, payments):
+    left, child = await orphaned(client, "abandon")
+    again = await reset(client, left, (await tasks_of(left))[-1])
+    await child.signal("go")
+    assert await outcome(client, again) == "ann has paid"
+    assert await who_paid(payments) == ["ann"]

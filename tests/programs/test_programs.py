@@ -150,6 +150,11 @@ class Driver:
                 assert place > await _cancelled_at(first), (case, place)
                 allowed = (after_an_interruption if was_cancelled else every_label)(case.nodes)
                 assert stands <= allowed, (case, stands, allowed)
+            elif case.ends and not _was_refused(outcome) and await _lost_a_child(run):
+                # It cannot have that child's effects any more, and fails unless it handles that.
+                whole = outcome is None
+                allowed = (every_label if whole else after_an_interruption)(case.nodes)
+                assert stands <= allowed, (case, stands, allowed)
             else:
                 self._judge_reset(case, outcome, stands)
 
@@ -214,6 +219,16 @@ async def _cancelled_at(run: WorkflowHandle[Any, Any]) -> int:
         if event.HasField("workflow_execution_cancel_requested_event_attributes")
     )  # fmt: skip
     return event
+
+
+async def _lost_a_child(run: WorkflowHandle[Any, Any]) -> bool:
+    """Return whether a child of a run had been ended together with the run before the reset."""
+    history = await run.fetch_history()
+    return any(
+        event.HasField("child_workflow_execution_canceled_event_attributes")
+        or event.HasField("child_workflow_execution_terminated_event_attributes")
+        for event in history.events
+    )
 
 
 def _was_refused(error: BaseException | None) -> bool:

@@ -14,6 +14,7 @@ NAMES = {
     saga.UNDO_TYPE: "sched.undo@1",
     saga.LEFT_TO_UNDO: "sched.left_to_undo",
     saga.CHECK_RESET: "sched.check_reset",
+    children.ENDED_CHILD: "sched.ended_child",
     saga.COMMITTED: "sched.committed",
     saga.UNDO_CARRIED: "sched.undo.",
     signals.SIGNAL_CARRIED: "sched.signal.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 from temporalio import workflow as temporal
@@ -122,5 +122,23 @@ class Forgiving:
         return "went on"
 
 
-ALL = [Pay, Family, Member, Order, Forgiving]
+@workflow(name="resets-guardian")
+class Guardian:
+    """Waits for one child, which pays when it is told to."""
+
+    async def run(self, ctx: Context, policy: Literal["abandon", "terminate"]) -> str:
+        return await ctx.child(Ward, "ann", id=policy, parent_close_policy=policy)
+
+
+@workflow(name="resets-ward")
+class Ward:
+    """Pays when it is told to."""
+
+    async def run(self, ctx: Context, customer: str) -> str:
+        await ctx.wait_for("go")
+        await ctx.step(capture, customer)
+        return f"{customer} has paid"
+
+
+ALL = [Pay, Family, Member, Order, Forgiving, Guardian, Ward]
 STEPS: list[Callable[..., Any]] = [authorise, capture, refund, ship]
