@@ -162,8 +162,7 @@ class Operating(Protocol):
     async def start(self, new: Start, fire: NewFire) -> bool:
         """Write a start and its fire; return False if its ID was used before.
 
-        ``declare_starts`` comes before, in a transaction of its own: starts of different IDs never
-        wait for each other.
+        ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
         """
 
     async def notify(self) -> None:
