@@ -74,8 +74,8 @@ def was_undone(error: BaseException) -> bool:
     Also one that did not start: its id is taken, or its input cannot be written.
     """
     cause = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
-    if isinstance(cause, ChildWorkflowError):
-        return not isinstance(cause.cause, TerminatedError | TimeoutError)
+    if isinstance(cause, ChildWorkflowError | ApplicationError):
+        return not isinstance(cause.__cause__, TerminatedError | TimeoutError)
     return isinstance(cause, WorkflowAlreadyStartedError | TypeError | ValueError)
 
 
@@ -275,15 +275,15 @@ async def _report_end(handle: Any) -> None:
             result = _result_of(found, handle._input.ret_type)  # noqa: SLF001
             handle._resolve_success(result)  # noqa: SLF001
             return
-        why = found["error"]
+        why, undone = found["error"], found["undone"]
     except Exception as error:  # noqa: BLE001 - nobody waits for this task
-        why = f"its result cannot be read: {error}"
-    handle._resolve_failure(  # noqa: SLF001
-        refusal(
-            f"the child {handle.id} ended while no run waited for it ({why})",
-            "Reset the run to a place before it started this child",
-        )
+        why, undone = f"its result cannot be read: {error}", False
+    refused = refusal(
+        f"the child {handle.id} ended while no run waited for it ({why})",
+        "Reset the run to a place before it started this child",
     )
+    refused.__cause__ = ApplicationError(why) if undone else TerminatedError(why)
+    handle._resolve_failure(refused)  # noqa: SLF001
 
 
 def _result_of(found: Mapping[str, Any], result_type: Any) -> Any:

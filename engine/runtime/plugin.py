@@ -41,7 +41,8 @@ from engine.runtime.interceptors import (
 from engine.runtime.loop_watch import watched_loop
 from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.replica import Replica
-from engine.runtime.reset_keys import ResetKeys, check_reset, ended_child, left_to_undo
+from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
+from engine.runtime.run_ends import ended_child
 from engine.runtime.run_memo import ChainMemo, lets_plain_through
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url

@@ -28,21 +28,19 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client
 from temporalio.common import RawValue
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from engine.flow import (
     CHECK_RESET,
     DEFAULT_HEARTBEAT,
-    ENDED_CHILD,
     LEFT_TO_UNDO,
     FatalError,
     StepNote,
     payload_text,
     refusal,
     step_key,
-    text_of,
 )
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 
@@ -508,32 +506,6 @@ async def check_reset(asked: Mapping[str, Any]) -> dict[str, Any]:
     keys = ResetKeys(activity.client())
     found = await keys.line_of(asked["workflow_id"], asked["run_id"])
     return {"spoiled": found.line.spoiled, "left": found.line.left} if found else {}
-
-
-@activity.defn(name=ENDED_CHILD)
-async def ended_child(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``result`` of a child that has completed, or the ``error`` of its end.
-
-    Nothing is returned while the child is open.
-
-    Args:
-        asked: ``workflow_id`` of the child, and ``run_id``, the first run of its chain.
-    """
-    client, workflow_id, run_id = activity.client(), asked["workflow_id"], asked["run_id"]
-    try:
-        newest = await client.get_workflow_handle(workflow_id).describe()
-        first = newest.raw_description.workflow_execution_info.first_run_id
-        if first == run_id and newest.status is WorkflowExecutionStatus.RUNNING:
-            return {}
-        handle = client.get_workflow_handle(workflow_id, run_id=run_id, result_type=RawValue)
-        result = await handle.result()
-    except WorkflowFailureError as failure:
-        return {"error": text_of(failure.cause)}
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return {"error": "Temporal has forgotten it"}
-    return {"result": payload_text(result.payload) if result is not None else None}
 
 
 # --- steps left to undo ---

@@ -11,13 +11,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+from temporalio import activity
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowHistoryEventFilterType,
 )
+from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import (
     ActivityError,
@@ -31,7 +34,7 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow import CompensationFailed, text_of
+from engine.flow import ENDED_CHILD, CompensationFailed, payload_text, text_of
 from engine.ledger import (
     ENDED_BADLY,
     Closed,
@@ -313,6 +316,42 @@ def _counts_of_one(evidence: Evidence, run: RunEvents, failure: Failure) -> RunC
         workflow_id=evidence.workflow_id, run_id=evidence.run_id, tries=run.number,
         step_retries=run.step_retries, tried=(only,),
     )  # fmt: skip
+
+
+# --- the end of a child ---
+
+_LARGEST: Final = 1_000_000
+"""Limit on the characters of a result that is read again for a parent."""
+
+
+@activity.defn(name=ENDED_CHILD)
+async def ended_child(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``result`` of a child, or the ``error`` of its end and whether it is ``undone``.
+
+    Nothing is returned while the child is open.
+
+    Args:
+        asked: ``workflow_id`` of the child, and ``run_id``, the first run of its chain.
+    """
+    client, workflow_id, run_id = activity.client(), asked["workflow_id"], asked["run_id"]
+    try:
+        newest = await client.get_workflow_handle(workflow_id).describe()
+        first = newest.raw_description.workflow_execution_info.first_run_id
+        if first == run_id and newest.status is WorkflowExecutionStatus.RUNNING:
+            return {}
+        handle = client.get_workflow_handle(workflow_id, run_id=run_id, result_type=RawValue)
+        result = await handle.result()
+    except WorkflowFailureError as failure:
+        undone = not isinstance(failure.cause, TerminatedError | TimeoutError)
+        return {"error": failure_of(failure.cause).error, "undone": undone}
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return {"error": "Temporal has forgotten it", "undone": False}
+    text = payload_text(result.payload) if result is not None else None
+    if text and len(text) > _LARGEST:
+        return {"error": "its result is too large to be read again", "undone": False}
+    return {"result": text}
 
 
 # --- the tries of a run ---

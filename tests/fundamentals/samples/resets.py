@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import asyncpg
@@ -122,23 +123,36 @@ class Forgiving:
         return "went on"
 
 
+@dataclass
+class Receipt:
+    """The result of a child."""
+
+    text: str
+
+
+@step(name="resets-forget")
+async def forget(customer: str) -> None:
+    NOW.lost.add(step_info().workflow_id or customer)
+
+
 @workflow(name="resets-guardian")
 class Guardian:
-    """Waits for one child, which pays when it is told to."""
+    """Waits for one child, and has an undo step for it."""
 
     async def run(self, ctx: Context, policy: Literal["abandon", "terminate"]) -> str:
-        return await ctx.child(Ward, "ann", id=policy, parent_close_policy=policy)
+        receipt = await ctx.child(Ward, "ann", parent_close_policy=policy, compensate=forget)
+        return receipt.text
 
 
 @workflow(name="resets-ward")
 class Ward:
-    """Pays when it is told to."""
+    """Pays when it is told to, and ships."""
 
-    async def run(self, ctx: Context, customer: str) -> str:
+    async def run(self, ctx: Context, customer: str) -> Receipt:
         await ctx.wait_for("go")
-        await ctx.step(capture, customer)
-        return f"{customer} has paid"
+        await ctx.step(capture, customer, compensate=refund)
+        return Receipt(await ctx.step(ship, customer))
 
 
 ALL = [Pay, Family, Member, Order, Forgiving, Guardian, Ward]
-STEPS: list[Callable[..., Any]] = [authorise, capture, refund, ship]
+STEPS: list[Callable[..., Any]] = [authorise, capture, refund, ship, forget]
