@@ -128,8 +128,6 @@ class ScheduleRow:
         """The next window that starts; excluded and skipped windows are planned but never start."""
         if self.next_fire_at is None or self.schedule is None:
             return self.next_fire_at
-        if not self.skips and self.schedule.exclusions is None:
-            return self.next_fire_at  # a page of rows has no time to ask for the same again
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
 
     @property

@@ -638,6 +638,9 @@ class Schedule(BaseModel):
             at: the earliest fire time.
             but: windows that an operator skipped.
         """
+        asked: tuple[datetime, datetime | None] | None = self.__dict__.get(_ASKED)
+        if asked and asked[0] == at and not but:
+            return asked[1]  # lists of schedules ask for the same again and again
         fire = self.spec.next(at - TICK)
         while fire is not None:
             day = self.exclusions.day_of(fire) if self.exclusions else None
@@ -647,6 +650,8 @@ class Schedule(BaseModel):
                 fire = self.spec.next(fire)
             else:
                 break
+        if not but:
+            self.__dict__[_ASKED] = at, fire
         return fire
 
     def last_start(
@@ -780,7 +785,8 @@ class Schedule(BaseModel):
         return hash(self.digest)
 
 
-_BUILT: Final = ("spec", "exclusions", "shadow_end")
+_ASKED: Final = "_asked"
+_BUILT: Final = ("spec", "exclusions", "shadow_end", _ASKED)
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """Fields of a schedule by their names in a file."""
