@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.schedules import Schedule
 from engine.schedules.timing.calendars import Calendar, check_item, exclusions
 
 ZONES = (
@@ -115,3 +116,21 @@ def test_what_is_no_day_is_refused_with_a_cure(text, what):
 def test_weekdays_may_be_written_in_any_case():
     friday = datetime(2026, 11, 20, 12, tzinfo=UTC)
     assert exclusions(("fri",), "UTC").reason(friday) == "fri"
+
+
+ASKS = st.tuples(st.integers(0, 400), st.booleans())
+
+
+@given(st.lists(ASKS, min_size=2, max_size=8), st.sampled_from([[], ["SAT"]]))
+def test_the_first_window_does_not_depend_on_what_was_asked_before(asks, exclude):
+    schedule = Schedule(key="k", workflow="w", cron="0 */5 * * *", exclude=exclude)
+    begin = datetime(2026, 11, 20, tzinfo=UTC)
+    for half_hours, skips in asks:
+        at = begin + timedelta(minutes=30 * half_hours)
+        first = [
+            moment for moment in (at + timedelta(minutes=30 * n) for n in range(200))
+            if moment.minute == 0 and moment.hour % 5 == 0
+            and WEEKDAYS[moment.weekday()] not in exclude
+        ]  # fmt: skip
+        but = first[:1] if skips else []
+        assert schedule.first_start(at, but=but) == first[len(but)]
