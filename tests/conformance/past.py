@@ -43,9 +43,9 @@ async def declare_ago(
 
 
 async def declare_file_ago(bench, text: str, age: timedelta) -> None:
-    """Declare a file as of so long ago, with nothing decided since."""
+    """Declare a file as of so long ago, between two seconds, with nothing decided since."""
     await a_young_minute()
-    then = datetime.now(UTC).replace(microsecond=0) - age
+    then = datetime.now(UTC).replace(microsecond=500_000) - age
     new = [
         first_definition(schedule, then, project="default", workflow_type="noop@1")
         for schedule in load_schedules(text).schedules
