@@ -18,7 +18,13 @@ from temporalio.client import Client
 from engine.embedded import PostgresServer, TemporalServer
 from engine.ledger import PostgresLedger
 from tests.postgres import NEWEST, OtherPostgres, programs_of
-from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
+from tests.servers import (
+    WITHOUT_NATIVE_SCHEDULES,
+    register_namespace,
+    run_apart,
+    running_temporal,
+    shared_folder,
+)
 
 # A property is about what is true. How long an example takes belongs into benchmarks.
 settings.register_profile("properties", deadline=None)
@@ -111,13 +117,9 @@ def shared_database_url(postgres: PostgresServer | OtherPostgres, migrated: str)
 
 @pytest.fixture(scope="session")
 def temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """The session's Temporal server, in memory, without rate limits."""
-    server = TemporalServer(
-        server_folder / "temporal", dynamic_config=FAST_AND_FORGETFUL, in_memory=True
-    )
-    run_apart(server.start())
-    yield server
-    run_apart(server.stop())
+    """The session's Temporal server; a module whose tests need native schedules has its own."""
+    with running_temporal(server_folder / "temporal", WITHOUT_NATIVE_SCHEDULES) as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.embedded import TemporalServer
 from engine.testing.server import FOR_TESTS, register_namespace, run_apart, shared_folder
 
 FAST_AND_FORGETFUL = FOR_TESTS
 
+WITHOUT_NATIVE_SCHEDULES = {**FAST_AND_FORGETFUL, "worker.perNamespaceWorkerCount": 0}
+"""Native schedules and batches have workers in each namespace: 200 idle ones take 15 % of a core.
+"""
+
 __all__ = ["FAST_AND_FORGETFUL", "register_namespace", "run_apart", "shared_folder"]
+
+
+@contextmanager
+def running_temporal(
+    folder: Path, settings: dict[str, str | float | bool]
+) -> Iterator[TemporalServer]:
+    """Run a Temporal server in memory, without rate limits, while the block lasts."""
+    server = TemporalServer(folder, dynamic_config=settings, in_memory=True)
+    run_apart(server.start())
+    yield server
+    run_apart(server.stop())

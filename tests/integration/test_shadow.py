@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
@@ -11,17 +12,26 @@ from temporalio.worker import Worker
 
 from engine.audit.comparison import TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
+from engine.embedded import TemporalServer
 from engine.errors import TakeoverRefused
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Plain
+from tests.servers import FAST_AND_FORGETFUL, running_temporal
 from tests.shadowed import QUEUE, SECOND, Beside, assert_each_window_ran_once, file_of
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 KEYS = ("one", "two", "three", "four")
+
+
+@pytest.fixture(scope="module")
+def temporal(server_folder: Path) -> Iterator[TemporalServer]:
+    """A server that runs native schedules."""
+    with running_temporal(server_folder / "native", FAST_AND_FORGETFUL) as server:
+        yield server
 
 
 @pytest.fixture
