@@ -1,4 +1,4 @@
-"""A Temporal server that lets thirty calls a second through, and six hundred windows at once.
+"""A Temporal server that lets thirty calls a second through, and four hundred windows at once.
 
 The only test with a ratio of times: that a limit costs no more than this is a promise. The rival is
 a bare loop on an equal server in the same run, which calls again and again until it is let through.
@@ -17,7 +17,7 @@ from engine.embedded import PostgresServer
 
 pytestmark = pytest.mark.slow
 
-COUNT = 600
+COUNT = 400
 LIMITS = {"frontend.namespaceRPS": 30, "frontend.namespaceBurstRatio": 1.0}
 PAUSE_MS = 20
 REPLICAS = 3
