@@ -19,6 +19,7 @@ from engine.embedded import PostgresServer, TemporalServer
 from engine.ledger import PostgresLedger
 from tests.postgres import NEWEST, OtherPostgres, programs_of
 from tests.servers import (
+    FAST_AND_FORGETFUL,
     WITHOUT_NATIVE_SCHEDULES,
     register_namespace,
     run_apart,
@@ -117,8 +118,15 @@ def shared_database_url(postgres: PostgresServer | OtherPostgres, migrated: str)
 
 @pytest.fixture(scope="session")
 def temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """The session's Temporal server; a module whose tests need native schedules has its own."""
+    """The session's Temporal server; modules that need native schedules use the next one."""
     with running_temporal(server_folder / "temporal", WITHOUT_NATIVE_SCHEDULES) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def native_temporal(server_folder: Path) -> Iterator[TemporalServer]:
+    """A Temporal server of the session that runs native schedules."""
+    with running_temporal(server_folder / "native", FAST_AND_FORGETFUL) as server:
         yield server
 
 

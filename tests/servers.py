@@ -12,8 +12,7 @@ from engine.testing.server import FOR_TESTS, register_namespace, run_apart, shar
 FAST_AND_FORGETFUL = FOR_TESTS
 
 WITHOUT_NATIVE_SCHEDULES = {**FAST_AND_FORGETFUL, "worker.perNamespaceWorkerCount": 0}
-"""Native schedules and batches have workers in each namespace: 200 idle ones take 15 % of a core.
-"""
+"""Native schedules have workers in each namespace: 200 idle namespaces take 15 % of a core."""
 
 __all__ = ["FAST_AND_FORGETFUL", "register_namespace", "run_apart", "shared_folder"]
 
@@ -25,5 +24,7 @@ def running_temporal(
     """Run a Temporal server in memory, without rate limits, while the block lasts."""
     server = TemporalServer(folder, dynamic_config=settings, in_memory=True)
     run_apart(server.start())
-    yield server
-    run_apart(server.stop())
+    try:
+        yield server
+    finally:
+        run_apart(server.stop())

@@ -200,8 +200,8 @@ class Children:
     def _watch_resets(self) -> None:
         if not self._watches:
             self._watches = True
-            # A run that was reset has a new seed from the place of the reset on. It is told in
-            # between two pieces of the run, when none of Temporal's functions can be called.
+            # A reset gives the run a new random seed. The callback is called outside of the run's
+            # tasks, where Temporal's functions fail.
             loop = asyncio.get_running_loop()
 
             def follow(_seed: int) -> None:
@@ -261,10 +261,9 @@ async def _report_end(handle: Any) -> None:
     Args:
         handle: of the child. The SDK has no public way to report the end of a child to it.
     """
-    found = await temporalio.workflow.execute_local_activity(
-        ENDED_CHILD, {"workflow_id": handle.id, "run_id": handle.first_execution_run_id},
-        start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
-    )  # fmt: skip
+    found = await answer_of(
+        ENDED_CHILD, {"workflow_id": handle.id, "run_id": handle.first_execution_run_id}
+    )
     if not found:
         return
     await temporalio.workflow.sleep(_REPORTED_WITHIN)
@@ -291,6 +290,14 @@ def _result_of(found: Mapping[str, Any], result_type: Any) -> Any:
         return None
     payload = payload_of(found["result"])
     return temporalio.workflow.payload_converter().from_payload(payload, result_type)
+
+
+async def answer_of(activity: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a local activity of the engine reads; it is repeated until it can."""
+    found: dict[str, Any] = await temporalio.workflow.execute_local_activity(
+        activity, asked, start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict
+    )
+    return found
 
 
 def payload_text(payload: Payload) -> str:

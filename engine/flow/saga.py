@@ -11,11 +11,18 @@ from functools import partial
 from typing import Any, Final
 
 import temporalio.workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
-from engine.flow.children import Children, child_key, payload_of, payload_text, was_undone
+from engine.flow.children import (
+    Children,
+    answer_of,
+    child_key,
+    payload_of,
+    payload_text,
+    was_undone,
+)
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
 from engine.flow.step_calls import (
@@ -55,8 +62,6 @@ UNDO_CARRIED: Final = "sched.undo."
 """The beginning of memo fields that carry an undo step into the next run of a chain."""
 
 _LONGEST_INPUT: Final = 500
-_READING = timedelta(minutes=1)
-_PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
 
 def undo_note(entry: ToUndo) -> dict[str, Any]:
@@ -105,10 +110,7 @@ class CleanUp:
         done = 0
         while True:
             # A local activity, because a worker that serves steps only does not have it.
-            left = await temporalio.workflow.execute_local_activity(
-                LEFT_TO_UNDO, {**dead, "skip": done},
-                start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
-            )  # fmt: skip
+            left = await answer_of(LEFT_TO_UNDO, {**dead, "skip": done})
             await _until(left.get("quiet_at"))
             for each in left["undos"]:
                 await self._undo(each)
@@ -304,10 +306,9 @@ class Saga:
             return
         if not temporalio.workflow.patched(CHECK_RESET):
             return  # completed by an earlier version
-        found = await temporalio.workflow.execute_local_activity(
-            CHECK_RESET, {"workflow_id": info.workflow_id, "run_id": info.run_id},
-            start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
-        )  # fmt: skip
+        found = await answer_of(
+            CHECK_RESET, {"workflow_id": info.workflow_id, "run_id": info.run_id}
+        )
         if spoiled := found.get("spoiled"):
             raise refusal(spoiled)
         for each in found.get("left", ()):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +29,6 @@ from engine.imports.schedule_file import as_yaml_file
 from engine.imports.temporal_schedules import read_schedules
 from engine.schedules import load_schedules
 from engine.service.takeover import native_of
-from tests.servers import FAST_AND_FORGETFUL, running_temporal
 from tests.waiting import eventually
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
@@ -130,11 +127,9 @@ def remarks(found: Import, key: str, kind: str) -> list[str]:
     return [f"{each.aspect}: {each.sentence}" for each in entry.remarks if each.kind == kind]
 
 
-@pytest.fixture(scope="module")
-def temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """A server that runs native schedules."""
-    with running_temporal(server_folder / "native", FAST_AND_FORGETFUL) as server:
-        yield server
+@pytest.fixture
+def temporal(native_temporal: TemporalServer) -> TemporalServer:
+    return native_temporal
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from temporalio.client import Client
@@ -18,7 +17,6 @@ from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Plain
-from tests.servers import FAST_AND_FORGETFUL, running_temporal
 from tests.shadowed import QUEUE, SECOND, Beside, assert_each_window_ran_once, file_of
 from tests.waiting import eventually
 
@@ -27,11 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 KEYS = ("one", "two", "three", "four")
 
 
-@pytest.fixture(scope="module")
-def temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """A server that runs native schedules."""
-    with running_temporal(server_folder / "native", FAST_AND_FORGETFUL) as server:
-        yield server
+@pytest.fixture
+def temporal(native_temporal: TemporalServer) -> TemporalServer:
+    return native_temporal
 
 
 @pytest.fixture
