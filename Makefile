@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
 TOGETHER := --max-worker-restart 0 --numprocesses
+# Tests start hundreds of processes, and each would compile the engine again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
@@ -31,9 +33,9 @@ ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
 	@TIMEFORMAT='CPU seconds: %U and %S in the system, in %R'; time ( \
-	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance && \
-	$(BIN)/pytest $(TOGETHER) 3 --dist load -m waits tests/acceptance && \
-	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -m "not waits" tests/acceptance )
+	$(BIN)/pytest $(TOGETHER) 4 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance && \
+	$(BIN)/pytest $(TOGETHER) 4 --dist load -m waits tests/acceptance && \
+	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile -m "not waits" tests/acceptance )
 endif
 
 test-fast: $(STAMP) ## Run what needs no server: units, and conformance in memory

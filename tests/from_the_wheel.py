@@ -30,7 +30,7 @@ def main() -> int:
             source = ROOT / needed
             (shutil.copytree if source.is_dir() else shutil.copy)(source, home / needed)
         programs = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"  # temporal
-        environment = {**os.environ, "PATH": programs, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PATH": programs}
         environment.pop("PYTHONPATH", None)
         found = subprocess.run(
             [python, "-c", "import engine; print(engine.__file__)"],
