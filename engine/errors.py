@@ -248,9 +248,14 @@ class EngineError(Exception):
     code: ClassVar[Code] = Code.ENGINE_ERROR
 
     def __init__(self, message: str | None = None, *, cure: str | None = None) -> None:
-        self.message = message or (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
+        self.message = message or self.title
         self.cure = cure
         super().__init__(f"{self.message}; {cure}" if cure else self.message)
+
+    @property
+    def title(self) -> str:
+        """The kind of the error in words, without anything of this one."""
+        return (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
 
     def to_json(self) -> dict[str, object]:
         """Return code, message, cure and the problems it lists: sentences, or those of a file."""

@@ -32,8 +32,8 @@ from engine.api.access import (
     address_of,
     require_own_name,
 )
-from engine.api.problems import shape_faults, shown_problem
-from engine.api.requests import PageDesk, desk_of, read_body
+from engine.api.problems import ShownProblem, shape_faults, shown_problem
+from engine.api.requests import PageDesk, desk_of, read_body, without_others
 from engine.errors import (
     EngineError,
     LedgerUnavailable,
@@ -42,7 +42,6 @@ from engine.errors import (
     RateExceeded,
     RequestMalformed,
     RequestRefused,
-    ScheduleNotFound,
     TokenRequired,
 )
 from engine.page.layout import digest, rendered
@@ -203,13 +202,7 @@ async def _accepted(
             )
     if rule.limited:
         desk.limits.count(rule.limited, caller)
-    try:
-        return await handler(request)
-    except ScheduleNotFound as error:
-        if caller.has_every_key:
-            raise
-        # Its cure names keys that are not the caller's.
-        raise ScheduleNotFound(error.key) from None
+    return await handler(request)
 
 
 def _require_own_page(request: Request, hosts: frozenset[str]) -> None:
@@ -244,8 +237,14 @@ def _to_sign_in(request: Request, error: TokenRequired) -> Response:
 
 def error_page(request: Request, error: EngineError) -> Response:
     """Return the page about an error, with its status and code."""
-    found = shown_problem(error)
+    found = _problem_for(request, error)
     return shown(request, "", "error.html", {"problem": found}, found.status)
+
+
+def _problem_for(request: Request, error: EngineError) -> ShownProblem:
+    """Return what the visitor may know of an error; before sign-in it names no schedule."""
+    visit: Visit | None = getattr(request.state, "visit", None)
+    return shown_problem(without_others(error, visit.caller) if visit else error)
 
 
 # --- answers ---
@@ -314,6 +313,13 @@ def done(request: Request, place: str, text: str, *, link: str = "", bad: bool =
         httponly=True, samesite="strict",
     )  # fmt: skip
     return answer
+
+
+def refused(request: Request, place: str, error: EngineError) -> Response:
+    """Answer a form that was refused: go to a place, whose page says once why."""
+    found = _problem_for(request, error)
+    text = "; ".join(part for part in (found.detail, found.cure) if part)
+    return done(request, place, f"{found.code}: {text}", bad=True)
 
 
 def _seal(visit: Visit, packed: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
@@ -16,13 +16,14 @@ from engine.api.browser import (
     form_of,
     page_of,
     place_of_schedule,
+    refused,
     service_of,
     shown,
 )
 from engine.api.page_views import Key
 from engine.errors import EngineError, LetterNotFound, RequestMalformed
 from engine.page.text import counted, instant, run_link
-from engine.schedules import CatchUp, parse_workflow_id
+from engine.schedules import CatchUpPolicy, parse_workflow_id
 from engine.service import INCLUDED, BackfillOverlap
 
 router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_schema=False)
@@ -54,9 +55,15 @@ def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
     return checked_input(found)
 
 
-def _refused(request: Request, key: str, error: EngineError) -> Response:
-    text = f"{error.code}: {error}"
-    return done(request, place_of_schedule(key), text, bad=True)
+def _policy(form: Mapping[str, str]) -> CatchUpPolicy | None:
+    given = form.get("catch_up")
+    if given is None:
+        return None
+    for each in get_args(CatchUpPolicy):
+        if each == given:
+            return cast("CatchUpPolicy", each)
+    known = ", ".join(get_args(CatchUpPolicy))
+    raise RequestMalformed(f"catch_up is {given[:40]!r}", cure=f"use one of {known}")
 
 
 # --- one schedule ---
@@ -70,7 +77,7 @@ async def pause(request: Request, key: Key) -> Response:
         until = _moment(form, "until") if "until" in form else None
         paused = await service_of(request).pause(key, reason=_reason(form), until=until)
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     end = f" until {instant(paused.pause.until)}" if paused.pause.until else ""
     return done(request, place_of_schedule(key), f"{key} is paused{end}")
 
@@ -79,12 +86,10 @@ async def pause(request: Request, key: Key) -> Response:
 async def resume(request: Request, key: Key) -> Response:
     """Resume a schedule."""
     form = form_of(request)
-    given = form.get("catch_up")
-    catch_up = next((each for each in get_args(CatchUp) if each == given), None)
     try:
-        found = await service_of(request).resume(key, reason=_reason(form), catch_up=catch_up)
+        found = await service_of(request).resume(key, reason=_reason(form), catch_up=_policy(form))
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     more = f"; {counted(found.caught_up, 'window')} of the pause start" if found.caught_up else ""
     text = f"{key} is resumed{more}" if found.before else f"{key} was not paused"
     return done(request, place_of_schedule(key), text)
@@ -99,7 +104,7 @@ async def trigger(request: Request, key: Key) -> Response:
             key, reason=_reason(form), request_id=form.get("request"), own_input=_input(form)
         )
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     return _asked(request, key, asked.fire.workflow_id, "is asked for")
 
 
@@ -118,7 +123,7 @@ async def skip(request: Request, key: Key) -> Response:
         at = _moment(form, "at")
         await service_of(request).skip(key, at, reason=_reason(form))
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     return done(request, place_of_schedule(key), f"the window of {instant(at)} will be skipped")
 
 
@@ -130,7 +135,7 @@ async def unskip(request: Request, key: Key) -> Response:
         at = _moment(form, "at")
         await service_of(request).unskip(key, at, reason=_reason(form))
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     return done(request, place_of_schedule(key), f"the window of {instant(at)} will start")
 
 
@@ -158,7 +163,7 @@ async def backfill(request: Request, key: Key) -> Response:
             text = f"backfill {started.backfill.id} is requested: {runs}"
             return done(request, place_of_schedule(key), text)
     except EngineError as error:
-        return _refused(request, key, error)
+        return refused(request, place_of_schedule(key), error)
     values = {
         "key": key, "seen": seen, "fields": form, "begin": begin, "end": end,
     }  # fmt: skip
@@ -189,7 +194,7 @@ async def rerun_dead(request: Request, key: Key) -> Response:
         name = _run_of_letter(form, key)
         asked = await service_of(request).rerun_dead(name, reason=_reason(form))
     except EngineError as error:
-        return done(request, "/dead", f"{error.code}: {error}", bad=True)
+        return refused(request, "/dead", error)
     return _asked(request, key, asked.fire.workflow_id, "is asked for")
 
 
@@ -201,5 +206,5 @@ async def drop_dead(request: Request, key: Key) -> Response:
         name = _run_of_letter(form, key)
         await service_of(request).drop_dead(name, reason=_reason(form))
     except EngineError as error:
-        return done(request, "/dead", f"{error.code}: {error}", bad=True)
+        return refused(request, "/dead", error)
     return done(request, "/dead", f"the letter of {name} is dropped")

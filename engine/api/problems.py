@@ -141,7 +141,7 @@ _AWAY: Final = _Away()
 def shown_problem(error: EngineError, status: int | None = None) -> ShownProblem:
     """Return what may be known of an error, by default with its own status; ours is logged."""
     status = status or status_of(error)
-    title = (type(error).__doc__ or "").partition("\n")[0].rstrip(".")
+    title = error.title
     is_late = isinstance(error, EnqueueFailure)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_late
     if is_ours and not _AWAY.holds_back(error):

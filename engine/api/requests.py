@@ -331,7 +331,7 @@ class GuardedRoute(APIRoute):
             if rule.limited:
                 desk.limits.count(rule.limited, caller)
             request.state.caller = caller
-            request.state.repeated = None
+            request.state.repeated = request.state.identity = None
             key = request.headers.get("idempotency-key")
             try:
                 if key is None or method != "POST":
@@ -340,29 +340,33 @@ class GuardedRoute(APIRoute):
                 digest = request_digest(request, body, caller)
                 async with desk.repetitions.one_at_a_time(of):
                     return await _repeatable(desk, request, handler, rule, of, digest)
-            except (ScheduleNotFound, RequestInUse, ParentTimesDiffer) as error:
-                if caller.has_every_key:
+            except EngineError as error:
+                allowed = without_others(error, caller, made=rule.limited == "create")
+                if allowed is error:
                     raise
-                raise _without_others(error, made=rule.limited == "create") from None
+                raise allowed from None
 
         return guarded
 
 
-def _without_others(error: EngineError, *, made: bool) -> EngineError:
+def without_others(error: EngineError, caller: Caller, *, made: bool = False) -> EngineError:
     """Return an error without keys that may not be the caller's.
 
     Args:
-        error: the error; its text or its cure names schedules.
+        error: the error; its text or its cure may name schedules.
+        caller: who is answered.
         made: whether it is about a new schedule, which follows only what the caller may see.
     """
+    if caller.has_every_key:
+        return error
     if isinstance(error, ScheduleNotFound):
         return ScheduleNotFound(error.key)
     if isinstance(error, RequestInUse):
         return RequestInUse("the clientRequestId was used before", cure="use another one")
-    if made:
-        return error
-    text = "a schedule that follows this one would have no windows of its fire times"
-    return ParentTimesDiffer(text, cure="a token for every schedule is shown which")
+    if isinstance(error, ParentTimesDiffer) and not made:
+        text = "a schedule that follows this one would have no windows of its fire times"
+        return ParentTimesDiffer(text, cure="a token for every schedule is shown which")
+    return error
 
 
 def _checked(key: str) -> str:
@@ -395,7 +399,7 @@ async def _repeatable(
             " effect",
             cure="look at the executions, and use a new Idempotency-Key if it had none",
         )
-    request.state.repeated = row
+    request.state.repeated, request.state.identity = row, row.identity(of)
     try:
         answer = await handler(request)
     except (EngineError, RequestValidationError) as error:

@@ -188,7 +188,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     request_id = _checked(wrong, _text, given.pop("clientRequestId", None), "clientRequestId")
     project = _checked(wrong, _project, given.pop("project", DEFAULT_PROJECT))
     named = _checked(wrong, _text, given.pop("key", None), "key")
-    key = _derived_key(repeated, given) if named is None else named
+    key = _derived_key(request, given) if named is None else named
     if key is not None:
         caller.require_key(key)
     elif not caller.has_every_key:
@@ -266,11 +266,12 @@ def _require_fields(
     raise type(found[0])("; ".join(texts))
 
 
-def _derived_key(repeated: RepeatedRequest | None, given: dict[str, Any]) -> str | None:
+def _derived_key(request: Request, given: dict[str, Any]) -> str | None:
     """Return a key that every attempt of one request has; None if it is not to be repeated."""
+    repeated: RepeatedRequest | None = request.state.repeated
     if repeated is None:
         return None
-    number = epoch_ms(repeated.first_at) << 80 | int(repeated.digest[:20], 16)
+    number = epoch_ms(repeated.first_at) << 80 | int(request.state.identity[:20], 16)
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
     return f"{'at' if 'at' in given else 'repeat'}-{UUID(int=number)}"
@@ -468,8 +469,8 @@ async def trigger(
     key: KeyPath, body: TriggerRequest, request: Request, service: Service
 ) -> RequestedRun:
     """Start a run now, besides the schedule's windows; of a paused schedule too."""
-    repeated: RepeatedRequest | None = request.state.repeated
-    derived = f"idem-{repeated.digest[:48]}" if repeated else None
+    identity: str | None = request.state.identity
+    derived = f"idem-{identity[:48]}" if identity else None
     done = await service.trigger(
         key, reason=body.reason, request_id=body.request_id or derived, overlap=body.overlap,
         own_input=body.own_input, wait=body.wait,

@@ -200,6 +200,9 @@ def _days(draft: Draft, day: str, weekday: str) -> tuple[str, str]:
     if len(plain) == len(parts):
         return both_days(draft, _values({"day": day}, "day"), weekdays, "APScheduler")
     days = [values_text(_values({"day": ",".join(plain)}, "day"), 1, 31)] if plain else []
+    if places and days[:1] != ["*"]:
+        # A day field that begins with * would have to match beside the weekday.
+        days = [each.replace("*", "1-31") for each in days]
     days += ["L"] if "last" in parts else []
     placed = ",".join(
         f"{match[2].upper()}#{'L' if match[1] == 'last' else match[1][0]}" for match in places

@@ -132,8 +132,8 @@ class _Crontab:
         cron, rest = _split(draft.text)
         user = ""
         if self._with_user:
-            user, _, rest = rest.partition(" ")
-            rest = rest.strip()
+            user, *command = rest.split(maxsplit=1)  # Debian's own file has tabs around it
+            rest = command[0] if command else ""
         if not rest:
             raise NotExpressed("the line has no command")
         self._when(draft, cron)

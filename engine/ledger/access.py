@@ -12,9 +12,10 @@ __all__ = [
     "TokenRow",
 ]
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol, get_args
 from uuid import UUID, uuid4
 
@@ -91,6 +92,14 @@ class RepeatedRequest:
     first_at: datetime
     attempts: int = 1
     answer: str | None = None
+
+    def identity(self, of: RequestKey) -> str:
+        """Return a digest, in hex, that each attempt of this request has, and no other request.
+
+        ``digest`` is no identity: a client may ask for the same twice, with two keys.
+        """
+        parts = [of.caller, of.route, of.key, self.first_at.astimezone(UTC).isoformat()]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 class AccessBook(Protocol):

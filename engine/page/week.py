@@ -7,6 +7,7 @@ in slices, and a page shows what is counted so far.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from engine.errors import EngineError
 from engine.page.charts import DAYS, HOUR, HOURS, WeekMap, week_map
 from engine.schedules import TICK, Schedule
 from engine.service import Filters, ScheduleService, Status
+
+logger = logging.getLogger("sched")
 
 _ROWS_AN_HOUR: Final = 20_000
 """The most rows of the ledger that are read of each hour."""
@@ -100,7 +103,8 @@ class WeekLoads:
             await self._count_past(counts, monday, keys, now)
             await self._count_coming(counts, monday, keys, now)
         except EngineError as error:
-            counts.error = error.message
+            logger.warning("the windows of a week cannot be counted: %s", error)
+            counts.error = error.title  # its text may name what is not the visitor's
         counts.done = counts.error is None
 
     async def _count_past(

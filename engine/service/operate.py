@@ -49,6 +49,7 @@ from engine.schedules import (
     STARTS,
     STOPS,
     CatchUp,
+    CatchUpPolicy,
     Overlap,
     Reason,
     Schedule,
@@ -123,7 +124,11 @@ class Holding(ReadOperations):
             return Paused(key, await schedule.pause(reason, until), before)
 
     async def resume(
-        self, key: str, *, reason: str | None = None, catch_up: CatchUp | None = None
+        self,
+        key: str,
+        *,
+        reason: str | None = None,
+        catch_up: CatchUp | CatchUpPolicy | None = None,
     ) -> Resumed:
         """Resume a schedule from its next window on.
 
@@ -131,7 +136,8 @@ class Holding(ReadOperations):
             key: the schedule's key.
             reason: the reason, for the audit log.
             catch_up: catch-up of the windows of this pause; the default is the schedule's
-                ``catchUp.pause``, which by default starts none of them.
+                ``catchUp.pause``, which by default starts none of them. A policy alone keeps the
+                other fields of the schedule's ``catchUp``.
         """
         async with self._locked(key, all_open=catch_up is not None) as schedule:
             state = schedule.state
@@ -139,7 +145,10 @@ class Holding(ReadOperations):
                 return Resumed(key, None, _next_window(schedule))
             caught_up = 0
             if state.schedule.enabled:  # else the file still disables it and decides on its windows
-                planned = await schedule.decide(catch_up or state.schedule.catch_up.after("pause"))
+                own = state.schedule.catch_up
+                if isinstance(catch_up, str):
+                    catch_up = own.model_copy(update={"policy": catch_up})
+                planned = await schedule.decide(catch_up or own.after("pause"))
                 caught_up = sum(each.verdict in {"claimed", "queued"} for each in planned.decisions)
             await schedule.transaction.resume(key, _next_look(schedule))
             await schedule.act("resume", reason=reason, before=_shown(state.pause))

@@ -117,6 +117,11 @@ async def test_resume_with_all_starts_the_newest_of_them_up_to_max(bench):
     assert len(decided) == 600
 
 
+async def test_a_policy_alone_keeps_what_else_the_schedule_says_of_catching_up(bench):
+    await declare_ago(bench, f"{MINUTES}, catchUp: {{max: 7}}", AGE, paused=True)
+    assert (await operator(bench).resume("k", catch_up="all")).caught_up == 7
+
+
 async def test_resume_with_a_rate_and_the_newest_first_begins_with_the_newest(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
     catch_up = CatchUp(policy="all", max=5, rate=parse_rate("1/1h"), order="newest")

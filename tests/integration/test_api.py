@@ -263,6 +263,23 @@ async def test_a_repeated_trigger_starts_one_run_and_a_repeated_backfill_is_one(
         assert second.headers["idempotency-replayed"] == "true"
 
 
+async def test_the_same_request_with_another_key_is_another_request(api, client):
+    triggers = [
+        await client.post(f"{PATH}/filed/trigger", json={"overlap": "allow"},
+                          headers={"Idempotency-Key": key})
+        for key in ("monday", "tuesday")
+    ]  # fmt: skip
+    assert [each.json()["new"] for each in triggers] == [True, True]
+    assert len({each.json()["execution"]["workflowId"] for each in triggers}) == 2
+
+    made = [
+        await client.post(PATH, json={"workflow": "noop", "everyMs": 60000},
+                          headers={"Idempotency-Key": key})
+        for key in ("monday", "tuesday")
+    ]  # fmt: skip
+    assert len({each.json()["key"] for each in made}) == 2
+
+
 async def test_a_key_stands_for_path_query_and_body_of_one_caller(client):
     mine = {"Idempotency-Key": "one"}
     for path, status in (

@@ -15,10 +15,12 @@ import pytest
 from engine.api.access import PAGE_ROUTES
 from engine.api.app import create_app
 from engine.api.requests import ApiOptions
+from engine.errors import LedgerUnavailable
 from engine.ledger import PostgresLedger
 from engine.page.layout import digest
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
+from engine.service.operate import Resumed
 from tests.page_story import IMAGE, SCRIPT, tell
 from tests.rest import RestApi, rest_api
 from tests.servers import run_apart
@@ -151,6 +153,12 @@ async def test_no_form_reaches_a_schedule_that_the_token_is_not_for_nor_one_that
             f"/schedules/billing.filed/dead/{verb}", data={"word": word, "run": "sched:filed:1"}
         )
         assert "SCHEDULE_LETTER_NOT_FOUND" in await said(some, answer)
+    answer = await some.post("/schedules/billing.filled/pause", data={"word": word, "reason": "x"})
+    assert answer.status_code == 303
+    notice = re.search(r'<p class="said[^>]*>(.*?)</p>', (await some.get("/")).text)
+    assert notice
+    assert "there is no schedule billing.filled" in notice[1]
+    assert "mean" not in notice[1], "a cure would name what is not the visitor's"
     assert await api.stored() == before
 
 
@@ -261,6 +269,37 @@ async def test_forms_pause_resume_trigger_skip_and_backfill_with_their_reasons(a
     assert "61 runs" in await send("backfill", step="start", reason="a test", **hour)
     (row,) = await api.service.backfills("filed")
     assert (row.windows, row.reason) == (61, "a test")
+
+
+async def test_each_choice_of_the_windows_of_a_pause_is_a_policy(api, browser, monkeypatch):
+    await api.service.pause("filed", reason="a test")
+    page = (await browser.get("/schedules/filed")).text
+    offered = re.search(r'<select name="catch_up">(.*?)</select>', page)
+    assert offered
+    asked = []
+
+    async def resume(_: object, key: str, **options: object) -> Resumed:
+        asked.append(options["catch_up"])
+        return Resumed(key, None, None)
+
+    monkeypatch.setattr(type(api.service), "resume", resume)
+    word = await word_of(browser)
+    for each in [*re.findall(r'value="(\w*)"', offered[1]), "last"]:
+        form = {"word": word, "catch_up": each}
+        text = await said(browser, await browser.post("/schedules/filed/resume", data=form))
+        assert ("use one of" in text) == (each == "last"), text
+    assert asked == [None, "none", "latest", "all"]
+
+
+async def test_a_form_says_of_our_own_errors_only_their_kind(api, browser, monkeypatch, caplog):
+    async def pause(*_: object, **__: object) -> None:
+        raise LedgerUnavailable("10.1.2.3 refuses sched_owner")
+
+    monkeypatch.setattr(type(api.service), "pause", pause)
+    form = {"word": await word_of(browser), "reason": "x"}
+    text = await said(browser, await browser.post("/schedules/filed/pause", data=form))
+    assert text == "SCHEDULE_LEDGER_UNAVAILABLE: The ledger's database cannot be reached"
+    assert "10.1.2.3" in caplog.text
 
 
 FAR = ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00", "9999-12-31T23:59:59-14:00"]

@@ -158,6 +158,7 @@ JOBS = (
     {"hour": 2}, {"hour": 2, "minute": 30}, {"hour": 1, "minute": 30}, {"hour": "*/4"},
     {"day_of_week": "mon-fri", "hour": 9}, {"day_of_week": 0, "hour": 9},
     {"day_of_week": "6", "hour": 3}, {"day": "last", "hour": 23}, {"day": "1st mon", "hour": 8},
+    {"day": "*/2,1st mon", "hour": 9},
     {"day": "last fri", "hour": 17}, {"day": "3rd wed,last", "hour": 5},
     {"day": "1-7", "day_of_week": "tue", "hour": 6}, {"month": "1-12/3", "day": 1},
     {"day": "10-20", "day_of_week": "tue,thu", "hour": 6}, {"hour": 4, "minute": "*/25"},

@@ -131,6 +131,15 @@ def test_a_user_column_is_the_user_of_the_command(tmp_path):
     assert entry.key == "cron.hourly"
 
 
+def test_a_user_column_between_tabs_is_read_as_cron_reads_it(tmp_path):
+    line = "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n"
+    assert only(crontab(tmp_path, line, user_column=True)).fields["input"] == {
+        "command": "cd / && run-parts --report /etc/cron.hourly", "user": "root",
+    }  # fmt: skip
+    (refused,) = crontab(tmp_path, "0 4 * * *\troot\n", user_column=True).refused
+    assert "no command" in str(refused)
+
+
 def test_variables_hold_for_the_lines_below_them(tmp_path):
     found = crontab(
         tmp_path,
