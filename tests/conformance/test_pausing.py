@@ -298,7 +298,7 @@ async def test_the_end_of_a_hold_rejects_what_no_worker_can_run(bench):
     fields = f"{MINUTES}, catchUp: {{pause: all, max: 50}}"
     await declare_ago(bench, fields, AGE, paused=True, workflow_type=None)
     assert (await operator(bench).resume("k")).caught_up == 0
-    found = {}
+    found: dict[tuple[str, str | None], int] = {}
     for _, fire in await windows(bench):
         key = (fire.status, fire.reason_code)
         found[key] = found.get(key, 0) + 1

@@ -67,7 +67,7 @@ def ended_by_itself(declared: Schedule, **options: Any) -> Fates:
     raise AssertionError("it never ends")
 
 
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "a run is open, and they wait": (
         {"overlap": "queue", "maxQueued": 200}, {"open_fires": (RUN,)},
