@@ -531,6 +531,11 @@ class Poller:
                 alerts += filter(None, [self._fails(state.key, error)])
             else:
                 self._failing.discard(state.key)
+                if rows < MOST_ROWS and len(planned.decisions) >= rows:
+                    # A catch-up is not divided: planned apart, its key has all of the rows. Those
+                    # behind it remain due for the next tick, rather than become many such keys.
+                    self._apart[state.key] = None
+                    break
                 plans.append(self._put_off(planned, now))
                 rows -= len(planned.decisions)
                 room -= sum(decision.verdict == "claimed" for decision in planned.decisions)

@@ -29,14 +29,20 @@ async def a_young_minute() -> None:
 
 
 async def declare_ago(
-    bench, fields: str, age: timedelta, *, paused: bool = False, key: str = "k"
+    bench,
+    fields: str,
+    age: timedelta,
+    *,
+    paused: bool = False,
+    key: str = "k",
+    workflow_type: str | None = "noop@1",
 ) -> datetime:
     """Declare a schedule as of so long ago, with nothing decided since; returns when."""
     await a_young_minute()
     text = f"schedules: [{{key: {key}, workflow: noop, {fields}}}]"
     (schedule,) = load_schedules(text).schedules
     then = datetime.now(UTC).replace(microsecond=0) - age
-    new = first_definition(schedule, then, project="default", workflow_type="noop@1")
+    new = first_definition(schedule, then, project="default", workflow_type=workflow_type)
     async with bench.ledger.transaction(long=True) as transaction:
         await transaction.define([replace(new, paused=paused)], by="test")
     return then

@@ -274,6 +274,18 @@ async def test_with_queue_they_start_one_after_another_in_the_order_of_time(benc
     assert order == [first + n * MINUTE for n in range(5)]
 
 
+async def test_a_pause_gives_up_no_backfilled_window_that_is_about_to_start(bench):
+    first = await a_paused_past(bench)
+    await backfilled(bench, first, first + MINUTE, overlap="queue")
+    await bench.claim()
+    await operator(bench).pause("k", reason="x")
+    fires = await bench.ledger.fires(key="k", limit=1000)
+    laid = sorted((fire.fire_time, fire.status) for fire in fires if fire.timing == "backfill")
+    assert laid == [(first, "claimed"), (first + MINUTE, "queued")]
+    (claim,) = await taken(bench)
+    assert claim.fire_time == first
+
+
 async def test_few_windows_wait_in_line_however_many_are_asked_for(bench):
     first = await a_paused_past(bench)
     done, _ = await backfilled(bench, first, first + 599 * MINUTE, overlap="queue")

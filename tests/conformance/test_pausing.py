@@ -9,6 +9,7 @@ import pytest
 from engine.errors import MomentInPast
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Pause
+from engine.schedules.planner.planner import plan
 from engine.schedules.terms import parse_rate
 from tests.conformance.past import (
     HOUR,
@@ -232,3 +233,73 @@ async def test_pause_and_resume_note_who_did_it_why_and_what_was_before(bench):
     )  # fmt: skip
     assert resumed.before["paused"]["by"] == "ops"
     assert paused.at < resumed.at
+
+
+# --- what the end of a hold starts ---
+
+WAITING = f"{MINUTES}, overlap: queue, maxQueued: 1000, catchUp: {{pause: all, max: 1000}}"
+
+
+async def paused_until(bench, then: datetime, until: datetime) -> None:
+    async with bench.ledger.transaction() as transaction:
+        await transaction.pause("k", Pause(then, "x", "ops", until))
+
+
+async def test_a_run_that_outlives_a_pause_costs_none_of_its_windows(bench):
+    then = await declare_ago(bench, WAITING, AGE, paused=True)
+    asked = await operator(bench).trigger("k")
+    (claim,) = await taken(bench)
+    running = await run_of(bench, claim)
+    assert running == asked.fire.workflow_id
+    until = datetime.now(UTC) - 10 * MINUTE
+    await bench.ledger.seen_open([running], until - timedelta(seconds=2))
+    await paused_until(bench, then, until)
+    assert await bench.claim() == []
+    assert await windows(bench) == [], "the run is looked at first"
+    await bench.ledger.seen_open([running], datetime.now(UTC))
+    await bench.claim()
+    held = [fire.status for at, fire in await windows(bench) if at < until]
+    assert len(held) in {589, 590}
+    assert {*held} == {"queued"}
+    assert (await operator(bench).schedule("k")).state == "active"
+
+
+async def test_a_pause_whose_end_has_passed_gives_up_no_start(bench):
+    """It is in the row until all of its windows are decided, and some are claimed before."""
+    then = await declare_ago(bench, f"{MINUTES}, catchUp: {{pause: all, max: 1000}}", AGE)
+    await paused_until(bench, then, then + 9 * HOUR)
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+        await transaction.record([plan(state, await transaction.now(), rows=20)])
+    assert (await operator(bench).schedule("k")).pause is not None
+    assert len(await starts(bench)) == 20
+    assert len(await taken(bench)) == 20
+
+
+@pytest.mark.parametrize("hold", ["pause", "deploy"])
+async def test_the_end_of_a_hold_starts_no_more_windows_than_a_limit_allows(bench, hold):
+    fields = f"{MINUTES}, limit: 3, catchUp: {{pause: all, deploy: all, max: 1000}}"
+    if hold == "pause":
+        await declare_ago(bench, fields, AGE, paused=True)
+        assert (await operator(bench).resume("k")).caught_up == 3
+    else:
+        await declare_ago(bench, f"{fields}, enabled: false", AGE)
+        await bench.declare(f"schedules: [{{key: k, workflow: noop, {fields}}}]")
+    decided = await windows(bench)
+    assert [fire.status for _, fire in decided[:4]] == ["claimed"] * 3 + ["skipped"]
+    assert {fire.reason_code for _, fire in decided[3:]} == {"limit"}
+    ops = operator(bench)
+    await ops.pause("k", reason="again")
+    assert (await ops.resume("k")).caught_up == 0
+    assert await bench.claim() == []
+
+
+async def test_the_end_of_a_hold_rejects_what_no_worker_can_run(bench):
+    fields = f"{MINUTES}, catchUp: {{pause: all, max: 50}}"
+    await declare_ago(bench, fields, AGE, paused=True, workflow_type=None)
+    assert (await operator(bench).resume("k")).caught_up == 0
+    found: dict[tuple[str, str | None], int] = {}
+    for _, fire in await windows(bench):
+        key = (fire.status, fire.reason_code)
+        found[key] = found.get(key, 0) + 1
+    assert found == {("skipped", "paused"): 550, ("rejected", "unknown_workflow"): 50}

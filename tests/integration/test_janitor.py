@@ -18,7 +18,7 @@ from engine.runtime.retention import janitor
 from engine.runtime.retention.compaction import AIM
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import Bench
-from tests.conformance.past import backfilled, operator
+from tests.conformance.past import backfilled, declare_ago, operator
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours
 from tests.waiting import eventually
 
@@ -507,6 +507,22 @@ async def test_a_next_fire_time_that_is_lost_is_found_again_and_told(past, wrong
     (alert,) = [event for event in past.heard if isinstance(event, Alert)]
     assert alert.code == "SCHEDULE_NEXT_FIRE_REPAIRED"
     assert "hourly" in alert.text
+
+
+async def test_a_day_off_is_no_next_fire_time_to_repair_before_its_last_window(past):
+    now = datetime.now(UTC).replace(microsecond=0)
+    off = "..".join(f"{now + number * timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}" for number in (-1, 1))
+    fields = f'everyMs: 60000, firstFire: next, exclude: ["{off}"]'
+    await declare_ago(Bench(past.ledger), fields, timedelta(hours=2))
+    ((right,),) = await past.sql("SELECT next_fire_at FROM sched.schedules")
+    assert (right.minute, right.second) == (59, 0), "the last window of the day"
+    await past.round()
+    assert past.heard == []
+    await past.sql("UPDATE sched.schedules SET next_fire_at = NULL")
+    await past.round()
+    ((repaired,),) = await past.sql("SELECT next_fire_at FROM sched.schedules")
+    assert repaired == right
+    assert [event.code for event in past.heard] == ["SCHEDULE_NEXT_FIRE_REPAIRED"]
 
 
 async def test_a_limited_schedule_whose_last_window_was_rejected_goes_on(past):

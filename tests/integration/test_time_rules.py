@@ -15,8 +15,10 @@ from engine.runtime.events import Alert
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
-from engine.schedules.planner.decisions import TIME_RULES
+from engine.schedules.planner.decisions import TIME_RULES, Pause
 from engine.schedules.planner.planner import plan
+from tests.conformance.conftest import Bench
+from tests.conformance.past import declare_ago
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
@@ -88,6 +90,32 @@ async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(led
     await recompute_outdated(ledger, SERVING)
     (after,) = await ledger.schedules()
     assert after.next_fire_at == row.next_fire_at + DAY
+
+
+async def test_a_pause_that_ended_while_no_worker_ran_is_left_whole_to_a_tick(ledger, table):
+    bench = Bench(ledger)
+    fields = "everyMs: 60000, firstFire: next, catchUp: {pause: all, max: 1000}"
+    then = await declare_ago(bench, fields, timedelta(hours=10))
+    until = then + timedelta(hours=9)
+    async with ledger.transaction() as transaction:
+        await transaction.pause("k", Pause(then, "x", "ops", until))
+    await table.execute("UPDATE schedules SET rules = '0000/1999a' WHERE key = 'k'")
+    assert await recompute_outdated(ledger, SERVING) == 0
+    assert await ledger.fires(key="k") == []
+    held = [claim for claim in await bench.claim() if claim.fire_time < until]
+    assert len(held) in {539, 540}
+    (row,) = await ledger.schedules(key="k")
+    assert (row.pause, row.rules) == (None, TIME_RULES)
+
+
+async def test_what_nobody_can_run_is_not_started_for_its_rules(ledger, table):
+    await declare_ago(
+        Bench(ledger), "everyMs: 60000, firstFire: next", timedelta(minutes=5), workflow_type=None
+    )
+    await table.execute("UPDATE schedules SET rules = '0000/1999a' WHERE key = 'k'")
+    assert await recompute_outdated(ledger, SERVING) == 0
+    (row,) = await ledger.schedules(key="k")
+    assert row.error is None
 
 
 async def test_schedules_that_stand_still_here_are_told_of_without_any_newer_replica(ledger, table):

@@ -84,9 +84,9 @@ class Bench:
             **BLIND, on_event=self.told.append,
         )  # fmt: skip
 
-    async def begin(self) -> None:
+    async def begin(self, text: str = FILE) -> None:
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
-        await apply(self.ledger, load_schedules(FILE), by="test")
+        await apply(self.ledger, load_schedules(text), by="test")
 
     @property
     def alerts(self) -> list[str]:
@@ -202,3 +202,21 @@ async def test_a_replica_is_behind_where_windows_are_late_or_many(keys, late, be
     assert poller.is_behind is behind
     await poller.run_once()
     assert not poller.is_behind, "nothing is due any more"
+
+
+async def test_a_catch_up_that_finds_too_few_rows_left_is_planned_alone_and_whole(monkeypatch):
+    """Of a part of it, another window would be the newest, and its rate would begin anew."""
+    monkeypatch.setattr("engine.runtime.poller.MOST_ROWS", 30)
+    policy = "catchUp: {policy: all, max: 20, order: newest, rate: 1/1h}"
+    entry = "{key: %s, workflow: noop, everyMs: 60000, firstFire: next, " + policy + "}"
+    bench = Bench()
+    await bench.begin(f"schedules: [{', '.join(entry % key for key in 'abc')}]")
+    now = BEGIN + timedelta(hours=1)
+    for _ in range(3):
+        await bench.poller.tick(now)
+    assert [(claim.key, claim.fire_time) for claim in bench.outbox.claims] == [
+        (key, now) for key in "abc"
+    ]
+    for key in "abc":
+        row = (await bench.ledger.schedules(key=key))[0]
+        assert row.next_fire_at == now + timedelta(minutes=1), "nothing of it is left"

@@ -21,6 +21,7 @@ from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Decided, Event
 from engine.runtime.presence import Presence, Watchdog
 from engine.schedules import load_schedules
+from engine.schedules.planner.decisions import Pause
 from tests.blind import BLIND
 
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
@@ -76,6 +77,22 @@ async def test_windows_that_nobody_can_start_are_told_with_their_number():
     assert event.timezone == "America/Sao_Paulo"
     assert said(event) == "", "the line of the alert says it"
     assert "typo: 58 windows rejected" in said(alert)
+
+
+async def test_windows_of_a_pause_that_nobody_serves_any_more_are_rejected_at_its_end():
+    """Their workflow is known, from a worker of before."""
+    fields = "everyMs: 60000, firstFire: next, catchUp: {pause: all}"
+    ledger = await declared(f"schedules: [{{key: k, workflow: noop, {fields}}}]")
+    async with ledger.transaction() as transaction:
+        until = LATER - timedelta(minutes=30)
+        await transaction.pause("k", Pause(BEGIN, "x", "ops", until))
+    ledger.travel(LATER)
+    other = Serving("two", "default", "sched", frozenset({"other@1"}))
+    told: list[Event] = []
+    presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
+    await Watchdog(ledger, presence, other, Settings(), on_event=told.append).run_once()
+    assert {fire.status for fire in await ledger.fires()} == {"rejected"}
+    assert sum(fire.windows for fire in await ledger.fires()) == 58
 
 
 async def test_days_off_are_one_quiet_line_of_the_log_and_what_was_missed_is_a_warning(caplog):

@@ -322,12 +322,11 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
             return [claim for claim in taken if claim]
 
     def _take(self, fire: FireEntry, replica: str, now: datetime, lease: timedelta) -> Claim | None:
-        hold = self._tables.schedules[fire.key].state.hold
+        hold = self._tables.schedules[fire.key].hold_at(now)
         fresh = fire.status == "claimed"
         fire = replace(fire, attempts=fire.attempts + 1)
-        requested = fire.kind != "window" or fire.timing == "backfill"
         retired = hold == "retired" and fire.kind != "handler"
-        if hold and fresh and (retired or (hold == "paused" and not requested)):
+        if hold and fresh and (retired or (hold == "paused" and fire.yields_to_a_pause)):
             self._settle(fire, "skipped", Reason(hold, hold))
             return None
         starting_at = fire.starting_at or now

@@ -84,7 +84,7 @@ class MemoryOperating(MemoryRows):
         following = pause.until if row.state.schedule.enabled else None
         self._put(replace(row, next_fire_at=following), pause=pause)
         for fire in self._tables.of_key(key, "claimed"):
-            if fire.kind == "window":
+            if fire.yields_to_a_pause:
                 self._settle(fire, "skipped", Reason("paused", "paused"))
 
     async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:

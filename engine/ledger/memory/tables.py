@@ -134,6 +134,11 @@ class FireEntry(NewFire):
     tried_noted: str | None = None
 
     @property
+    def yields_to_a_pause(self) -> bool:
+        """Whether a pause gives it up while it is unsent; see revoke.sql."""
+        return self.kind == "window" and self.timing != "backfill"
+
+    @property
     def step_retries(self) -> int | None:
         """The retries of its steps, once they are known; as in the view."""
         return self.retries_noted if self.counted in {"reported", "read"} else None

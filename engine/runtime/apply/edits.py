@@ -361,7 +361,7 @@ def hook_edits(file: ScheduleFile, rows: Sequence[Subscription]) -> tuple[str, .
 
 _BATCH = 1000
 _ROWS = 20
-"""Maximum number of rows per schedule; ticks decide the rest of an outage, as always."""
+"""Maximum number of rows per schedule; ticks decide a schedule that owes more, as always."""
 
 
 async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
@@ -382,11 +382,20 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             # A step that gives up a fire which is in flight is left to a tick, by the same rules.
-            plans = await holding(transaction, plans)
+            plans = await holding(transaction, [each for each in plans if _is_adopted(each, now)])
             await transaction.record(plans)
         if not keys:
             return adopted
         adopted, after = adopted + len(plans), keys[-1]
+
+
+def _is_adopted(planned: Plan, now: datetime) -> bool:
+    """Return whether to record a plan: not part of a catch-up, and no start without a type."""
+    is_due = planned.next_fire_at is not None and planned.next_fire_at <= now
+    if is_due and len(planned.decisions) >= _ROWS:
+        return False
+    starts = any(each.verdict in {"claimed", "queued"} for each in planned.decisions)
+    return planned.state.workflow_type is not None or not starts
 
 
 # --- reports ---

@@ -26,7 +26,7 @@ from engine.runtime.retention.compaction import (
 )
 from engine.runtime.settings import Settings
 from engine.schedules import utc_text
-from engine.schedules.planner import ScheduleState, plan
+from engine.schedules.planner import ScheduleState, current_cursor, plan, wake_at
 
 # --- repair of next fire times ---
 # The next fire time is a cached column. A wrong one would silently stop a schedule, so it is
@@ -85,8 +85,13 @@ def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> dateti
             step = plan(state, now, limit=1, rows=1)
         except Exception:  # noqa: BLE001 - a schedule that fails is reported by the tick
             return None
-        busy = step.decisions or step.moves or step.looks or step.audit
-        due = now if busy else step.next_fire_at
+        busy = step.moves or step.looks or step.audit
+        if busy or not all(each.excluded for each in step.decisions):
+            due = now
+        elif step.decisions:  # a day off is decided with its last window
+            due = wake_at(state.schedule, current_cursor(state))
+        else:
+            due = step.next_fire_at
     if due is None or (cached is not None and cached <= due):
         return None
     return due

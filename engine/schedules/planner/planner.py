@@ -43,7 +43,7 @@ class Due:
     """Due windows of one schedule at ``now``.
 
     Excluded windows are skipped as such, except in a hold; windows that already have a row are
-    passed over.
+    passed over. What would start is rejected if ``unable`` says why no worker can run it.
     """
 
     schedule: Schedule
@@ -51,6 +51,7 @@ class Due:
     effective_from: datetime
     now: datetime
     known: Known = field(default_factory=lambda: _NONE)
+    unable: Reason | None = None
 
     def oldest(self, after: datetime) -> datetime | None:
         """Return the oldest due window after ``after`` that may start."""
@@ -83,6 +84,9 @@ class Due:
         for begin, end, excluded in self.stretches(after, until):
             if excluded is not None:
                 yield from self.decide_as_one(begin, end, "skipped", excluded)
+                continue
+            if self.unable is not None:
+                yield from self.decide_as_one(begin, end, "rejected", self.unable)
                 continue
             for at in self.schedule.spec.fires(begin, end):
                 # A definition owes no earlier window; one at ``effective_from`` is of first sight.
@@ -124,6 +128,8 @@ class Due:
         missed_from: datetime | None = None,
     ) -> Decision:
         """Start the window that opened at ``at``, delayed by the key's share of ``spread``."""
+        if self.unable is not None:
+            return Decision(self._window(at), "rejected", self.unable)
         moment = at + self.schedule.delay(at)
         return Decision(
             self._window(at), "claimed", reason, timing, missed=missed, missed_from=missed_from,
@@ -352,8 +358,9 @@ def plan(
         now: the ledger's clock.
         on_resume: the policy for the windows of a hold that ends at ``now``; None skips them. For a
             pause that has ended by itself the default is ``catchUp.pause``.
-        unable: why no worker can run the workflow; windows older than ``grace`` are rejected for
-            that reason, and younger ones stay open for a replica that can.
+        unable: why no worker can run the workflow; windows older than ``grace``, and those that
+            the end of a hold would start, are rejected for that reason. Younger ones stay open for
+            a replica that can.
         final: this definition, or its hold, ends at ``now``: every window is decided, however many
             there are, and no run can be looked at first.
         limit: the most runs to start at once; others stay due, or are claimed for later.
@@ -386,7 +393,9 @@ def plan(
     )
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
-    if decided.withheld and proofs and cursor < min(proofs) < now:
+    # At an earlier moment the pause still lasts: what it ends with would be lost.
+    since = cursor if hold_until is None else max(cursor, hold_until)
+    if decided.withheld and proofs and since < min(proofs) < now:
         # The oldest proof decides the windows up to it. Without this a schedule that fires faster
         # than runs are looked at would wait forever.
         return replace(planner.plan(min(proofs)), looks=decided.looks, withheld=True)
@@ -411,11 +420,11 @@ class _Planner:
 
     def plan(self, now: datetime) -> Plan:
         state = self.state
-        due = Due(state.schedule, state.series, state.effective_from, now, state.known)
+        due = Due(
+            state.schedule, state.series, state.effective_from, now, state.known, self.unable
+        )  # fmt: skip
         ends = self.hold_until is not None and self.hold_until <= now
-        spans = [self._held(due, self.hold)] if self.hold else []
-        if ends or not self.hold:
-            spans += self._due(due, max([self.cursor, *(span.until for span in spans)]))
+        spans = self._spans(due, ends=ends)
         policy = self.on_resume or self.state.schedule.catch_up
         decisions, until = take(spans, None if self.final else self.rows)
         resolved = Resolved(tuple(decisions))
@@ -446,6 +455,19 @@ class _Planner:
             and (resolved.withheld or resolved.unsettled or spans[-1].audit),
         )
 
+    def _spans(self, due: Due, *, ends: bool) -> list[Span]:
+        """Decide the windows of a hold, then those outside any; a limit is one for both."""
+        room = self.state.room
+        if not self.hold:
+            return [*self._due(due, self.cursor, room)]
+        held = self._held(due, self.hold)
+        if room is not None:
+            held = held._replace(decisions=[*_up_to_limit(held.decisions, room)])
+            room -= sum(each.verdict == "claimed" for each in held.decisions)
+        if not ends:
+            return [held]
+        return [held, *self._due(due, max(self.cursor, held.until), room)]
+
     def _held(self, due: Due, hold: Hold) -> Span:
         """Decide the windows of a hold."""
         until, on_resume = due.now, self.on_resume
@@ -453,16 +475,19 @@ class _Planner:
             until = self.hold_until - TICK
             on_resume = on_resume or self.state.schedule.catch_up.after("pause")
         why, after = Reason(hold, hold), self.cursor
-        if on_resume is None:
+        if on_resume is None or self.state.room == 0:  # what cannot start stands for no other
             return Span(due.decide_held(after, until, why), until)
         shadow_end = self.state.schedule.shadow_end
         edge = after if shadow_end is None else max(after, min(until, shadow_end - TICK))
         shadowed = due.decide_held(after, edge, why)
         return Span(chain(shadowed, catch_up(due, on_resume, edge, until, skipped=why)), until)
 
-    def _due(self, due: Due, after: datetime) -> Iterator[Span]:
-        """Decide the windows outside any hold: those of shadow mode, then those that are owed."""
-        shadow_end, room = self.state.schedule.shadow_end, self.state.room
+    def _due(self, due: Due, after: datetime, room: int | None) -> Iterator[Span]:
+        """Decide the windows outside any hold: those of shadow mode, then those that are owed.
+
+        ``room`` is how many of them may start; None is all.
+        """
+        shadow_end = self.state.schedule.shadow_end
         if shadow_end is not None and shadow_end > after:
             until = max(after, min(due.now, shadow_end - TICK))
             yield Span(due.decide(after, until, "skipped", _SHADOW), until)

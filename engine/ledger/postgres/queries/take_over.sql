@@ -1,8 +1,11 @@
 -- A lease ended: its owner is dead or suspended, or requested a later retry. SKIP LOCKED and the
 -- new token make sure that one sweeper gets it. Pause and retirement revoke what was only claimed;
--- a starting fire may have been sent and goes on.
+-- a starting fire may have been sent and goes on. A pause whose end has passed revokes nothing: it is
+-- in the row until all its windows are decided, and some of those that it ends with may be here.
 WITH stale AS (
-    SELECT f.id, f.kind, f.timing, f.status AS was, s.paused_at, s.retired_at, d.definition
+    SELECT f.id, f.kind, f.timing, f.status AS was, s.retired_at, d.definition,
+           s.paused_at IS NOT NULL
+               AND (s.paused_until IS NULL OR s.paused_until > (SELECT clock_timestamp())) AS paused
     FROM fires f
     JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
@@ -26,7 +29,7 @@ WITH stale AS (
         WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL
              AND stale.kind <> 'handler' THEN 'retired'
         WHEN stale.was = 'claimed' AND stale.kind = 'window'
-             AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
+             AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
     RETURNING f.*, stale.was, stale.definition
 )
