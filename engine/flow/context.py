@@ -31,6 +31,7 @@ from engine.flow.step_calls import (
     StepOptions,
     UnawaitedCalls,
     call_of,
+    cancels,
     refuse_unknown,
     to_await,
     undo_of,
@@ -81,6 +82,8 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
+_HEEDS: Final = "sched.heeds_cancels"
+"""The patch of runs that a cancel ends which comes while ``saga`` undoes a part of them."""
 R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
@@ -520,14 +523,26 @@ class Context:
 
         Raises:
             CompensationFailed: A step of the block could not be undone; its cause is the error.
+            asyncio.CancelledError: A cancel came while the block was undone; its cause is the
+                error.
         """
         with self._scope.inner(parallel=parallel) as scope:
             try:
                 yield
             except (Exception, asyncio.CancelledError, SystemExit) as error:
-                if left := await self._unwind_scope(scope):
-                    raise CompensationFailed("ctx.saga()", left) from error
-                raise
+                before = cancels()
+                left = await self._unwind_scope(scope)
+                ending = CompensationFailed("ctx.saga()", left) if left else error
+                if ending is not error:
+                    ending.__cause__ = error
+                is_cancel = isinstance(ending, asyncio.CancelledError)
+                if cancels() > before and not is_cancel and self.patched(_HEEDS):
+                    # The unwinding has taken the cancel. Code that catches the error, to go
+                    # another way, would go on in spite of it.
+                    raise asyncio.CancelledError("cancelled while it undid a part") from ending
+                if ending is error:
+                    raise
+                raise ending from error
 
     def commit(self) -> None:
         """Keep what the run has done so far: a bad end from here on does not undo it."""

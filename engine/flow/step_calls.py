@@ -389,6 +389,16 @@ def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
 # --- cancellation while waiting ---
 
 
+def cancels() -> int:
+    """Return how many cancels of the current task have not been taken back.
+
+    A count that has grown during a wait means a cancel, whatever the wait has ended with.
+    ``asyncio.timeout`` takes its own cancel back.
+    """
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
 async def result_of(
     handle: asyncio.Task[Any], what: str, keep: Callable[[Any], None] | None = None
 ) -> Any:
@@ -404,18 +414,17 @@ async def result_of(
             ended by itself before the cancel reached it.
         ActivityError, ChildWorkflowError: the step or child failed for good.
     """
-    task = asyncio.current_task()
-    cancelled = task.cancelling() if task else 0
+    before = cancels()
     try:
         result = await handle
     except (ActivityError, ChildWorkflowError) as error:
-        if task and task.cancelling() > cancelled:
+        if cancels() > before:
             # Code that catches such an error to continue without the result must not catch this.
             raise asyncio.CancelledError(str(error)) from error
         raise
     if keep is not None:
         keep(result)
-    if task and task.cancelling() > cancelled:
+    if cancels() > before:
         # The SDK returns the result if the work finished anyway, and the cancel would be lost.
         raise asyncio.CancelledError(f"cancelled while {what} ran")
     return result

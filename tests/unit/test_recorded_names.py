@@ -22,6 +22,7 @@ NAMES = {
     signals._ENDS: "sched.handlers",
     children.LIMITED: "sched.parallel_limit",
     context._CARRIES: "sched.carries",
+    context._HEEDS: "sched.heeds_cancels",
 }
 
 

@@ -1,0 +1,116 @@
+"""Cancels that come while a part of a run is undone, or together with the result of a step."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import Worker
+
+from engine import CompensationFailed
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.samples import late
+from tests.fundamentals.samples.late import DID, GATES
+from tests.waiting import eventually
+
+QUEUE = "late"
+HELD = ["book flight", "book full and held", "cancelling full and held"]
+"""What a trip does until its first place, which is full, is being cancelled."""
+FREED = "cancel full and held (None)"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    DID.clear()
+    GATES.clear()
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
+async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+    async with Worker(
+        client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS,
+        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
+    ):  # fmt: skip
+        yield Runs(client, QUEUE, late)
+
+
+async def held(runs: Runs, workflow_type: str, *places: str) -> WorkflowHandle:
+    """Start a trip, and return it while its first place is being cancelled."""
+    handle = await runs.start(workflow_type, ["full and held", *places])
+    await eventually(lambda: DID == HELD)
+    return handle
+
+
+async def knows(handle: WorkflowHandle, event: EventType.ValueType) -> None:
+    """Wait until the code of a run has had its turn after an event."""
+
+    async def has_seen() -> bool:
+        events = [each.event_type for each in (await handle.fetch_history()).events]
+        done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        return event in events and done in events[events.index(event) :]
+
+    await eventually(has_seen)
+
+
+async def status_of(handle: WorkflowHandle) -> WorkflowExecutionStatus | None:
+    return (await handle.describe()).status
+
+
+async def test_a_cancel_that_comes_while_a_part_is_undone_ends_the_run(runs):
+    handle = await held(runs, "late-trip@1", "next")
+    await handle.cancel()
+    await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    GATES["full and held"].set()
+    assert isinstance(await runs.end(handle), CancelledError)
+    assert await status_of(handle) == WorkflowExecutionStatus.CANCELED
+    assert [*HELD, FREED, "cancel flight (no. flight)"] == DID
+
+
+async def test_an_error_of_a_handler_that_comes_while_a_part_is_undone_ends_the_run(runs):
+    handle = await held(runs, "late-trip@1", "next")
+    await handle.signal("abort")
+    await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+    GATES["full and held"].set()
+    failure = await runs.end(handle)
+    assert isinstance(failure, ApplicationError)
+    assert failure.message == "told to stop"
+    assert [*HELD, FREED, "cancel flight (no. flight)"] == DID
+
+
+async def test_a_cancel_that_comes_while_a_part_cannot_be_undone_ends_the_run_too(runs):
+    handle = await runs.start("late-trip@1", ["full, held and stuck", "next"])
+    await eventually(lambda: "cancelling full, held and stuck" in DID)
+    await handle.cancel()
+    await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    GATES["full, held and stuck"].set()
+    failure = await runs.end(handle)
+    assert failure.type == CompensationFailed.__name__
+    assert [each["input"] for each in failure.details] == ['"full, held and stuck"']
+    assert "book next" not in DID
+
+
+async def test_a_cancel_of_a_branch_whose_part_is_undone_ends_that_branch_alone(runs):
+    handle = await held(runs, "late-branch@1", "next")
+    await handle.signal("stop")
+    await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+    GATES["full and held"].set()
+    assert await runs.end(handle) == "no. home"
+    assert [*HELD, FREED, "book home"] == DID
+
+
+async def test_a_timeout_that_ends_while_a_part_is_undone_is_a_timeout(runs):
+    handle = await held(runs, "late-limit@1", "next")
+    await knows(handle, EventType.EVENT_TYPE_TIMER_FIRED)
+    GATES["full and held"].set()
+    assert await runs.end(handle) == "no. home"
+    assert [*HELD, FREED, "book home"] == DID
+
+
+async def test_a_part_that_is_not_cancelled_while_it_is_undone_lets_its_error_out(runs):
+    GATES["full and held"].set()
+    assert await runs.result("late-trip@1", ["full and held", "next"]) == "next"
+    assert [*HELD, FREED, "book next"] == DID
