@@ -417,6 +417,10 @@ async def result_of(
     before = cancels()
     try:
         result = await handle
+    except asyncio.CancelledError:
+        if keep is not None:
+            _keep_late(handle, keep)
+        raise
     except (ActivityError, ChildWorkflowError) as error:
         if cancels() > before:
             # Code that catches such an error to continue without the result must not catch this.
@@ -428,6 +432,20 @@ async def result_of(
         # The SDK returns the result if the work finished anyway, and the cancel would be lost.
         raise asyncio.CancelledError(f"cancelled while {what} ran")
     return result
+
+
+def _keep_late(handle: asyncio.Task[Any], keep: Callable[[Any], None]) -> None:
+    """Keep the result of a step or a child that has come in the same task of the run as a cancel.
+
+    The SDK cancels the handle then, so that ``handle.result()`` has no result although the history
+    has one. Only the input of the undo step depends on it, which a replay does not compare with
+    the history: runs of earlier versions, whose undo steps got None, replay as before.
+    """
+    # Private, because a cancelled task has no public result.
+    found: asyncio.Future[Any] | None = getattr(handle, "_result_fut", None)
+    if found is None or not found.done() or found.cancelled() or found.exception():
+        return
+    keep(found.result())
 
 
 # --- protection from cancellation ---

@@ -114,3 +114,30 @@ async def test_a_part_that_is_not_cancelled_while_it_is_undone_lets_its_error_ou
     GATES["full and held"].set()
     assert await runs.result("late-trip@1", ["full and held", "next"]) == "next"
     assert [*HELD, FREED, "book next"] == DID
+
+
+async def test_a_result_that_comes_together_with_a_cancel_is_given_to_the_undo(client: Client):
+    plugin = SchedulePlugin(None)
+    async with Worker(
+        client, task_queue="elsewhere", activities=late.STEPS, plugins=[plugin]
+    ):  # fmt: skip
+        async with Worker(client, task_queue=QUEUE, workflows=late.ALL, plugins=[plugin]):
+            handle = await Runs(client, QUEUE, late).start("late-elsewhere@1", "elsewhere")
+            await eventually(lambda: DID == ["book slow"])
+        # Without a worker for its code, the run gets both with its next task.
+        GATES["slow"].set()
+        await happened(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        await handle.cancel()
+        async with Worker(client, task_queue=QUEUE, workflows=late.ALL, plugins=[plugin]):
+            failure = await Runs(client, QUEUE, late).end(handle)
+    assert isinstance(failure, CancelledError)
+    assert DID == ["book slow", "cancel slow (no. slow)"]
+
+
+async def happened(handle: WorkflowHandle, event: EventType.ValueType) -> None:
+    """Wait until a run has an event, which its code may not know yet."""
+
+    async def has_happened() -> bool:
+        return event in [each.event_type for each in (await handle.fetch_history()).events]
+
+    await eventually(has_happened)
