@@ -216,6 +216,9 @@ class Saga:
 
     Attributes:
         scope: all that a bad end undoes.
+        has_settled_carried: whether the run has undone, or kept by a commit, what earlier runs of
+            its chain did. The memo stays as it is: a retry would begin with the same undo steps
+            again, after they have run, or although that work is to stay.
         refused: the failure of a call that was not made because its idempotency key cannot be
             known after a reset. The run fails with it, even if its code handles the error.
     """
@@ -227,6 +230,7 @@ class Saga:
         self._calls: Counter[str] = Counter()
         self._carried: list[Mapping[str, Any]] | None = None
         self._left_by_scopes: list[NotUndone] = []
+        self.has_settled_carried = False
         self.refused: BaseException | None = None
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -335,6 +339,7 @@ class Saga:
     async def _unwind(self) -> list[NotUndone]:
         not_undone = await self._unwind_scope(self.scope)
         for each in reversed(self._of_earlier_runs()):
+            self.has_settled_carried = True
             not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
         return self._left_by_scopes + not_undone
 
@@ -378,6 +383,7 @@ class Saga:
             # For the clean-up run, which reads the history.
             temporalio.workflow.upsert_memo({COMMITTED: len(self.scope.left)})
         self.scope.clear()
+        self.has_settled_carried |= bool(self._of_earlier_runs())
         self._carried = []
 
     @property
