@@ -23,7 +23,7 @@ async def charge(what: str) -> None:
     DID.append(f"charge {what}")
 
 
-@step(name="carried-refund", retry=Retry(initial_interval=0.1))
+@step(name="carried-refund", retry=Retry(initial_interval=0.1, max_attempts=None))
 async def refund(what: str) -> None:
     KEYS.append(step_info().idempotency_key)
     if what == "never":
