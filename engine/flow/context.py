@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -656,13 +656,7 @@ class Context:
             await self._continue(*self._continued)
 
     async def _continue(self, given: Any, undo: str) -> None:
-        to_undo = self._saga.to_undo
-        if to_undo and undo == "refuse":
-            raise EngineError(
-                f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
-                " the next run knows nothing of that",
-                cure='write undo="carry" or undo="commit"',
-            )
+        refuse_forgotten(self._saga.to_undo, undo)
         if self._children.under_way:
             raise EngineError(
                 "ctx.continue_as_new: a child is open, and would be ended with this run",
@@ -690,6 +684,24 @@ class Context:
 
     async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
         return await self._saga.unwind_scope(scope)
+
+
+def refuse_forgotten(to_undo: Sequence[str], undo: str) -> None:
+    """Refuse to continue as new while a bad end would undo something, unless the run has decided.
+
+    Args:
+        to_undo: the steps that a bad end would undo.
+        undo: that of ``Context.continue_as_new``.
+
+    Raises:
+        EngineError: the next run would know nothing of them.
+    """
+    if to_undo and undo == "refuse":
+        raise EngineError(
+            f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
+            " the next run knows nothing of that",
+            cure='write undo="carry" or undo="commit"',
+        )
 
 
 def _wait_of(timeout: timedelta | float) -> timedelta:
