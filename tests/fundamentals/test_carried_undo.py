@@ -116,7 +116,7 @@ async def test_an_undo_of_its_own_keeps_its_deadline(client: Client):
 
 
 async def test_an_undo_that_an_earlier_version_has_carried_over_is_run(client: Client):
-    given = {
+    given: dict[str, Any] = {
         "step": "carried-refund", "input": payload_text(DefaultPayloadConverter().to_payload("it")),
         "result": None,
         "undo": {

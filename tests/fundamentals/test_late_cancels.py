@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.command.v1 import Command, StartChildWorkflowExecutionCommandAttributes
+from temporalio.api.common.v1 import Payloads, WorkflowType
+from temporalio.api.enums.v1 import CommandType, EventType, ParentClosePolicy
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowTaskQueueRequest,
+    RespondWorkflowTaskCompletedRequest,
+)
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.converter import DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Worker
 
@@ -141,3 +149,69 @@ async def happened(handle: WorkflowHandle, event: EventType.ValueType) -> None:
         return event in [each.event_type for each in (await handle.fetch_history()).events]
 
     await eventually(has_happened)
+
+
+async def begin(client: Client, what: str) -> WorkflowHandle:
+    """Start a parent whose first task ends with the start of its child, and no later one begins.
+
+    Its code gets all that has come until then at once: no worker can be stopped at that place.
+    """
+    handle = await Runs(client, QUEUE, late).start("late-parent@1", what)
+    service, queue = client.workflow_service, TaskQueue(name=QUEUE)
+    task = await service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=queue)
+    )
+    start = StartChildWorkflowExecutionCommandAttributes(
+        namespace=client.namespace, workflow_id="child", task_queue=TaskQueue(name="elsewhere"),
+        workflow_type=WorkflowType(name="late-child@1"),
+        input=Payloads(payloads=DefaultPayloadConverter().to_payloads([what])),
+        parent_close_policy=ParentClosePolicy.PARENT_CLOSE_POLICY_TERMINATE,
+    )  # fmt: skip
+    command = Command(
+        command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION,
+        start_child_workflow_execution_command_attributes=start,
+    )
+    await service.respond_workflow_task_completed(
+        RespondWorkflowTaskCompletedRequest(
+            namespace=client.namespace, task_token=task.task_token, commands=[command]
+        )
+    )
+    return handle
+
+
+@pytest.mark.parametrize("what", ["a room", "a stuck room"])
+async def test_a_run_that_is_cancelled_while_its_child_starts_waits_for_it(
+    client: Client, what: str
+):
+    plugin = SchedulePlugin(None)
+    handle = await begin(client, what)
+    async with Worker(
+        client, task_queue="elsewhere", workflows=late.ALL, activities=late.STEPS,
+        plugins=[plugin],
+    ):  # fmt: skip
+        await eventually(lambda: [f"book {what}"] == DID)
+        await handle.cancel()
+        async with Worker(
+            client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS, plugins=[plugin]
+        ):
+            failure = await Runs(client, QUEUE, late).end(handle)
+    if "stuck" in what:
+        assert failure.type == CompensationFailed.__name__
+        assert [each["step"] for each in failure.details] == ["late-book"]
+    else:
+        assert isinstance(failure, CancelledError)
+        assert [f"book {what}", f"cancel {what} (no. {what})"] == DID
+
+
+async def test_a_run_that_is_cancelled_before_its_child_starts_does_not_wait_for_it(
+    client: Client,
+):
+    handle = await Runs(client, QUEUE, late).start("late-parent@1", "a room")
+    await handle.cancel()
+    async with Worker(
+        client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS,
+        plugins=[SchedulePlugin(None)],
+    ):  # fmt: skip
+        failure = await Runs(client, QUEUE, late).end(handle)
+    assert isinstance(failure, CancelledError)
+    assert DID == ["cancel a room (None)"]

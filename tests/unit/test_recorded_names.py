@@ -15,6 +15,7 @@ NAMES = {
     saga.LEFT_TO_UNDO: "sched.left_to_undo",
     saga.CHECK_RESET: "sched.check_reset",
     children.ENDED_CHILD: "sched.ended_child",
+    children.AWAITED: "sched.awaited_child",
     saga.COMMITTED: "sched.committed",
     saga.UNDO_CARRIED: "sched.undo.",
     signals.SIGNAL_CARRIED: "sched.signal.",

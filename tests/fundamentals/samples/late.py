@@ -90,5 +90,22 @@ class Elsewhere:
         return await ctx.step(book, "slow", compensate=cancel, task_queue=task_queue)
 
 
-ALL: list[Any] = [Trip, Branch, Limit, Elsewhere]
+@workflow(name="late-child")
+class Child:
+    """Books, and waits for ever."""
+
+    async def run(self, ctx: Context, what: str) -> None:
+        await ctx.step(book, what, compensate=cancel)
+        await ctx.wait_for("never")
+
+
+@workflow(name="late-parent")
+class Parent:
+    """Has its child on the workers of another task queue."""
+
+    async def run(self, ctx: Context, what: str) -> None:
+        await ctx.child(Child, what, id="child", task_queue="elsewhere", compensate=cancel)
+
+
+ALL: list[Any] = [Trip, Branch, Limit, Elsewhere, Child, Parent]
 STEPS: list[Any] = [book, cancel]
