@@ -314,8 +314,10 @@ def _ending(error: BaseException, context: Context) -> BaseException:
     is_cancelled = temporalio.workflow.cancellation_reason() is not None
     wait = context._next_wait()  # noqa: SLF001 - private, because users see the rest
     settled = context._saga.has_settled_carried  # noqa: SLF001 - as above
-    # A cancelled run is never retried, and its ending has to stay a cancel.
-    is_last = settled and not (is_cancelled and is_cancelled_exception(error))
+    # The server retries a failed run although its cancel is requested. What ends as a cancel is
+    # never retried, and has to stay one.
+    is_cancel = is_cancelled and is_cancelled_exception(error)
+    is_last = (settled or is_cancelled) and not is_cancel
     return ending_of(error, temporalio.workflow.info().retry_policy, wait, is_last=is_last)
 
 

@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskCompletedRequest,
 )
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.common import RetryPolicy
 from temporalio.converter import DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Worker
@@ -116,6 +117,19 @@ async def test_a_timeout_that_ends_while_a_part_is_undone_is_a_timeout(runs):
     GATES["full and held"].set()
     assert await runs.end(handle) == "no. home"
     assert [*HELD, FREED, "book home"] == DID
+
+
+async def test_a_run_that_is_cancelled_while_it_is_undone_is_not_tried_again(runs):
+    handle = await runs.client.start_workflow(
+        "late-failure@1", "held", id="run", task_queue=QUEUE,
+        retry_policy=RetryPolicy(maximum_attempts=3),
+    )  # fmt: skip
+    await eventually(lambda: "cancelling held" in DID)
+    await handle.cancel()
+    await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    GATES["held"].set()
+    assert (await runs.end(handle)).message == "as planned"
+    assert DID == ["book held", "cancelling held", "cancel held (no. held)"]
 
 
 async def test_a_part_that_is_not_cancelled_while_it_is_undone_lets_its_error_out(runs):

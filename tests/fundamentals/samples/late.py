@@ -82,6 +82,15 @@ class Limit:
             return await ctx.step(book, "home", compensate=cancel)
 
 
+@workflow(name="late-failure")
+class Failure:
+    """Fails, and could be tried again."""
+
+    async def run(self, ctx: Context, what: str) -> None:
+        await ctx.step(book, what, compensate=cancel)
+        raise LookupError("as planned")
+
+
 @workflow(name="late-elsewhere")
 class Elsewhere:
     """Books on the workers of another task queue."""
@@ -107,5 +116,5 @@ class Parent:
         await ctx.child(Child, what, id="child", task_queue="elsewhere", compensate=cancel)
 
 
-ALL: list[Any] = [Trip, Branch, Limit, Elsewhere, Child, Parent]
+ALL: list[Any] = [Trip, Branch, Limit, Failure, Elsewhere, Child, Parent]
 STEPS: list[Any] = [book, cancel]
