@@ -12,7 +12,7 @@ only the standard library, ``engine.errors`` and temporalio, do nothing on impor
 from __future__ import annotations
 
 from engine.flow.children import ENDED_CHILD, payload_text
-from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line
+from engine.flow.context import Context, RunsAlone, RunsWithInput, progress_line, refuse_forgotten
 from engine.flow.declarations import DeclaredSchedule, at, cron, every
 from engine.flow.decorator import registered_workflows, version_key, workflow
 from engine.flow.definition import (
@@ -131,6 +131,7 @@ __all__ = [
     "progress_line",
     "queue_of",
     "refusal",
+    "refuse_forgotten",
     "registered_resources",
     "registered_steps",
     "registered_workflows",

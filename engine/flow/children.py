@@ -6,10 +6,10 @@ import asyncio
 import base64
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import temporalio.workflow
 from temporalio.api.common.v1 import Payload
@@ -25,11 +25,21 @@ from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
-from engine.flow.step_calls import ChildOptions, Scope, args_of, origin_of, result_of
+from engine.flow.step_calls import (
+    ChildOptions,
+    Scope,
+    args_of,
+    finish_despite_cancel,
+    origin_of,
+    result_of,
+)
 from engine.flow.steps import StepNote, noted, step_key
 
 ENDED_CHILD: Final = "sched.ended_child"
 """The activity that looks how a child has ended, and the patch of runs that ask for it."""
+
+AWAITED: Final = "sched.awaited_child"
+"""The patch of runs that wait for a child that was starting when they were cancelled."""
 
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
@@ -167,6 +177,34 @@ class Children:
         waiting = asyncio.current_task()
         self._under_way[waiting] = scope
         try:
+            handle, stopped = await self._begin(call, undo)
+            self._open.append(handle)
+            if self._reset_at == _length():
+                _look_after(handle)  # it heard of its start together with the reset
+            try:
+                ending = result_of(handle, f"the child {call.name!r}", keep)
+                return await (ending if stopped is None else _cancelled_after(ending, stopped))
+            finally:
+                self._open.remove(handle)
+        except (ChildWorkflowError, ApplicationError) as error:
+            if was_refused(error):
+                self.refused = error
+            raise
+        except asyncio.CancelledError as stopped:
+            self._note(stopped.__cause__)
+            raise
+        finally:
+            del self._under_way[waiting]
+
+    async def _begin(
+        self, call: ChildCall, undo: Mapping[str, Any] | None
+    ) -> tuple[ChildWorkflowHandle[Any, Any], asyncio.CancelledError | None]:
+        """Start a child; return its handle, and the cancel of the run that came meanwhile, if any.
+
+        The SDK requests the cancel of such a child and forgets its handle. A run that did not wait
+        for it would close at once, and so end the child before it has undone its steps.
+        """
+        try:
             with noted(StepNote(undo=undo)):
                 handle: ChildWorkflowHandle[Any, Any]
                 handle = await temporalio.workflow.start_child_workflow(
@@ -180,22 +218,18 @@ class Children:
                     result_type=call.result_type,
                     id_reuse_policy=_reuse(),
                 )
-            self._open.append(handle)
-            if self._reset_at == _length():
-                _look_after(handle)  # it heard of its start together with the reset
-            try:
-                return await result_of(handle, f"the child {call.name!r}", keep)
-            finally:
-                self._open.remove(handle)
-        except (ChildWorkflowError, ApplicationError) as error:
-            if was_refused(error):
-                self.refused = error
-            raise
         except asyncio.CancelledError as stopped:
-            self._note(stopped.__cause__)
-            raise
-        finally:
-            del self._under_way[waiting]
+            begun = self._starting(call.id)
+            if begun is None or not temporalio.workflow.patched(AWAITED):
+                raise  # as an earlier version did
+            return begun, stopped
+        return handle, None
+
+    def _starting(self, workflow_id: str) -> ChildWorkflowHandle[Any, Any] | None:
+        """Return the handle of a child whose start was not awaited: it is a task of the run."""
+        handles = [each for each in asyncio.all_tasks() if isinstance(each, ChildWorkflowHandle)]
+        mine = (each for each in handles if each.id == workflow_id and each not in self._open)
+        return next(mine, None)
 
     def _watch_resets(self) -> None:
         if not self._watches:
@@ -239,6 +273,19 @@ class Children:
         temporalio.workflow.logger.error("a child that was cancelled: %s", cause.message)
         left = [each for each in cause.details if isinstance(each, Mapping)]
         self._not_undone += map(NotUndone.of, left)
+
+
+async def _cancelled_after(ending: Coroutine[Any, Any, Any], stopped: BaseException) -> NoReturn:
+    """Wait for the end of a child whose cancel is requested, despite further cancels.
+
+    Raises:
+        asyncio.CancelledError: the child has ended; its cause is the error of the child.
+    """
+    try:
+        await finish_despite_cancel(ending)
+    except (ChildWorkflowError, ApplicationError) as error:
+        raise asyncio.CancelledError(*stopped.args) from error
+    raise stopped
 
 
 def _length() -> int:

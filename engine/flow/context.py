@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ from engine.flow.step_calls import (
     StepOptions,
     UnawaitedCalls,
     call_of,
+    cancels,
     refuse_unknown,
     to_await,
     undo_of,
@@ -81,6 +82,8 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
+_HEEDS: Final = "sched.heeds_cancels"
+"""The patch of runs that a cancel ends which comes while ``saga`` undoes a part of them."""
 R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
@@ -520,14 +523,26 @@ class Context:
 
         Raises:
             CompensationFailed: A step of the block could not be undone; its cause is the error.
+            asyncio.CancelledError: A cancel came while the block was undone; its cause is the
+                error.
         """
         with self._scope.inner(parallel=parallel) as scope:
             try:
                 yield
             except (Exception, asyncio.CancelledError, SystemExit) as error:
-                if left := await self._unwind_scope(scope):
-                    raise CompensationFailed("ctx.saga()", left) from error
-                raise
+                before = cancels()
+                left = await self._unwind_scope(scope)
+                ending = CompensationFailed("ctx.saga()", left) if left else error
+                if ending is not error:
+                    ending.__cause__ = error
+                is_cancel = isinstance(ending, asyncio.CancelledError)
+                if cancels() > before and not is_cancel and self.patched(_HEEDS):
+                    # The unwinding has taken the cancel. Code that catches the error, to go
+                    # another way, would go on in spite of it.
+                    raise asyncio.CancelledError("cancelled while it undid a part") from ending
+                if ending is error:
+                    raise
+                raise ending from error
 
     def commit(self) -> None:
         """Keep what the run has done so far: a bad end from here on does not undo it."""
@@ -641,13 +656,7 @@ class Context:
             await self._continue(*self._continued)
 
     async def _continue(self, given: Any, undo: str) -> None:
-        to_undo = self._saga.to_undo
-        if to_undo and undo == "refuse":
-            raise EngineError(
-                f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
-                " the next run knows nothing of that",
-                cure='write undo="carry" or undo="commit"',
-            )
+        refuse_forgotten(self._saga.to_undo, undo)
         if self._children.under_way:
             raise EngineError(
                 "ctx.continue_as_new: a child is open, and would be ended with this run",
@@ -675,6 +684,24 @@ class Context:
 
     async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
         return await self._saga.unwind_scope(scope)
+
+
+def refuse_forgotten(to_undo: Sequence[str], undo: str) -> None:
+    """Refuse to continue as new while a bad end would undo something, unless the run has decided.
+
+    Args:
+        to_undo: the steps that a bad end would undo.
+        undo: that of ``Context.continue_as_new``.
+
+    Raises:
+        EngineError: the next run would know nothing of them.
+    """
+    if to_undo and undo == "refuse":
+        raise EngineError(
+            f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
+            " the next run knows nothing of that",
+            cure='write undo="carry" or undo="commit"',
+        )
 
 
 def _wait_of(timeout: timedelta | float) -> timedelta:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
+from temporalio.exceptions import is_cancelled_exception
 
 from engine.errors import EngineError, RetryPolicyInvalid
 from engine.flow.context import Context, WorkflowClass
@@ -284,8 +285,7 @@ def _temporal_run(
             error = handlers.end(caught)
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001
-            wait = context._next_wait()  # noqa: SLF001 - as above
-            ending = ending_of(error, temporalio.workflow.info().retry_policy, wait)
+            ending = _ending(error, context)
             if not_undone:
                 raise CompensationFailed(definition.type, not_undone) from ending
             if ending is caught:
@@ -307,6 +307,18 @@ def _temporal_run(
         return_annotation=hints.get("return", inspect.Signature.empty),
     )
     return temporalio.workflow.run(run)
+
+
+def _ending(error: BaseException, context: Context) -> BaseException:
+    """Return the exception with which a run ends, once its work is undone."""
+    is_cancelled = temporalio.workflow.cancellation_reason() is not None
+    wait = context._next_wait()  # noqa: SLF001 - private, because users see the rest
+    settled = context._saga.has_settled_carried  # noqa: SLF001 - as above
+    # The server retries a failed run although its cancel is requested. What ends as a cancel is
+    # never retried, and has to stay one.
+    is_cancel = is_cancelled and is_cancelled_exception(error)
+    is_last = (settled or is_cancelled) and not is_cancel
+    return ending_of(error, temporalio.workflow.info().retry_policy, wait, is_last=is_last)
 
 
 def _is_executed(workflow: Any) -> bool:

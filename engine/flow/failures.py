@@ -130,7 +130,11 @@ _SEVERAL = 5
 
 
 def ending_of(
-    error: BaseException, policy: RetryPolicy | None, wait: timedelta | None = None
+    error: BaseException,
+    policy: RetryPolicy | None,
+    wait: timedelta | None = None,
+    *,
+    is_last: bool = False,
 ) -> BaseException:
     """Return the exception to raise instead of the one that left ``run``, or the same one.
 
@@ -142,13 +146,17 @@ def ending_of(
         error: the exception that left ``run``.
         policy: the run's retry policy. Temporal itself checks the outermost failure only.
         wait: the time until the next try, if a list of intervals gives it.
+        is_last: whether there must be no next try, whatever the policy says.
     """
-    if isinstance(error, asyncio.CancelledError) or is_cancelled_exception(error):
+    if isinstance(error, asyncio.CancelledError):
+        return error
+    # Of a step or a child that was cancelled: Temporal retries a run that fails with it.
+    if is_cancelled_exception(error) and not is_last:
         return error
     known = isinstance(error, FailureError)
     if isinstance(error, ApplicationError) and error.non_retryable:
         return error
-    final = policy is not None and any(_ends(each, policy) for each in _reasons(error))
+    final = policy is not None and (is_last or any(_ends(each, policy) for each in _reasons(error)))
     if known and not final and (wait is None or getattr(error, "next_retry_delay", None)):
         return error
     reason = error if isinstance(error, ApplicationError) else _cause_of(error)

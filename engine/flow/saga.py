@@ -65,7 +65,10 @@ _LONGEST_INPUT: Final = 500
 
 
 def undo_note(entry: ToUndo) -> dict[str, Any]:
-    """Return the undo instructions of a step's note; a clean-up run has no code of the run."""
+    """Return how another run undoes a step: a clean-up run, or the next run of the chain.
+
+    A clean-up run has no code of the run.
+    """
     undo = entry.undo
     definition = getattr(undo.fn, "__temporal_activity_definition", None)
     return {
@@ -74,6 +77,8 @@ def undo_note(entry: ToUndo) -> dict[str, Any]:
         "takes_input": bool(undo.args),
         "takes_result": entry.sees_result,
         "timeout": undo.timeout.total_seconds(),
+        "deadline": None if undo.deadline is None else undo.deadline.total_seconds(),
+        "idempotency_key": undo.key,
         "queue": undo.queue,
         "task_queue": undo.task_queue,
         "priority": undo.priority,
@@ -158,14 +163,15 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
     """Start an undo step whose call was made by another run.
 
     Args:
-        each: ``step``, ``undo`` (see ``undo_note``), and ``input`` and ``result``, if there are.
+        each: ``step``, ``undo`` (see ``undo_note``; those of earlier versions have fewer fields),
+            and ``input`` and ``result``, if there are.
         place: the activity id.
     """
     undo, info = each["undo"], temporalio.workflow.info()
-    retry = undo.get("retry")
+    retry, deadline = undo.get("retry"), undo.get("deadline")
     note = {
         **undo.get("rules", {}), "undoes": undo["key"], "origin": origin_of(info),
-        "redo": may_repeat(info),
+        "redo": may_repeat(info), "key": undo.get("idempotency_key"),
     }  # fmt: skip
     with noted(StepNote.from_json(note)):
         handle: ActivityHandle[Any] = temporalio.workflow.start_activity(
@@ -173,6 +179,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             args=_recorded_args(each),
             activity_id=place,
             start_to_close_timeout=timedelta(seconds=undo["timeout"]),
+            schedule_to_close_timeout=None if deadline is None else timedelta(seconds=deadline),
             retry_policy=policy_from_json(retry) if retry else None,
             summary=f"undo of {each['step']}",
             **place_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
@@ -216,6 +223,9 @@ class Saga:
 
     Attributes:
         scope: all that a bad end undoes.
+        has_settled_carried: whether the run has undone, or kept by a commit, what earlier runs of
+            its chain did. The memo stays as it is: a retry would begin with the same undo steps
+            again, after they have run, or although that work is to stay.
         refused: the failure of a call that was not made because its idempotency key cannot be
             known after a reset. The run fails with it, even if its code handles the error.
     """
@@ -227,6 +237,7 @@ class Saga:
         self._calls: Counter[str] = Counter()
         self._carried: list[Mapping[str, Any]] | None = None
         self._left_by_scopes: list[NotUndone] = []
+        self.has_settled_carried = False
         self.refused: BaseException | None = None
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -335,6 +346,7 @@ class Saga:
     async def _unwind(self) -> list[NotUndone]:
         not_undone = await self._unwind_scope(self.scope)
         for each in reversed(self._of_earlier_runs()):
+            self.has_settled_carried = True
             not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
         return self._left_by_scopes + not_undone
 
@@ -378,6 +390,7 @@ class Saga:
             # For the clean-up run, which reads the history.
             temporalio.workflow.upsert_memo({COMMITTED: len(self.scope.left)})
         self.scope.clear()
+        self.has_settled_carried |= bool(self._of_earlier_runs())
         self._carried = []
 
     @property

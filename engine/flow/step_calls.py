@@ -389,6 +389,16 @@ def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
 # --- cancellation while waiting ---
 
 
+def cancels() -> int:
+    """Return how many cancels of the current task have not been taken back.
+
+    A count that has grown during a wait means a cancel, whatever the wait has ended with.
+    ``asyncio.timeout`` takes its own cancel back.
+    """
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
 async def result_of(
     handle: asyncio.Task[Any], what: str, keep: Callable[[Any], None] | None = None
 ) -> Any:
@@ -404,21 +414,38 @@ async def result_of(
             ended by itself before the cancel reached it.
         ActivityError, ChildWorkflowError: the step or child failed for good.
     """
-    task = asyncio.current_task()
-    cancelled = task.cancelling() if task else 0
+    before = cancels()
     try:
         result = await handle
+    except asyncio.CancelledError:
+        if keep is not None:
+            _keep_late(handle, keep)
+        raise
     except (ActivityError, ChildWorkflowError) as error:
-        if task and task.cancelling() > cancelled:
+        if cancels() > before:
             # Code that catches such an error to continue without the result must not catch this.
             raise asyncio.CancelledError(str(error)) from error
         raise
     if keep is not None:
         keep(result)
-    if task and task.cancelling() > cancelled:
+    if cancels() > before:
         # The SDK returns the result if the work finished anyway, and the cancel would be lost.
         raise asyncio.CancelledError(f"cancelled while {what} ran")
     return result
+
+
+def _keep_late(handle: asyncio.Task[Any], keep: Callable[[Any], None]) -> None:
+    """Keep the result of a step or a child that has come in the same task of the run as a cancel.
+
+    The SDK cancels the handle then, so that ``handle.result()`` has no result although the history
+    has one. Only the input of the undo step depends on it, which a replay does not compare with
+    the history: runs of earlier versions, whose undo steps got None, replay as before.
+    """
+    # Private, because a cancelled task has no public result.
+    found: asyncio.Future[Any] | None = getattr(handle, "_result_fut", None)
+    if found is None or not found.done() or found.cancelled() or found.exception():
+        return
+    keep(found.result())
 
 
 # --- protection from cancellation ---

@@ -43,6 +43,7 @@ from engine.flow import (
     as_declared,
     definition_of,
     progress_line,
+    refuse_forgotten,
     step_key,
     text_of,
     to_await,
@@ -280,7 +281,8 @@ class FakeContext(Context):
         stands = self._stand_ins[child]
         return await settled(stands(*args_of(given)) if callable(stands) else stands)
 
-    async def _continue(self, given: Any, undo: str) -> None:  # noqa: ARG002 - as in Context
+    async def _continue(self, given: Any, undo: str) -> None:
+        refuse_forgotten([each.name for each in self._scope.left], undo)
         raise ContinuedAsNew(None if given is NOT_GIVEN else given)
 
     def _note_undo(self, undo: StepCall) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from temporalio.exceptions import ActivityError
+from temporalio.workflow import ContinueAsNewError
 
 from engine import CompensationFailed, Context, EngineError, step, step_info, workflow
 from engine.testing import FakeContext, FrozenClock, fail_once, fake, fire_for
+from tests.fundamentals.samples import handled
 from tests.fundamentals.samples.parcels import (
     Order,
     Parcels,
@@ -103,6 +105,23 @@ class Parent:
         return await ctx.parallel(
             [ctx.child(Parcels, Order("A1")), ctx.child("report@1", 7, result_type=str)], limit=1
         )
+
+
+async def test_a_run_with_something_to_undo_continues_only_if_it_says_what_becomes_of_that():
+    refunds = fake(handled.refund)
+    ctx = FakeContext(fakes=[fake(handled.charge), refunds])
+    with pytest.raises(EngineError, match="a bad end of this run would undo handled-charge, and"):
+        await ctx.run(handled.Chain, [1, None])
+    assert refunds.calls == ["run 1"]
+
+
+@pytest.mark.parametrize("undo", ["carry", "commit"])
+async def test_a_run_that_says_so_continues(undo: str):
+    refunds = fake(handled.refund)
+    with pytest.raises(ContinueAsNewError) as ended:
+        await FakeContext(fakes=[fake(handled.charge), refunds]).run(handled.Chain, [1, undo])
+    assert vars(ended.value)["input"] == [2, undo]
+    assert refunds.calls == []
 
 
 async def test_children_run_as_they_are_unless_something_stands_for_them():

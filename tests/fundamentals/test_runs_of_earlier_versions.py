@@ -2,7 +2,8 @@
 
 ``histories/`` has one folder for each module of samples, filled by ``replays.py``. A change of
 sched-engine that makes a run do something else there would leave every open run of its users stuck.
-Histories are added, never written anew: the old ones are what users have.
+Histories are added, never written anew: the old ones are what users have. Those whose name begins
+with ``before`` are from the version before the change that their test is about.
 """
 
 from __future__ import annotations

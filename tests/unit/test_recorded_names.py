@@ -15,6 +15,7 @@ NAMES = {
     saga.LEFT_TO_UNDO: "sched.left_to_undo",
     saga.CHECK_RESET: "sched.check_reset",
     children.ENDED_CHILD: "sched.ended_child",
+    children.AWAITED: "sched.awaited_child",
     saga.COMMITTED: "sched.committed",
     saga.UNDO_CARRIED: "sched.undo.",
     signals.SIGNAL_CARRIED: "sched.signal.",
@@ -22,6 +23,7 @@ NAMES = {
     signals._ENDS: "sched.handlers",
     children.LIMITED: "sched.parallel_limit",
     context._CARRIES: "sched.carries",
+    context._HEEDS: "sched.heeds_cancels",
 }
 
 
