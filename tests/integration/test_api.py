@@ -492,6 +492,18 @@ async def test_executions_go_page_by_page_with_every_filter(api, client):
     ]
 
 
+async def test_pages_up_to_the_newest_execution_end(api, client):
+    for n in range(3):
+        await client.post(f"{PATH}/filed/trigger", json={"requestId": f"r{n}"})
+    every = await api.service.fires(key="filed")
+    seen, params = [], {"to": every[0].fire_time.isoformat(), "limit": 1}
+    for _ in every:
+        page = (await client.get(f"{PATH}/filed/executions", params=params)).json()
+        seen += [each["workflowId"] for each in page["executions"]]
+        params["cursor"] = page["nextCursor"]
+    assert (seen, params["cursor"]) == ([fire.workflow_id for fire in every], None)
+
+
 async def test_a_stream_sends_what_is_there_and_each_change(api, monkeypatch):
     monkeypatch.setattr(executions, "_LOOKS", 0.02)
     first = await api.service.trigger("filed", request_id="one")
