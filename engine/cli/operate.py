@@ -484,7 +484,8 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # --- trigger and rerun ---
 # ``sched trigger`` and ``sched rerun``.
 
-_NO_RUN = {"skipped", "rejected"}
+NO_RUN = {"skipped", "rejected"}
+"""Statuses of a request that starts nothing."""
 _SOON = {"claimed": "starts at once", "queued": "starts when the open runs have ended"}
 _ASKS = "starts at once, unless a run is open, which is checked first"
 _HELD = "waits for the end of the pause"
@@ -627,7 +628,7 @@ def request_run(
     session.print(document, describe_request(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
-    if asked.fire.status in _NO_RUN:
+    if asked.fire.status in NO_RUN:
         raise typer.Exit(1)
 
 

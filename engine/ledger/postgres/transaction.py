@@ -534,9 +534,11 @@ class PostgresOperating(Statements):
         *,
         workflow_id: str | None = None,
         bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        rows = await self.run("dead_letters", key, workflow_id, bucket, limit)
+        at, behind = after or (None, "")
+        rows = await self.run("dead_letters", key, workflow_id, bucket, limit, at, behind)
         return [as_letter(row) for row in rows]
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
