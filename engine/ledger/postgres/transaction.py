@@ -36,8 +36,8 @@ from engine.ledger.postgres.rows import (
     as_rules,
     as_state,
     input_columns,
-    is_parsed,
     parse_definition,
+    waits_for_thread,
 )
 from engine.ledger.postgres.schema import version_of
 from engine.ledger.postgres.stored_events import as_subscription
@@ -719,7 +719,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         states, unparsed = [], 0
         for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
             text = row["definition"]
-            if at_once and not is_parsed(text):
+            if at_once and waits_for_thread(text):
                 unparsed += len(text)
                 if unparsed > _PARSED_AT_ONCE:
                     self._unparsed.add(text)
