@@ -17,6 +17,7 @@ from engine.cli.operate import (
     Selector,
     Yes,
     act_on_each,
+    decided_soon,
     request_run,
 )
 from engine.cli.output import (
@@ -57,7 +58,7 @@ from engine.cli.target import (
 )
 from engine.errors import EngineError
 from engine.schedules import SEALED, Overlap, Sealed, readable
-from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
+from engine.service import DeadLetter, FailingStep, Fire, Requested, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -243,21 +244,19 @@ def _rerun_all(
 
     async def act(opened: ScheduleService, key: str) -> Answer:
         nonlocal failed
-        asked: list[str] = []
+        requests: dict[str, Requested] = {}
         refused: dict[str, str] = {}
         for run in by_key.get(key, ()):
             try:
-                fire = (await opened.rerun_dead(run, overlap=overlap, reason=reason)).fire
+                requests[run] = await opened.rerun_dead(run, overlap=overlap, reason=reason)
             except EngineError as error:
                 refused[run] = f"{error.code}: {error}"
-                continue
-            if fire.status in NO_RUN:  # its letter stays
-                refused[run] = why(fire)
-            else:
-                asked.append(fire.workflow_id)
+        fires = await decided_soon(opened, key, requests)
+        refused |= {run: why(fire) for run, fire in fires.items() if fire.status in NO_RUN}
+        asked = [fire.workflow_id for run, fire in fires.items() if run not in refused]
         failed = failed or bool(refused)
         text = [f"{key}: {counted(len(asked), 'run')} asked for"]
-        text += [f"{run} stays: {cause}" for run, cause in refused.items()]
+        text += [f"{run} has no run: {cause}" for run, cause in refused.items()]
         return {"key": key, "asked": asked, "refused": refused}, "\n".join(text)
 
     left = Left(lambda row: row.key in by_key, "without a window to run again")

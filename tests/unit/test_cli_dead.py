@@ -18,9 +18,10 @@ from engine.cli.target import Session, Target
 from engine.cli.temporal import _undo_steps
 from engine.errors import LetterNotFound, ScheduleNotFound
 from engine.flow import NOTHING
-from engine.ledger.fires import DeadLetter
+from engine.ledger.fires import DeadLetter, Fire, Status
 from engine.runtime.run_histories import RecordedStep, RunHistory
 from engine.schedules.terms import Sealed
+from engine.service import Requested
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LETTER = DeadLetter(
@@ -135,6 +136,17 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
     assert "undo_steps" not in details_json(RunReport(()))
 
 
+def rerun_of(run_id: str, status: Status) -> Fire:
+    """Return the fire of the first rerun of a run."""
+    return Fire(
+        key="k", project="default", series=1, bucket=7, fire_time=NOON, windows=1,
+        last_fire_time=NOON, workflow_id=f"{run_id}:rerun:1", run_id=None, status=status,
+        reason="overlap: a run is open" if status == "skipped" else None, timing=None,
+        started_at=None, closed_at=None, lag_ms=None, error=None, replica=None,
+        definition_version=1,
+    )  # fmt: skip
+
+
 class Failed:
     """A service in which two schedules have dead letters, one of which cannot run again."""
 
@@ -148,11 +160,10 @@ class Failed:
         assert (keys, tag) == ((), "billing")
         return tuple(SimpleNamespace(key=key) for key in ("fine", "k", "other"))
 
-    async def rerun_dead(self, run_id: str, **_) -> SimpleNamespace:
+    async def rerun_dead(self, run_id: str, **_) -> Requested:
         if "other" in run_id:
             raise LetterNotFound("2 windows were rejected together", cure="backfill")
-        rerun = f"{run_id}:rerun:1"
-        return SimpleNamespace(fire=SimpleNamespace(workflow_id=rerun, status="claimed"))
+        return Requested(rerun_of(run_id, "claimed"), new=True)
 
 
 def asked_of(service: object, monkeypatch) -> None:
@@ -174,25 +185,38 @@ def test_the_dead_letters_of_several_run_again_the_oldest_first(capsys, monkeypa
 
 
 class Skipping(Failed):
-    """A service whose overlap policy leaves the second run of a key out."""
+    """A service whose overlap policy leaves the second run of a key out, after a worker's check.
 
-    async def rerun_dead(self, run_id: str, **_) -> SimpleNamespace:
-        done = await super().rerun_dead(run_id)
-        skipped = NO_RUN if run_id == "sched:k:7" else {"status": "claimed"}
-        return SimpleNamespace(fire=SimpleNamespace(workflow_id=done.fire.workflow_id, **skipped))
+    ``asks``: it decides after the request, when a worker has checked whether a run is open.
+    """
+
+    def __init__(self, *, asks: bool) -> None:
+        self.asks = asks
+
+    async def rerun_dead(self, run_id: str, **_) -> Requested:
+        if run_id == "sched:k:7":
+            return Requested(
+                rerun_of(run_id, "queued" if self.asks else "skipped"), True, self.asks
+            )
+        return await super().rerun_dead(run_id)
+
+    async def fire(self, workflow_id: str) -> Fire:
+        return rerun_of(workflow_id.removesuffix(":rerun:1"), "skipped")
+
+    async def schedule(self, key: str) -> SimpleNamespace:
+        return SimpleNamespace(key=key, state="active")
 
 
-NO_RUN = {
-    "status": "skipped", "windows": 1, "last_fire_time": NOON, "failing": (), "error": None,
-    "reason": "overlap: a run is open",
-}  # fmt: skip
-
-
+@pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_letter_whose_run_overlap_prevented_stays_and_the_exit_code_is_1(
-    capsys, monkeypatch, as_json
+def test_a_window_whose_run_overlap_prevented_is_named_and_the_exit_code_is_1(
+    capsys, monkeypatch, as_json, asks
 ):
-    asked_of(Skipping(), monkeypatch)
+    async def served(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("engine.cli.operate.unserved_key", served)
+    asked_of(Skipping(asks=asks), monkeypatch)
     arguments = ["dead", "rerun", "k", "--all", *(["--json"] if as_json else [])]
     assert run(arguments) == 1
     out = capsys.readouterr().out
@@ -203,7 +227,7 @@ def test_a_letter_whose_run_overlap_prevented_stays_and_the_exit_code_is_1(
         }  # fmt: skip
     else:
         assert out.splitlines() == [
-            "k: 1 run asked for", "sched:k:7 stays: overlap: a run is open",
+            "k: 1 run asked for", "sched:k:7 has no run: overlap: a run is open",
         ]  # fmt: skip
 
 
