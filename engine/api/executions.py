@@ -6,8 +6,10 @@ And those of webhooks, which get the same as events.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -27,6 +29,7 @@ from engine.api.bodies import (
     possible,
     statuses_of,
 )
+from engine.api.following import Following, Gap, Place
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, desk_of
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
@@ -45,7 +48,8 @@ from engine.api.views import (
     place_of_cursor,
 )
 from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
-from engine.service import FIRST_MOMENT, LAST_MOMENT, OPEN, Fire, ReasonCode, ScheduleService
+from engine.schedules import exact_text
+from engine.service import FIRST_MOMENT, LAST_MOMENT, Fire, ReasonCode, ScheduleService
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 
@@ -85,7 +89,7 @@ async def list_executions(
     """List what became of windows, newest first, or follow it with `Accept: text/event-stream`.
 
     A stream begins with the newest executions, the oldest of them first, and sends each one again
-    when it changes. With `Last-Event-ID` it begins with those of that fire time.
+    when it changes. With `Last-Event-ID` it continues where a stream ended.
     """
     await service.schedule(key)
     if "text/event-stream" in accept:
@@ -128,8 +132,6 @@ def fire_place(cursor: str) -> tuple[datetime, str]:
 # for workers; a stream that listened to them would need a connection of its own.
 
 _LOOKS: Final = 1.0
-_NEWEST: Final = 100
-"""Rows that each look reads; older ones that are still open are read one by one."""
 _STREAMS: Final = 100
 """The most streams of one process."""
 _ASKED_AGAIN: Final = 30.0
@@ -145,36 +147,25 @@ def _stream(
         raise RateExceeded(
             f"{_STREAMS} streams are open", retry_after=5, cure="close one, or ask for pages"
         )
-    since = fire_place(last)[0] if last else None
-    events = _events(request, service, key, limit, since)
+    place = fire_place(last) if last else None
+    following = Following(service, key, limit=limit, place=place)
+    events = _events(request, key, following)
     return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
 
 
 async def _events(
-    request: Request, service: ScheduleService, key: str, limit: int, since: datetime | None
+    request: Request, key: str, following: Following
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield the newest executions, and then each that is new or has changed."""
     followers: set[object] = request.app.state.followers
     me = object()
     followers.add(me)
-    seen: dict[str, Fire] = {}
     checked = time.monotonic()
-    first, number = since or FIRST_MOMENT, limit if since is None else _NEWEST
     try:
         while True:
-            try:
-                found = await service.fires_page(key, since=first, limit=number)
-                found += await _open_ones(service, seen, found)
-            except LedgerUnavailable:
-                found = []
-            for fire in reversed(found):
-                if seen.get(fire.workflow_id) != fire:
-                    seen[fire.workflow_id] = fire
-                    yield _event(fire)
-            if found and first == FIRST_MOMENT:
-                # Windows before those that the stream began with are not its business.
-                first, number = min(fire.fire_time for fire in found), _NEWEST
-            _forget(seen)
+            with suppress(LedgerUnavailable):
+                async for each in following.look():
+                    yield _event(each, following.place)
             if request.app.state.leaving:
                 return
             if time.monotonic() - checked > _ASKED_AGAIN:
@@ -186,28 +177,13 @@ async def _events(
         followers.discard(me)
 
 
-def _event(fire: Fire) -> ServerSentEvent:
-    text = ExecutionView.of(fire).model_dump_json()
-    return ServerSentEvent(data=text, event="execution", id=fire_cursor(fire))
-
-
-async def _open_ones(
-    service: ScheduleService, seen: dict[str, Fire], found: list[Fire]
-) -> list[Fire]:
-    """Return those that were open at the last look, and are no longer among the newest."""
-    newest = {fire.workflow_id for fire in found}
-    left = [
-        each for each in seen.values() if each.status in OPEN and each.workflow_id not in newest
-    ]
-    looks = [await service.fire(each.workflow_id) for each in left[-_NEWEST:]]
-    return [fire for fire in looks if fire is not None]
-
-
-def _forget(seen: dict[str, Fire]) -> None:
-    """Keep what is open, and the newest of what has ended."""
-    ended = [name for name, fire in seen.items() if fire.status not in OPEN]
-    for name in ended[: -2 * _NEWEST]:
-        del seen[name]
+def _event(each: Fire | Gap, place: Place | None) -> ServerSentEvent:
+    name = as_cursor(place[0].isoformat(), place[1]) if place else None
+    if isinstance(each, Gap):
+        between = {"from": exact_text(each.since), "to": exact_text(each.until)}
+        return ServerSentEvent(data=json.dumps(between), event="gap", id=name)
+    text = ExecutionView.of(each).model_dump_json()
+    return ServerSentEvent(data=text, event="execution", id=name)
 
 
 async def _still_may(request: Request, key: str) -> bool:

@@ -65,6 +65,7 @@ EXAMPLES = {
         "sched fires heartbeat -n 100",
         "sched fires --status failed --json",
         "sched fires nightly-report --follow",
+        "sched fires sched:nightly-report:1795312800000 --follow",
     ),
     "audit": (
         "sched audit",

@@ -18,6 +18,7 @@ from engine.cli.target import (
     moment,
     one_of,
 )
+from engine.schedules import first_of
 from engine.service import AuditReport, Explanation, KeyAudit, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -28,6 +29,8 @@ commands = typer.Typer(rich_markup_mode=None)
 
 _SHOWN = 20
 """Most faults of one schedule in the text; ``--json`` has a hundred."""
+_NAMED = 10
+"""Most keys that the ledger does not have in the text; ``--json`` has all."""
 
 Against = Literal["temporal"]
 
@@ -56,7 +59,8 @@ def audit(
 
     The windows are derived again, from the stored definitions and the recorded actions, by code
     that the engine does not use. Each needs exactly one row, of a class that its schedule allows.
-    The exit code is 1 unless every schedule is complete. `sched docs audit` explains the verdicts.
+    The exit code is 1 unless every schedule is complete, and with --against also if Temporal has
+    runs of schedules that the ledger does not have. `sched docs audit` explains the verdicts.
     """
     begin = moment(since, "--since", bare="ago")
 
@@ -86,6 +90,7 @@ def report_json(report: AuditReport) -> dict[str, Any]:
         "complete": report.is_clean,
         "verdicts": report.verdict,
         "notes": list(report.notes),
+        "unknown": dict(report.unknown),
         "schedules": [_audit_json(each) for each in report.schedules],
     }
 
@@ -134,6 +139,10 @@ def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
         f"{counted(windows, 'window')} from {instant(report.since)} to {instant(report.until)},"
         f" against the ledger{with_temporal}: {verdicts or 'no schedule'}"
     )
+    if report.unknown:
+        runs = counted(sum(report.unknown.values()), "run")
+        of = first_of([*report.unknown], _NAMED)
+        yield f"{runs} in Temporal, of schedules that the ledger does not have: {of}"
     yield from (f"note: {note}" for note in report.notes)
     for audit in audits:
         yield from (f"note: {audit.key}: {note}" for note in audit.notes)

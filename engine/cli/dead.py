@@ -9,8 +9,27 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.operate import Answer, Left, Preview, Selector, Yes, act_on_each, request_run
-from engine.cli.output import console, counted, fields, instant, print_json, print_table, step_json
+from engine.cli.operate import (
+    NO_RUN,
+    Answer,
+    Left,
+    Preview,
+    Selector,
+    Yes,
+    act_on_each,
+    decided_soon,
+    request_run,
+)
+from engine.cli.output import (
+    console,
+    counted,
+    fields,
+    instant,
+    print_json,
+    print_table,
+    step_json,
+    why,
+)
 from engine.cli.run_page import (
     RunReport,
     details_json,
@@ -39,7 +58,7 @@ from engine.cli.target import (
 )
 from engine.errors import EngineError
 from engine.schedules import SEALED, Overlap, Sealed, readable
-from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
+from engine.service import DeadLetter, FailingStep, Fire, Requested, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -65,8 +84,8 @@ All = Annotated[bool, typer.Option("--all", help="Every dead letter, of KEY or o
 
 
 _NAME_ONE = "name a key and a bucket, or a run's id; or write --all"
-_MOST = 1000
-"""Most letters that one command runs again."""
+_PAGE = 1000
+"""Letters that are read at once."""
 _PURPOSE = "Show, rerun or discard dead letters: fires that failed."
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -220,33 +239,49 @@ def _rerun_all(
     dry_run: bool,
 ) -> None:
     """Rerun the dead letters of several schedules; one that is refused leaves the others alone."""
-    letters = session.ask(lambda opened: opened.dead_letters(limit=_MOST))
-    by_key: dict[str, list[DeadLetter]] = {}
-    of_windows = (each for each in letters if each.kind in {"window", "rerun"})
-    for letter in sorted(of_windows, key=lambda each: each.fire_time):
-        by_key.setdefault(letter.key, []).append(letter)
-
+    by_key = session.ask(lambda opened: _to_rerun(opened, named.single))
     failed = False
 
     async def act(opened: ScheduleService, key: str) -> Answer:
         nonlocal failed
-        asked: list[str] = []
+        requests: dict[str, Requested] = {}
         refused: dict[str, str] = {}
-        for letter in by_key.get(key, ()):
+        for run in by_key.get(key, ()):
             try:
-                done = await opened.rerun_dead(letter.workflow_id, overlap=overlap, reason=reason)
-                asked.append(done.fire.workflow_id)
+                requests[run] = await opened.rerun_dead(run, overlap=overlap, reason=reason)
             except EngineError as error:
-                refused[letter.workflow_id] = f"{error.code}: {error}"
+                refused[run] = f"{error.code}: {error}"
+        fires = await decided_soon(opened, key, requests)
+        refused |= {run: why(fire) for run, fire in fires.items() if fire.status in NO_RUN}
+        asked = [fire.workflow_id for run, fire in fires.items() if run not in refused]
         failed = failed or bool(refused)
         text = [f"{key}: {counted(len(asked), 'run')} asked for"]
-        text += [f"{run} stays: {why}" for run, why in refused.items()]
+        text += [f"{run} has no run: {cause}" for run, cause in refused.items()]
         return {"key": key, "asked": asked, "refused": refused}, "\n".join(text)
 
     left = Left(lambda row: row.key in by_key, "without a window to run again")
     act_on_each(session, "rerun dead letters of", named, act, left=left, yes=yes, dry_run=dry_run)
     if failed:
         raise typer.Exit(1)
+
+
+async def _to_rerun(opened: ScheduleService, key: str | None) -> dict[str, list[str]]:
+    """Return the runs of the letters of windows by key, the oldest first; of one key if given.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+    """
+    found: dict[str, list[str]] = {}
+    after = None
+    while True:
+        asked = opened.dead_letters(key=key, after=after, limit=_PAGE)
+        letters = await (asked if after else rows_of(opened, key, asked))
+        for letter in letters:
+            if letter.kind in {"window", "rerun"}:
+                found.setdefault(letter.key, []).append(letter.workflow_id)
+        if len(letters) < _PAGE:
+            return {name: runs[::-1] for name, runs in found.items()}
+        after = letters[-1].fire_time, letters[-1].workflow_id
 
 
 @command(group)

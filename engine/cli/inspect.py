@@ -284,8 +284,8 @@ def list_fires(
     """Show what became of each window, newest first.
 
     With --follow the oldest comes first, and every further line is a change: a window's new status,
-    or the progress that a run reports with ctx.progress. Ctrl-C ends it. With --json each line is a
-    document.
+    or the progress that a run reports with ctx.progress. Ctrl-C ends it; of one run, its end does
+    too. With --json each line is a document.
     """
     key = session.workflow_id(key) if key else None
     if follow:
@@ -315,7 +315,7 @@ def list_fires(
 
 def _follow(
     session: Session,
-    key: str | None,
+    name: str | None,
     status: Status | None,
     reason_code: ReasonCode | None,
     limit: int,
@@ -337,7 +337,7 @@ def _follow(
             f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
 
-    follower, of = Follower(key, status, reason_code, limit, show=show), session.target
+    follower, of = Follower(name, status, reason_code, limit, show=show), session.target
 
     async def run() -> None:
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight

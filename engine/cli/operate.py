@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -57,7 +57,15 @@ from engine.schedules import (
     parse_duration,
     parse_rate,
 )
-from engine.service import Cancelled, Requested, Resumed, ScheduleRow, ScheduleService, Skipped
+from engine.service import (
+    Cancelled,
+    Fire,
+    Requested,
+    Resumed,
+    ScheduleRow,
+    ScheduleService,
+    Skipped,
+)
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -484,7 +492,8 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # --- trigger and rerun ---
 # ``sched trigger`` and ``sched rerun``.
 
-_NO_RUN = {"skipped", "rejected"}
+NO_RUN = {"skipped", "rejected"}
+"""Statuses of a request that starts nothing."""
 _SOON = {"claimed": "starts at once", "queued": "starts when the open runs have ended"}
 _ASKS = "starts at once, unless a run is open, which is checked first"
 _HELD = "waits for the end of the pause"
@@ -619,7 +628,7 @@ def request_run(
             await wait_for_a_worker(partial(unserved_key, opened, row.key))
         alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
-            asked = await _looked_at(opened, asked)
+            asked = await _looked_at(opened, asked, monotonic() + _LOOK_TAKES)
         return asked, alone, held
 
     asked, alone, held = session.ask(act)
@@ -627,19 +636,37 @@ def request_run(
     session.print(document, describe_request(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
-    if asked.fire.status in _NO_RUN:
+    if asked.fire.status in NO_RUN:
         raise typer.Exit(1)
 
 
-async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
+async def _looked_at(opened: ScheduleService, asked: Requested, end: float) -> Requested:
     """Return the request after a worker's check for an open run, or unchanged on timeout."""
-    end = monotonic() + _LOOK_TAKES
-    while monotonic() < end:
+    while True:
         fire = await opened.fire(asked.fire.workflow_id)
         if fire is not None and fire.status != "queued":
             return replace(asked, fire=fire, asks=False)
+        if monotonic() >= end:
+            return asked
         await asyncio.sleep(_EVERY)
-    return asked
+
+
+async def decided_soon(
+    opened: ScheduleService, key: str, requests: Mapping[str, Requested]
+) -> dict[str, Fire]:
+    """Return the fires of requests of a schedule, after a worker's checks for open runs.
+
+    All of them together wait as long as one does. Without a worker, or while the schedule is
+    paused, there is no check, and none waits.
+    """
+    found = dict(requests)
+    asks = [name for name, each in requests.items() if each.asks]
+    if asks and not await unserved_key(opened, key):
+        end = monotonic() + _LOOK_TAKES
+        if (await opened.schedule(key)).state != "paused":
+            for name in asks:
+                found[name] = await _looked_at(opened, requests[name], end)
+    return {name: each.fire for name, each in found.items()}
 
 
 def describe_request(asked: Requested, *, alone: bool, held: bool = False) -> str:

@@ -50,6 +50,8 @@ from engine.service import ScheduleService
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
 
+    from engine.runtime import Setup
+
 T = TypeVar("T")
 
 # --- options ---
@@ -676,8 +678,10 @@ class Session:
 
         return asyncio.run(answer())
 
-    def workflow_id(self, name: str) -> str:
+    def workflow_id(self, name: str, setup: Setup | None = None) -> str:
         """Return the workflow id of Temporal's id of a run; any other text as it is.
+
+        ``setup`` has the options of the client, in place of those of the environment.
 
         Raises:
             WindowNotFound: it looks like one, and neither Temporal nor the ledger knows it.
@@ -687,7 +691,7 @@ class Session:
             return name
         # By name, as it loads Temporal's SDK, and imports this module.
         temporal = import_module("engine.cli.temporal")
-        return str(asyncio.run(temporal.workflow_of(self.target, name)))
+        return str(asyncio.run(temporal.workflow_of(self.target, name, setup)))
 
     def result_of(self, workflow_id: str) -> Any:
         """Return the result of a completed run; None, with a warning, if it cannot be read."""

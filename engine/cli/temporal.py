@@ -31,6 +31,7 @@ from engine.cli.target import (
     keys_in_the_file,
     one_of,
     open_service,
+    rows_of,
 )
 from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import step_key, version_key
@@ -40,7 +41,7 @@ from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedS
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import connect_temporal, read_search_attributes
 from engine.runtime.tracking.replay import Exported, export
-from engine.service import Fire, ReasonCode, ScheduleService, Status, Try
+from engine.service import OPEN, Fire, ReasonCode, ScheduleService, Status, Try
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -119,7 +120,15 @@ def history(
     One file for each run, in Temporal's JSON format, with inputs and results. The exit code is 1 if
     Temporal no longer has any of the runs.
     """
-    written = asyncio.run(_export(name, limit, out, session.target, Setup.load(setup)))
+    options = Setup.load(setup)
+    run = session.workflow_id(name, options)
+    runs = [(run, None if run == name else name)]
+    if ":" not in run and run == name:  # keys have no colon
+        fires = session.ask(
+            lambda opened: rows_of(opened, name, opened.fires(key=name, limit=limit))
+        )
+        runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
+    written = asyncio.run(_export(runs, out, session.target, options))
     kept = [each for each in written if each.file is not None]
     lines = [f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written]
     lines.append(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
@@ -127,13 +136,9 @@ def history(
     raise typer.Exit(0 if kept else 1)
 
 
-async def _export(name: str, limit: int, out: Path, of: Target, setup: Setup) -> list[Exported]:
-    runs: list[tuple[str, str | None]] = [(name, None)]
-    if ":" not in name:  # keys have no colon
-        async with open_service(of) as opened:
-            await opened.schedule(name)  # raises if there is none
-            fires = await opened.fires(key=name, limit=limit)
-        runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
+async def _export(
+    runs: Sequence[tuple[str, str | None]], out: Path, of: Target, setup: Setup
+) -> list[Exported]:
     return await export(await connected(of, setup), runs, out)
 
 
@@ -192,14 +197,19 @@ async def result_of(of: Target, workflow_id: str) -> Any:
     return to_jsonable_python(found, fallback=str)
 
 
-async def workflow_of(of: Target, run_id: str) -> str:
+async def workflow_of(of: Target, run_id: str, setup: Setup | None = None) -> str:
     """Return the workflow id of a run that is named by Temporal's id of it.
+
+    Args:
+        of: the target of the command.
+        run_id: the id.
+        setup: options of the client; None loads those of the environment.
 
     Raises:
         WindowNotFound: Temporal has no such run, or no longer.
         TemporalUnavailable: the server does not answer.
     """
-    client = await connected(of, Setup.load())
+    client = await connected(of, setup or Setup.load())
     try:
         async for run in client.list_workflows(f"RunId = '{run_id}'", limit=1):
             return run.id
@@ -329,29 +339,34 @@ class Follower:
     """Follower of fires: reports each status and each progress once, the oldest fire first.
 
     Args:
-        key, status, reason_code: filters; None is all.
+        name: the key of a schedule, or the id of one run, to which no other filter applies; None
+            is all schedules.
+        status, reason_code: filters; None is all.
         limit: how many existing fires to report at the start.
         show: called for each report.
     """
 
     def __init__(
         self,
-        key: str | None,
+        name: str | None,
         status: Status | None,
         reason_code: ReasonCode | None,
         limit: int,
         *,
         show: Show,
     ) -> None:
-        self._key, self._status, self._reason_code = key, status, reason_code
+        self._run = name if name and ":" in name else None  # keys have no colon
+        self._key = None if self._run else name
+        self._status = None if self._run else status
+        self._reason_code = reason_code
         self._limit, self._show = limit, show
         self._reported: dict[str, tuple[str, str]] = {}
 
     async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
-        """Follow until cancelled.
+        """Follow until cancelled, or until the one run has ended.
 
         Raises:
-            EngineError: the ledger cannot be read, or has no such schedule.
+            EngineError: the ledger cannot be read, or has no such schedule or run.
         """
         try:
             client: Client | None = await connected(of, Setup.load())
@@ -361,12 +376,12 @@ class Follower:
         async with open_service(of) as service:
             if self._key:
                 await service.schedule(self._key)
-            self.begin(await self._newest(service))
-            while True:
+            self.begin(fires := await self._newest(service))
+            while self._run is None or fires[0].status in OPEN:
                 if client is not None:
                     await self._ask(service, client)
                 await asyncio.sleep(_EVERY)
-                self.report(await self._newest(service), {})
+                self.report(fires := await self._newest(service), {})
 
     def begin(self, fires: Sequence[Fire]) -> None:
         """Report the newest existing fires; of the others, only later changes are reported."""
@@ -388,6 +403,13 @@ class Follower:
     async def _fires(
         self, service: ScheduleService, status: Status | None, limit: int
     ) -> list[Fire]:
+        if self._run is not None:
+            if (fire := await service.fire(self._run)) is None:
+                raise WindowNotFound(
+                    f"the ledger has no run {self._run}",
+                    cure="see `sched fires KEY` for those of a schedule",
+                )
+            return [fire] if status in {None, fire.status} else []
         code = self._reason_code
         return await service.fires(key=self._key, status=status, reason_code=code, limit=limit)
 

@@ -229,9 +229,14 @@ class Operating(Protocol):
         *,
         workflow_id: str | None = None,
         bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """Return the dead letters that match every given filter, newest fire time first."""
+        """Return the dead letters that match every given filter, newest fire time first.
+
+        ``after`` is the fire time and the run id of the last one of the page before; letters of one
+        fire time are ordered by their run ids. A letter that is named by its run has no pages.
+        """
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""

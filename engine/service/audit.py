@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -37,6 +37,7 @@ class AuditReport:
         rules: the time rules of the audit.
         schedules: a verdict on each schedule, by key.
         notes: what limits all of them, a sentence each.
+        unknown: keys that the ledger does not have, each with the number of its runs in Temporal.
     """
 
     since: datetime
@@ -45,11 +46,12 @@ class AuditReport:
     rules: str
     schedules: tuple[KeyAudit, ...]
     notes: tuple[str, ...] = ()
+    unknown: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_clean(self) -> bool:
-        """Whether every verdict is ``complete``."""
-        return all(each.verdict == "complete" for each in self.schedules)
+        """Whether every verdict is ``complete``, and Temporal has no run of an unknown key."""
+        return not self.unknown and all(each.verdict == "complete" for each in self.schedules)
 
     @property
     def verdict(self) -> dict[VerdictWord, int]:
@@ -103,7 +105,22 @@ class Accounts(ReadOperations):
                 audits.append(await self._audit(standing, first, until, runs, seen))
                 await asyncio.sleep(0)
         notes = seen.notes if seen else ()
-        return AuditReport(first, until, runs is not None, TIME_RULES, tuple(audits), notes)
+        unknown = await self._unknown(seen) if seen and not (key or project) else {}
+        return AuditReport(
+            first, until, runs is not None, TIME_RULES, tuple(audits), notes, unknown
+        )
+
+    async def _unknown(self, seen: SeenRuns) -> dict[str, int]:
+        """Return the number of runs of each key that the ledger does not have.
+
+        It is asked now: a schedule may have come since the runs were read, and lists leave out
+        those of forgotten projects.
+        """
+        keys, known = sorted(seen.by_key), set[str]()
+        for place in range(0, len(keys), _KEYS):
+            standings = await self._ledger.standings(keys[place : place + _KEYS])
+            known.update(each.key for each in standings)
+        return {key: sum(map(len, seen.by_key[key].values())) for key in keys if key not in known}
 
     async def explain(self, key: str, at: datetime) -> Explanation:
         """Explain one window: what was decided, by which rule, and whether the planner agrees.

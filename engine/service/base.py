@@ -242,7 +242,8 @@ class ReadOperations:
             after: fire time and run id of the last fire of the page before.
             limit: the most fires to return.
         """
-        last, behind = min((until, ""), after or (until, ""))
+        # A cursor at `until` itself goes on there; one behind it is of another list.
+        last, behind = after if after is not None and after[0] <= until else (until, "")
         found: list[Fire] = []
         for status in statuses or (None,):
             found += await self._ledger.fires_page(

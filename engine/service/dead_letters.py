@@ -20,16 +20,27 @@ _AT_ONCE = 500
 class DeadLetters(Starting):
     """Operations on dead letters: list, rerun, discard."""
 
-    async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
-        """Return the unresolved dead letters, newest fire time first."""
-        return [await self._with_input(each) for each in await self._stored(key, limit)]
+    async def dead_letters(
+        self,
+        *,
+        key: str | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """Return the unresolved dead letters, newest fire time first.
+
+        ``after`` is the fire time and the run id of the last letter of the page before.
+        """
+        return [await self._with_input(each) for each in await self._stored(key, limit, after)]
 
     dead = dead_letters
 
-    async def _stored(self, key: str | None, limit: int) -> list[DeadLetter]:
+    async def _stored(
+        self, key: str | None, limit: int, after: tuple[datetime, str] | None = None
+    ) -> list[DeadLetter]:
         """Return letters as they are stored; see ``dead_letters``."""
         async with self._ledger.transaction() as transaction:
-            return await transaction.dead_letters(key, limit=limit)
+            return await transaction.dead_letters(key, after=after, limit=limit)
 
     async def _with_input(self, letter: DeadLetter) -> DeadLetter:
         """Return a letter with its input in plain, if that can be read here."""

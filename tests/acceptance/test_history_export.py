@@ -38,6 +38,9 @@ async def test_one_run_is_named_by_its_id_and_one_that_is_gone_is_told(
     out = str(tmp_path / "histories")
     code, said, _ = await operator.sched("history", "export", run["workflow_id"], "--out", out)
     assert (code, said.splitlines()[-1]) == (0, f"1 run written to {out}")
+    temporals = (await client.get_workflow_handle(run["workflow_id"]).describe()).run_id
+    (written,) = await operator.did("history", "export", temporals, "--out", out)
+    assert (written["workflow_id"], written["run_id"]) == (run["workflow_id"], temporals)
     code, said, _ = await operator.sched("history", "export", "sched:echo:7", "--out", out)
     assert (code, said) == (1, "sched:echo:7: Temporal has forgotten it\nnothing written\n")
 

@@ -127,8 +127,25 @@ async def test_pages_of_fires_have_each_fire_once(ledger, service, bench):
     assert found.reason_code == "user"
     at = every[0].fire_time
     assert await service.fires_page("busy", since=at + MINUTE) == []
+    assert await service.fires_page("busy", after=(at + MINUTE, ""), until=FIRST) == []
     assert await service.fires_page("busy", until=FIRST) == []
     assert len(await service.fires_page("busy", since=FIRST, until=LAST, limit=100)) == len(every)
+
+
+async def test_pages_up_to_the_moment_of_a_fire_end(service, bench):
+    await bench.declare("schedules: [{key: busy, workflow: noop, everyMs: 60000, overlap: skip}]")
+    for n in range(3):
+        await service.trigger("busy", request_id=f"r{n}")
+    every = await service.fires(key="busy", limit=100)
+    for newest in every:
+        until = newest.fire_time
+        wanted = [fire for fire in every if fire.fire_time <= until]
+        seen, after = [], None
+        for _ in range(len(every) + 1):
+            page = await service.fires_page("busy", until=until, after=after, limit=1)
+            seen += [fire.workflow_id for fire in page]
+            after = (page[-1].fire_time, page[-1].workflow_id) if page else after
+        assert seen == [fire.workflow_id for fire in wanted]
 
 
 # --- edits ---

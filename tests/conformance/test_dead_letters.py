@@ -170,6 +170,25 @@ async def test_all_letters_of_a_schedule_or_of_every_one_are_dropped_at_once(ben
     assert await ops.drop_all_dead() == 0
 
 
+async def test_pages_of_letters_have_each_letter_once(bench):
+    await bench.declare("""schedules:
+      - {key: a, workflow: noop, everyMs: 86400000}
+      - {key: b, workflow: noop, everyMs: 86400000}
+      - {key: c, workflow: noop, everyMs: 3600000}""")
+    for claim in await bench.claim():
+        await run_of(bench, claim)
+        await end(bench, claim.workflow_id)
+    ops = operator(bench)
+    for key, keys in ((None, {"a", "b", "c"}), ("a", {"a"})):
+        every = await ops.dead_letters(key=key)
+        seen, after = [], None
+        while page := await ops.dead_letters(key=key, after=after, limit=1):
+            seen += page
+            after = page[-1].fire_time, page[-1].workflow_id
+        assert seen == every
+        assert {letter.key for letter in every} == keys
+
+
 async def test_a_one_shot_that_failed_is_there_too_after_its_schedule_is_done(bench):
     ops = operator(bench)
     asked = await ops.schedule_at("noop", datetime.now(UTC) + timedelta(milliseconds=50))

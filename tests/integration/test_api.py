@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from engine.api import executions, problems
+from engine.api import executions, following, problems
 from engine.api.access import Caller
 from engine.api.requests import request_digest
+from engine.api.views import as_cursor
 from engine.cli import api as cli_api
 from engine.errors import LedgerUnavailable
 from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
@@ -492,6 +493,18 @@ async def test_executions_go_page_by_page_with_every_filter(api, client):
     ]
 
 
+async def test_pages_up_to_the_newest_execution_end(api, client):
+    for n in range(3):
+        await client.post(f"{PATH}/filed/trigger", json={"requestId": f"r{n}"})
+    every = await api.service.fires(key="filed")
+    seen, params = [], {"to": every[0].fire_time.isoformat(), "limit": 1}
+    for _ in every:
+        page = (await client.get(f"{PATH}/filed/executions", params=params)).json()
+        seen += [each["workflowId"] for each in page["executions"]]
+        params["cursor"] = page["nextCursor"]
+    assert (seen, params["cursor"]) == ([fire.workflow_id for fire in every], None)
+
+
 async def test_a_stream_sends_what_is_there_and_each_change(api, monkeypatch):
     monkeypatch.setattr(executions, "_LOOKS", 0.02)
     first = await api.service.trigger("filed", request_id="one")
@@ -513,13 +526,48 @@ async def test_a_stream_sends_what_is_there_and_each_change(api, monkeypatch):
     await eventually(lambda: not api.app.state.followers)
 
 
+async def test_a_stream_continues_behind_the_last_event_that_came(api, monkeypatch):
+    monkeypatch.setattr(executions, "_LOOKS", 0.02)
+    first = (await api.service.trigger("filed", request_id="first", overlap="allow")).fire
+    stream = streamed(api.app, f"{PATH}/filed/executions?limit=1")
+    _, data, last = await anext(stream)
+    assert data["workflowId"] == first.workflow_id
+    await stream.aclose()
+    asked = [await api.service.trigger("filed", request_id=f"{n}", overlap="allow")
+             for n in range(120)]  # fmt: skip
+    await api.service.cancel(first.workflow_id)
+    got: dict[str, str] = {}
+    stream = streamed(api.app, f"{PATH}/filed/executions", last)
+    while asked[-1].fire.workflow_id not in got:
+        _, data, _ = await anext(stream)
+        got[data["workflowId"]] = data["status"]
+    await stream.aclose()
+    assert [*got] == [first.workflow_id, *(each.fire.workflow_id for each in asked)]
+    assert got[first.workflow_id] == "skipped", "it ended while nobody listened"
+
+
+async def test_a_stream_says_what_it_leaves_out(api, monkeypatch):
+    monkeypatch.setattr(executions, "_LOOKS", 0.02)
+    for name in ("NEWEST", "PAGE", "PAGES"):
+        monkeypatch.setattr(following, name, 1)
+    times = [(await api.service.trigger("filed", request_id=f"{n}", overlap="allow")).fire.fire_time
+             for n in range(4)]  # fmt: skip
+    place = as_cursor(times[0].isoformat(), "")
+    stream = streamed(api.app, f"{PATH}/filed/executions", place)
+    name, data, _ = await anext(stream)
+    assert name == "gap"
+    assert [datetime.fromisoformat(data[end]) for end in ("from", "to")] == [times[0], times[2]]
+    await stream.aclose()
+
+
 async def streamed(app, path: str, last: str | None = None):
     """Yield the events of a stream; httpx's own transport would wait for its end."""
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     headers = [(b"host", b"127.0.0.1:8230"), (b"accept", b"text/event-stream")]
     headers += [(b"last-event-id", last.encode())] if last else []
+    path, _, asked = path.partition("?")
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
-             "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
+             "query_string": asked.encode(), "headers": headers, "client": ("127.0.0.1", 1),
              "server": ("127.0.0.1", 8230), "scheme": "http", "http_version": "1.1",
              "asgi": {"version": "3.0"}, "root_path": ""}  # fmt: skip
 

@@ -239,6 +239,29 @@ async def test_what_is_complete_stays_so_until_something_is_wrong_in_temporal(au
     assert any("runs are of another ledger" in note for note in report.notes)
 
 
+async def test_runs_of_a_schedule_that_the_ledger_has_lost_are_told(audited):
+    client, rows = audited.client, [await audited.third(key) for key in ("good", "cron")]
+    memos = [
+        await (await client.get_workflow_handle(row["workflow_id"]).describe()).memo()
+        for row in rows
+    ]
+    for number, memo in enumerate(memos):
+        lost = {**memo["sched"], "key": "lost", "bucket": number}
+        await client.start_workflow(
+            "noop@1", id=f"sched:lost:{number}", task_queue="nowhere", memo={"sched": lost}
+        )
+
+    async def seen() -> bool:
+        report = await audited.service.audit(HOUR, runs=audited.runs)
+        return (report.unknown, report.is_clean) == ({"lost": 2}, False)
+
+    await eventually(seen, timeout=60, every=0.3)  # visibility is eventual
+    (only,) = (await audited.service.audit(HOUR, key="good", runs=audited.runs)).schedules
+    assert only.key == "good"
+    project = await audited.service.audit(HOUR, project="default", runs=audited.runs)
+    assert project.unknown == {}
+
+
 CHANGED = """
 schedules:
   - {key: edited, workflow: noop, everyMs: %s, firstFire: next}

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -16,15 +16,16 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from engine.errors import DefinitionUnreadable, LedgerUnavailable
+from engine.errors import Code, DefinitionUnreadable, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.fires import Claim, Evidence
+from engine.ledger.postgres import rows
 from engine.ledger.records import Serving
 from engine.runtime import Poller, SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Event
+from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 from tests.sample_workflows import Noop
@@ -63,10 +64,11 @@ class Outbox:
         return []
 
 
-def poller(ledger: Ledger, outbox: Outbox, *, lease: timedelta) -> Poller:
+def poller(ledger: Ledger, outbox: Outbox, *, lease: timedelta, **options: Any) -> Poller:
     serving = Serving("by-hand", "default", "sched", frozenset({"noop@1"}))
     settings = Settings(lease=lease)
-    return Poller(ledger, cast("Dispatcher", outbox), LedgerClock(), serving, settings, **BLIND)
+    return Poller(ledger, cast("Dispatcher", outbox), LedgerClock(), serving, settings,
+                  **{**BLIND, **options})  # fmt: skip
 
 
 async def declare(ledger: Ledger, text: str) -> None:
@@ -161,6 +163,38 @@ async def test_a_definition_nobody_here_can_read_stops_no_sweep_of_the_others(
             return fire.status == "starting" and UNREADABLE in (fire.error or "")
 
         await eventually(waits_for_somebody_who_can)
+
+
+async def two_ticks(ledger: Ledger) -> tuple[list[Claim], list[Event]]:
+    """Take the tick that leaves large definitions out, and the one after they were prepared."""
+    events: list[Event] = []
+    outbox = Outbox()
+    by_hand = poller(ledger, outbox, lease=LONG, on_event=events.append)
+    for _ in range(2):
+        await by_hand.tick()
+        await asyncio.gather(*by_hand._tasks.values())
+    return outbox.given, events
+
+
+LARGE = PAIR.replace("bad, ", f"bad, input: {'x' * 150_000}, ")
+
+
+async def test_a_large_definition_nobody_here_can_read_backs_off_and_is_reported(ledger, database):
+    await declare(ledger, LARGE)
+    await make_unreadable(database, "bad")
+    given, events = await two_ticks(ledger)
+    assert {claim.key for claim in given} == {"good"}
+    bad, _ = await ledger.schedules()
+    assert UNREADABLE in (bad.error or "")
+    (alert,) = [each for each in events if isinstance(each, Alert)]
+    assert alert.code == Code.PLAN_FAILED
+
+
+async def test_a_definition_that_is_too_large_to_be_kept_is_planned(ledger, monkeypatch):
+    monkeypatch.setattr(rows, "_large", rows.Parsed(100_000))
+    await declare(ledger, LARGE)
+    given, _ = await two_ticks(ledger)
+    assert {claim.key for claim in given} == {"bad", "good"}
 
 
 async def test_a_foreign_run_with_an_unreadable_memo_is_rejected_and_hides_no_close(

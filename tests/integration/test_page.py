@@ -12,6 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from engine.api import problems
 from engine.api.access import PAGE_ROUTES
 from engine.api.app import create_app
 from engine.api.requests import ApiOptions
@@ -296,6 +297,7 @@ async def test_a_form_says_of_our_own_errors_only_their_kind(api, browser, monke
         raise LedgerUnavailable("10.1.2.3 refuses sched_owner")
 
     monkeypatch.setattr(type(api.service), "pause", pause)
+    monkeypatch.setattr(problems, "_AWAY", problems._Away())  # no line of the minute before
     form = {"word": await word_of(browser), "reason": "x"}
     text = await said(browser, await browser.post("/schedules/filed/pause", data=form))
     assert text == "SCHEDULE_LEDGER_UNAVAILABLE: The ledger's database cannot be reached"

@@ -242,8 +242,10 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "covering_fire": [("busy", NOW - 500_000 * A_MINUTE), ("busy", NOW + DAY), (QUIET, NOW),
                       ("merged", NOW - 500_000 * A_MINUTE)],
     "data_gaps": [("busy", 20)],
-    "dead_letters": [(None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
-                     (None, RUN, None, 1), ("busy", None, LAST - 1000, 50)],
+    "dead_letters": [(*each, None, "") for each in (
+                        (None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
+                        (None, RUN, None, 1), ("busy", None, LAST - 1000, 50))]
+                    + [(key, None, None, 50, NOW - DAY, RUN) for key in (None, "busy")],
     "declare_queues": [("default", ["texts"], [1], [None], "me")],
     "declare_starts": [("@noop", "{}", "digest", "noop", RULES, "me")],
     "define_schedules": [],  # writes by primary keys

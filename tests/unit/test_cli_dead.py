@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -17,11 +16,12 @@ from engine.cli.app import run
 from engine.cli.run_page import RunReport, details_json, details_lines
 from engine.cli.target import Session, Target
 from engine.cli.temporal import _undo_steps
-from engine.errors import LetterNotFound
+from engine.errors import LetterNotFound, ScheduleNotFound
 from engine.flow import NOTHING
-from engine.ledger.fires import DeadLetter
+from engine.ledger.fires import DeadLetter, Fire, Status
 from engine.runtime.run_histories import RecordedStep, RunHistory
 from engine.schedules.terms import Sealed
+from engine.service import Requested
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LETTER = DeadLetter(
@@ -136,6 +136,17 @@ def test_the_page_of_a_run_names_the_undo_steps_that_ran_and_what_became_of_each
     assert "undo_steps" not in details_json(RunReport(()))
 
 
+def rerun_of(run_id: str, status: Status) -> Fire:
+    """Return the fire of the first rerun of a run."""
+    return Fire(
+        key="k", project="default", series=1, bucket=7, fire_time=NOON, windows=1,
+        last_fire_time=NOON, workflow_id=f"{run_id}:rerun:1", run_id=None, status=status,
+        reason="overlap: a run is open" if status == "skipped" else None, timing=None,
+        started_at=None, closed_at=None, lag_ms=None, error=None, replica=None,
+        definition_version=1,
+    )  # fmt: skip
+
+
 class Failed:
     """A service in which two schedules have dead letters, one of which cannot run again."""
 
@@ -149,16 +160,19 @@ class Failed:
         assert (keys, tag) == ((), "billing")
         return tuple(SimpleNamespace(key=key) for key in ("fine", "k", "other"))
 
-    async def rerun_dead(self, run_id: str, **_) -> SimpleNamespace:
+    async def rerun_dead(self, run_id: str, **_) -> Requested:
         if "other" in run_id:
             raise LetterNotFound("2 windows were rejected together", cure="backfill")
-        return SimpleNamespace(fire=SimpleNamespace(workflow_id=f"{run_id}:rerun:1"))
+        return Requested(rerun_of(run_id, "claimed"), new=True)
+
+
+def asked_of(service: object, monkeypatch) -> None:
+    """Let commands ask this service in place of a ledger."""
+    monkeypatch.setattr(Session, "ask", lambda _, question: asyncio.run(question(service)))
 
 
 def test_the_dead_letters_of_several_run_again_the_oldest_first(capsys, monkeypatch):
-    monkeypatch.setattr(
-        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", Failed())))
-    )
+    asked_of(Failed(), monkeypatch)
     assert run(["dead", "rerun", "--tag", "billing", "--yes", "--json"]) == 1, "one is refused"
     told = capsys.readouterr()
     k, other = json.loads(told.out)
@@ -168,3 +182,91 @@ def test_the_dead_letters_of_several_run_again_the_oldest_first(capsys, monkeypa
     assert told.err.splitlines() == [
         "rerun dead letters of 2 schedules: k, other", "without a window to run again: fine",
     ]  # fmt: skip
+
+
+class Skipping(Failed):
+    """A service whose overlap policy leaves the second run of a key out, after a worker's check.
+
+    ``asks``: it decides after the request, when a worker has checked whether a run is open.
+    """
+
+    def __init__(self, *, asks: bool) -> None:
+        self.asks = asks
+
+    async def rerun_dead(self, run_id: str, **_) -> Requested:
+        if run_id == "sched:k:7":
+            return Requested(
+                rerun_of(run_id, "queued" if self.asks else "skipped"), True, self.asks
+            )
+        return await super().rerun_dead(run_id)
+
+    async def fire(self, workflow_id: str) -> Fire:
+        return rerun_of(workflow_id.removesuffix(":rerun:1"), "skipped")
+
+    async def schedule(self, key: str) -> SimpleNamespace:
+        return SimpleNamespace(key=key, state="active")
+
+
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_window_whose_run_overlap_prevented_is_named_and_the_exit_code_is_1(
+    capsys, monkeypatch, as_json, asks
+):
+    async def served(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("engine.cli.operate.unserved_key", served)
+    asked_of(Skipping(asks=asks), monkeypatch)
+    arguments = ["dead", "rerun", "k", "--all", *(["--json"] if as_json else [])]
+    assert run(arguments) == 1
+    out = capsys.readouterr().out
+    if as_json:
+        assert json.loads(out) == {
+            "key": "k", "asked": ["sched:k:6:rerun:1"],
+            "refused": {"sched:k:7": "overlap: a run is open"},
+        }  # fmt: skip
+    else:
+        assert out.splitlines() == [
+            "k: 1 run asked for", "sched:k:7 has no run: overlap: a run is open",
+        ]  # fmt: skip
+
+
+class Many(Failed):
+    """A service with more letters of others than a page has, and one older letter of ``k``."""
+
+    def __init__(self) -> None:
+        last = LETTER.fire_time - timedelta(days=1)
+        others = [
+            replace(LETTER, key="noisy", workflow_id=f"sched:noisy:{n:04}") for n in range(2000)
+        ]
+        self.letters = [*others, replace(LETTER, fire_time=last, workflow_id="sched:k:5")]
+        self.pages = 0
+
+    async def dead_letters(self, *, key=None, after=None, limit=50, **_) -> list[DeadLetter]:
+        self.pages += 1
+        found = [
+            each for each in self.letters
+            if key in {None, each.key}
+            and (after is None or (-each.fire_time.timestamp(), each.workflow_id)
+                 > (-after[0].timestamp(), after[1]))
+        ]  # fmt: skip
+        return found[:limit]
+
+    async def schedule(self, key: str) -> None:
+        raise ScheduleNotFound(key)
+
+
+@pytest.mark.parametrize(("named", "pages"), [(["k", "--all"], 1), (["--tag", "billing"], 3)])
+def test_a_letter_runs_again_however_many_newer_ones_others_have(capsys, monkeypatch, named, pages):
+    asked_of(service := Many(), monkeypatch)
+    assert run(["dead", "rerun", *named, "--yes", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    documents = {each["key"]: each for each in (shown if isinstance(shown, list) else [shown])}
+    assert documents["k"]["asked"] == ["sched:k:5:rerun:1"]
+    assert service.pages == pages
+
+
+def test_all_letters_of_a_key_that_is_none_are_refused(capsys, monkeypatch):
+    asked_of(Many(), monkeypatch)
+    assert run(["dead", "rerun", "nope", "--all"]) == 2
+    assert "SCHEDULE_JOB_NOT_FOUND" in capsys.readouterr().err

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.audit.judge import SeenRun, SeenRuns
+from engine.cli.audit import _remarks, report_json
 from engine.errors import DefinitionUnreadable
 from engine.ledger import MemoryLedger, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
@@ -192,3 +194,28 @@ async def test_a_definition_of_a_later_version_is_named_and_never_called_complet
     assert "audit with the version that wrote it" in audit.faults[0].what
     with pytest.raises(DefinitionUnreadable, match="a definition of k: version 1"):
         await told.service.explain("k", BEGIN)
+
+
+class Runs:
+    """Temporal, with a run of ``k`` and two of a schedule that the ledger does not have."""
+
+    async def read(self, *_: object) -> SeenRuns:
+        at = int(BEGIN.timestamp())
+        return SeenRuns({
+            key: {at + n: [SeenRun(f"sched:{key}:{n}", "run", "run", BEGIN, at)] for n in range(of)}
+            for key, of in (("lost", 2), ("k", 1), ("gone", 1))
+        })  # fmt: skip
+
+    async def knows(self, _: str) -> bool:
+        return True
+
+
+async def test_runs_of_unknown_schedules_are_counted_and_no_audit_with_them_is_clean(told):
+    await told.declare("everyMs: 86400000, firstFire: next, enabled: false")
+    report = await told.service.audit(timedelta(0), runs=Runs())
+    assert (report.unknown, report.is_clean) == ({"gone": 1, "lost": 2}, False)
+    assert report_json(report)["unknown"] == {"gone": 1, "lost": 2}
+    said = "3 runs in Temporal, of schedules that the ledger does not have: gone, lost"
+    assert said in [*_remarks(report, report.schedules)]
+    assert (await told.service.audit(timedelta(0), key="k", runs=Runs())).unknown == {}
+    assert (await told.service.audit(timedelta(0))).is_clean

@@ -436,6 +436,7 @@ class MemoryBadEnds(MemoryRows):
         *,
         workflow_id: str | None = None,
         bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
         found = [
@@ -448,6 +449,10 @@ class MemoryBadEnds(MemoryRows):
         ]
         found.sort(key=lambda letter: letter.workflow_id)
         found.sort(key=lambda letter: letter.fire_time, reverse=True)
+        if after is not None and workflow_id is None:
+            at, behind = after
+            found = [each for each in found if each.fire_time < at
+                     or (each.fire_time == at and each.workflow_id > behind)]  # fmt: skip
         return found[:limit]
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:

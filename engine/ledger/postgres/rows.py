@@ -58,7 +58,9 @@ class Parsed:
         return text in self._found
 
     def put(self, text: str, schedule: Schedule) -> Schedule:
-        """Cache and return the schedule of a text."""
+        """Return the schedule of a text, cached unless it would take the place of all others."""
+        if len(text) > self._most:
+            return schedule
         if text not in self._found:
             self._size += len(text)
         self._found[text] = schedule
@@ -69,6 +71,9 @@ class Parsed:
 
 
 _small, _large = Parsed(64_000_000), Parsed(8_000_000)
+_unkept: set[int] = set()
+"""Hashes of texts that ``parse_apart`` could not put into a cache; two of one hash do no harm."""
+_MOST_UNKEPT = 10_000
 
 
 def parse_definition(text: str) -> Schedule:
@@ -84,9 +89,13 @@ def readable(text: str) -> Schedule | None:
         return None
 
 
-def is_parsed(text: str) -> bool:
-    """Return whether ``parse_definition`` has the text in its cache."""
-    return text in _kept(text)
+def waits_for_thread(text: str) -> bool:
+    """Return whether ``parse_apart`` can spare the next caller the parsing of a definition.
+
+    It cannot if the text is in a cache already, nor if it has tried and the text cannot be read or
+    is too large to be kept: a tick that waited for it would wait for ever.
+    """
+    return text not in _kept(text) and hash(text) not in _unkept
 
 
 async def parse_apart(text: str) -> None:
@@ -96,6 +105,10 @@ async def parse_apart(text: str) -> None:
     """
     with suppress(EngineError, ValueError):
         _kept(text).put(text, await asyncio.to_thread(_parse, text))
+    if text not in _kept(text):
+        if len(_unkept) >= _MOST_UNKEPT:
+            _unkept.clear()
+        _unkept.add(hash(text))
 
 
 def _parse(text: str) -> Schedule:

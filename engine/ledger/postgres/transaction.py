@@ -36,8 +36,8 @@ from engine.ledger.postgres.rows import (
     as_rules,
     as_state,
     input_columns,
-    is_parsed,
     parse_definition,
+    waits_for_thread,
 )
 from engine.ledger.postgres.schema import version_of
 from engine.ledger.postgres.stored_events import as_subscription
@@ -534,9 +534,11 @@ class PostgresOperating(Statements):
         *,
         workflow_id: str | None = None,
         bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        rows = await self.run("dead_letters", key, workflow_id, bucket, limit)
+        at, behind = after or (None, "")
+        rows = await self.run("dead_letters", key, workflow_id, bucket, limit, at, behind)
         return [as_letter(row) for row in rows]
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
@@ -717,7 +719,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         states, unparsed = [], 0
         for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
             text = row["definition"]
-            if at_once and not is_parsed(text):
+            if at_once and waits_for_thread(text):
                 unparsed += len(text)
                 if unparsed > _PARSED_AT_ONCE:
                     self._unparsed.add(text)
