@@ -234,8 +234,7 @@ class Operating(Protocol):
     ) -> list[DeadLetter]:
         """Return the dead letters that match every given filter, newest fire time first.
 
-        ``after`` is the fire time and the run id of the last one of the page before; letters of one
-        fire time are ordered by their run ids. A letter that is named by its run has no pages.
+        ``after`` is the fire time and the run id of the last one of the page before.
         """
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
