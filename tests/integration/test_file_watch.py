@@ -20,7 +20,7 @@ from engine.cli.up.file_watch import FileWatch
 from engine.runtime.apply.source import Source, digest_of, read_file
 from engine.runtime.discovery import import_user_code
 from engine.runtime.events import Applied, Degraded, Event, Notice
-from engine.schedules import ScheduleFile, load_schedules
+from engine.schedules import Declaration, ScheduleFile, load_schedules
 from tests.waiting import eventually
 
 GOOD = (
@@ -96,6 +96,36 @@ async def test_a_save_is_applied_and_says_what_changed(followed: Followed):
     )
     assert await followed.every_ms() == {"a": 30000, "b": 9000, "c": 5000}
     assert followed.states[-1].schedules == 3
+
+
+async def test_newer_code_brings_its_own_schedules(tmp_path: Path, database_url: str):
+    """Or a save of the file would put the older code's back, and retire what the newer has."""
+    path = tmp_path / "schedules.yaml"
+    path.write_text(GOOD)
+
+    def declared(**every_ms: int) -> tuple[Declaration, ...]:
+        return tuple(
+            Declaration({"key": key, "workflow": "w", "everyMs": each}, "code.py", 1)
+            for key, each in every_ms.items()
+        )
+
+    async with LazyService(database_url, "test") as desk:
+        followed, older, newer = Followed(path, desk), declared(x=5000), declared(x=6000, y=7000)
+        file = Source(path, older).read()
+        async with desk.service() as service:
+            await service.apply(file)
+        watch = followed.watch(file, declared=older)
+        watch.expect(frozenset({"w"}), newer)
+        async with desk.service() as service:
+            await service.apply(Source(path, newer).read())  # as the new replica does
+        watch.on_event(Applied("project default: 1 added, 1 changed", good=True))
+        following = asyncio.create_task(watch.run())
+        path.write_text(GOOD.replace("60000", "30000"))
+        await followed.told("~ a: every 1m → 30s")
+        assert await followed.every_ms() == {"a": 30000, "b": 9000, "x": 6000, "y": 7000}
+        assert not followed.heard("is not in the file")
+        following.cancel()
+        await asyncio.wait([following])
 
 
 async def test_an_atomic_save_is_seen_as_well(followed: Followed):

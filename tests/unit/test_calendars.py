@@ -38,6 +38,10 @@ ONE_DAY = "DTSTART;VALUE=DATE:20261225\nDTEND;VALUE=DATE:20261226"
             ("2026-12-24T15:00:00Z..2026-12-24T21:00:00Z",),
         ),
         (
+            "DTSTART;TZID=CET:20261224T120000\nDURATION:PT6H",  # a schedule may not use this name
+            ("2026-12-24T11:00:00Z..2026-12-24T17:00:00Z",),
+        ),
+        (
             ONE_DAY + "\nRRULE:FREQ=YEARLY;UNTIL=20281231\nEXDATE;VALUE=DATE:20271225",
             ("2026-12-25", "2028-12-25"),
         ),

@@ -91,9 +91,18 @@ class FileWatch:
         elif self._good:  # else it was repaired meanwhile, and the next poll applies it
             self._applied(self._good, event.refused)
 
-    def expect(self, types: frozenset[str]) -> None:
-        """Take the next report for that of a new replica, whose worker has these workflow types."""
+    def expect(self, types: frozenset[str], declared: Sequence[Declaration]) -> None:
+        """Take the next report for that of a new replica, whose worker has newer code.
+
+        Args:
+            types: its workflow types.
+            declared: the schedules that it declares; the next look applies them with the file.
+        """
         self._types, self._waits_for_replica = types, True
+        before, self._source = self._source.declared, Source(self._path, declared)
+        if [each.fields for each in declared] != [each.fields for each in before]:
+            # What was read with the older code retires nothing, and is applied again.
+            self._good, self._prune_at, self._seen = None, None, ""
 
     async def run(self) -> None:
         """Watch until cancelled."""

@@ -628,7 +628,7 @@ class _Application:
             address = embedded.temporal.address
             await self._work(address, plugin, code, screen, signals)
             while code.renewed.is_set() and not signals.asked.is_set():
-                watch.expect(code.code.types)
+                watch.expect(code.code.types, declarations_of(code.code.workflows))
                 url = os.environ["SCHED_DATABASE_URL"]
                 again = self._plugin(self.schedules, code.code, url, plugin.project)
                 again.health = plugin.health  # the endpoint serves it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -90,11 +91,15 @@ def _item(event: Any) -> str:
 
 
 def _instant(moment: datetime) -> str:
-    """Return ``moment`` in UTC; a zone with an IANA name uses the pinned tzdata."""
+    """Return ``moment`` in UTC; a zone with an IANA name uses the pinned tzdata.
+
+    Names that a schedule may not use, such as CET, have the offset that the calendar gives them.
+    """
     name = getattr(moment.tzinfo, "key", None)
     if name is not None:
         local = moment.replace(tzinfo=UTC)
-        moment = from_seconds(zone(name).first_instant(int(local.timestamp())))
+        with suppress(TimezoneInvalid):
+            moment = from_seconds(zone(name).first_instant(int(local.timestamp())))
     elif moment.tzinfo is None:
         raise _Refused(f"the event at {moment} has no time zone", "give it one, or make it a day")
     return iso_text(moment)
