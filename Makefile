@@ -23,6 +23,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@# The processes that start next would each compile it.
+	$(BIN)/python -m compileall -q engine
 	@touch $@
 
 up: $(STAMP) ## Run it all: embedded servers, the schedules, one worker
