@@ -58,9 +58,20 @@ async def call(listener: Listener, event: ScheduleEvent) -> str | None:
                 await asyncio.to_thread(listener.function, event)
     except TimeoutError:
         return f"{listener.name} does not end within {PATIENCE:.0f} s"
-    except Exception as error:  # noqa: BLE001 - whatever user code raises
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        return f"{listener.name}: CancelledError: what it waited for was cancelled"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises
+        # Code made for a command line exits; that is not to end a worker.
         return f"{listener.name}: {type(error).__name__}: {error}"[:_LONGEST_ERROR]
     return None
+
+
+def _is_cancelled() -> bool:
+    """Whether the task at hand is cancelled itself, not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def open_hook(hook: Subscription, allowed: Allowed) -> Send:
@@ -332,7 +343,8 @@ class Deliverer:
         for name in ended:
             del self._tasks[name]
         for task in ended.values():
-            if (error := task.exception()) is not None:
+            # What a cancelled task had under way is delivered again; its exception() would raise.
+            if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _announce(self) -> None:
