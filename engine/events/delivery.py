@@ -109,7 +109,6 @@ class _Item:
     event: EventRow
     name: str
     attempts: int = 0
-    in_front: bool = False
     is_fresh: bool = False
 
 
@@ -138,7 +137,7 @@ class _Turn:
                 self.fresh.append(self._result(item, 0, wait=timedelta(0)))
                 stalled = True
                 continue
-            if not item.is_fresh and (late or (not item.attempts and (stalled or item.in_front))):
+            if not item.is_fresh and (late or (stalled and not item.attempts)):
                 stalled = stalled or item.attempts <= 1
                 continue  # it stays as it is
             error = await self.send(item)
@@ -184,7 +183,7 @@ def _count(outcome: Literal["delivered", "failed", "dead"]) -> None:
 def _lanes(due: Sequence[Delivery], fresh: Sequence[_Item]) -> dict[str, list[_Item]]:
     lanes: dict[str, list[_Item]] = {}
     for each in due:
-        item = _Item(each.event, each.name, each.attempts, each.in_front)
+        item = _Item(each.event, each.name, each.attempts)
         lanes.setdefault(each.event.key, []).append(item)
     for item in fresh:
         lanes.setdefault(item.event.key, []).append(item)

@@ -203,8 +203,6 @@ class Delivery:
 
     Attributes:
         attempts: 0 if it waits for an earlier event of its schedule.
-        in_front: whether, of one that was put back, an earlier event of the schedule has failed
-            once, and its first retry is still to come.
         first_at: when it was first tried, or put back.
         died_at: when it was given up, if it was.
     """
@@ -213,7 +211,6 @@ class Delivery:
     name: str
     attempts: int
     first_at: datetime
-    in_front: bool = False
     error: str | None = None
     died_at: datetime | None = None
     subscription: str = ""
@@ -292,7 +289,10 @@ class EventBook(Protocol):
         """Return the events behind this position, in their order."""
 
     async def due(self, name: str, limit: int) -> list[Delivery]:
-        """Return deliveries of a subscription that are due, in the order of their events."""
+        """Return deliveries of a subscription that are due, in the order of their events.
+
+        What was put back is not due before the first retry of an earlier event of its schedule.
+        """
 
     async def blocked(self, name: str) -> set[str]:
         """Return the schedules whose later events wait: one failed once, or waits itself."""

@@ -298,18 +298,51 @@ async def test_what_failed_is_due_again_and_blocks_its_schedule_until_its_first_
     book = bench.ledger.events
     await delivering(bench, attempt(created, 1, wait=HOUR, error="503"), attempt(arrived, 0))
     assert await book.blocked(ALL.name) == {"hourly"}
-    (due,) = await book.due(ALL.name, 10)
-    assert (due.event.type, due.attempts, due.in_front) == ("arrived", 0, True)
+    assert await book.due(ALL.name, 10) == []
 
     again = [attempt(created, 2, wait=HOUR, error="503")]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == {"hourly"}, "the one that waits is next"
     (due,) = await book.due(ALL.name, 10)
-    assert not due.in_front
+    assert (due.event.type, due.attempts) == ("arrived", 0)
     again = [attempt(arrived, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == set()
     assert await book.due(ALL.name, 10) == []
+
+
+async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench):
+    """However many wait: the retry that is due is read, and nothing behind it."""
+    await listened(bench)
+    await bench.declare(HOURLY)
+    other = "schedules: [{key: other, workflow: noop, everyMs: 3600000}]"
+    await bench.declare(other, prune=False)
+    for pause in range(3):
+        await operator(bench).pause("hourly", reason=str(pause))
+        await operator(bench).resume("hourly")
+    first, second, *later = await placed(bench)
+    assert (first.key, second.key) == ("hourly", "other")
+    assert len(later) > 2
+    assert {each.key for each in later} == {"hourly"}
+    book = bench.ledger.events
+    soon = timedelta(milliseconds=1)
+    put_back = [attempt(event, 0) for event in later]
+    failed = [attempt(first, 1, wait=HOUR, error="503"), attempt(second, 1, wait=soon)]
+    await delivering(bench, *failed, *put_back)
+    await asyncio.sleep(0.01)
+    due = await book.due(ALL.name, 2)
+    assert [(each.event.key, each.attempts) for each in due] == [("other", 1)]
+
+    again = [attempt(first, 1, wait=soon), attempt(second, 1, done=True)]
+    assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
+    await asyncio.sleep(0.01)
+    due = await book.due(ALL.name, 2)
+    assert [(each.event.key, each.attempts) for each in due] == [("hourly", 1)], "its first retry"
+
+    again = [attempt(first, 2, wait=HOUR)]
+    assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
+    due = await book.due(ALL.name, 2)
+    assert [each.event.event_id for each in due] == [each.event_id for each in later[:2]]
 
 
 async def test_a_dead_delivery_is_kept_and_can_be_made_again(bench):

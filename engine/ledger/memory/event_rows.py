@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from engine.ledger.fires import DENIED, Status, shared
@@ -86,6 +87,10 @@ class DeliveryEntry:
     def is_in_front(self) -> bool:
         """Whether later events of its schedule wait for it."""
         return self.due_at is not None and self.attempts <= 1
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether its time has come."""
+        return self.due_at is not None and self.due_at <= now
 
 
 Place = tuple[str, int, str]
@@ -251,12 +256,13 @@ class EventsInMemory:
 
     async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
         now, head = self._clock(), self._of.counters["position"]
+        late = {place[0] for place, row in self._of.deliveries.items() if row.is_due(now)}
         due = [
             name
             for name, row in sorted(self._of.subscriptions.items())
             if (row.what.kind == "hook" or (row.what.kind == "listener" and name in listeners))
             and row.is_free_for(holder, now)
-            and (row.what.position < head or any(self._due(name)))
+            and (row.what.position < head or name in late)
         ]
         fresh = any(event.position is None for event in self._of.events.values())
         return EventWork(bool(await self.subscriptions()), fresh, tuple(due))
@@ -303,27 +309,27 @@ class EventsInMemory:
         return [event for event in self._of.placed() if (event.position or 0) > after][:limit]
 
     async def due(self, name: str, limit: int) -> list[Delivery]:
-        return list(self._due(name))[:limit]
+        chosen = sorted(self._due(name), key=lambda each: (each[1].due_at, each[0]))[:limit]
+        return [self._delivery(place, row) for place, row in sorted(chosen, key=itemgetter(0))]
 
-    def _due(self, name: str) -> Iterator[Delivery]:
+    def _due(self, name: str) -> Iterator[tuple[Place, DeliveryEntry]]:
+        """Yield what is due, without what was put back behind one that has failed once."""
         now = self._clock()
-        rows = sorted(
-            (place, row) for place, row in self._of.deliveries.items() if place[0] == name
-        )
+        rows = [(place, row) for place, row in self._of.deliveries.items() if place[0] == name]
+        failed: dict[str, Place] = {}
         for place, row in rows:
-            if row.due_at is not None and row.due_at <= now:
-                in_front = row.attempts == 0 and any(
-                    other.key == row.key and other.attempts == 1
-                    and other.due_at is not None and other.due_at > now and before < place
-                    for before, other in rows
-                )  # fmt: skip
-                yield self._delivery(place, row, in_front=in_front)
+            if row.attempts == 1 and row.due_at is not None:
+                failed[row.key] = min(place, failed.get(row.key, place))
+        for place, row in rows:
+            waits = row.attempts == 0 and failed.get(row.key, place) < place
+            if row.is_due(now) and not waits:
+                yield place, row
 
-    def _delivery(self, place: Place, row: DeliveryEntry, *, in_front: bool = False) -> Delivery:
+    def _delivery(self, place: Place, row: DeliveryEntry) -> Delivery:
         subscription, position, name = place
         return Delivery(
             event=self._of.at(position), name=name, attempts=row.attempts, first_at=row.first_at,
-            in_front=in_front, error=row.error, died_at=row.dead_at, subscription=subscription,
+            error=row.error, died_at=row.dead_at, subscription=subscription,
         )  # fmt: skip
 
     async def blocked(self, name: str) -> set[str]:

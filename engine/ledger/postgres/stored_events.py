@@ -205,7 +205,7 @@ class StoredEvents:
         return [
             Delivery(
                 event=event, name=row["delivery_name"], attempts=row["attempts"],
-                first_at=row["first_at"], in_front=row["in_front"], error=row["delivery_error"],
+                first_at=row["first_at"], error=row["delivery_error"],
                 died_at=row["dead_at"], subscription=row["subscription"],
             )
             for event, row in zip(events, rows, strict=True)
