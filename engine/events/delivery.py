@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
 from engine.events.messages import PATIENCE, ScheduleEvent
-from engine.ledger import Attempt, Delivery, EventBook, EventRow, Subscription
+from engine.ledger import Attempt, Delivery, EventBook, EventRow, EventWork, Subscription
 from engine.schedules import Schedule
 from engine.telemetry import instruments
 from engine.telemetry.instruments import measures
@@ -206,7 +206,7 @@ class Surrounding:
     Attributes:
         holder: the replica.
         namespace: of Temporal.
-        project: whose events its listeners get.
+        project: whose events its listeners get, and whose hooks it delivers.
         tick: the longest time until it looks for events again.
         idle: the same while there is no subscription.
         allowed: addresses that hooks may reach although they are not public.
@@ -269,7 +269,7 @@ class Deliverer:
         """
         self._collect()
         await self._announce()
-        work = await self._book.work(self._around.holder, list(self._listeners))
+        work = await self._work()
         self._subscribed = work.subscribed
         await self._learn_subscriptions()
         if not work.subscribed and not work.due:
@@ -277,11 +277,15 @@ class Deliverer:
         if work.fresh:
             while await self._book.place(_PLACED_AT_ONCE) == _PLACED_AT_ONCE:
                 pass
-            work = await self._book.work(self._around.holder, list(self._listeners))
+            work = await self._work()
         for name in work.due:
             if name not in self._tasks and not self._stopping:
                 self._tasks[name] = asyncio.create_task(self._deliver(name))
         return self._around.tick
+
+    async def _work(self) -> EventWork:
+        around = self._around
+        return await self._book.work(around.holder, list(self._listeners), project=around.project)
 
     async def end(self) -> None:
         """Let the attempts under way end, and leave the rest to other replicas."""

@@ -269,8 +269,14 @@ class EventBook(Protocol):
     async def subscriptions(self) -> list[Subscription]:
         """Return every subscription that has not ended, by name."""
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
-        """Return what there is to do for a replica that has these listeners, in one statement."""
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
+        """Return what there is to do for a replica that has these listeners, in one statement.
+
+        Hooks are those of its project: others have their secrets and their allowed addresses in
+        workers of their own.
+        """
 
     async def place(self, limit: int) -> int:
         """Give committed events their positions and sequences; return how many got one.
@@ -336,6 +342,7 @@ class EventBook(Protocol):
         """Remove delivered events that are older, and dead letters; return where to continue.
 
         One piece at a time: events behind the number ``after``, from 0. None: it is done.
+        A hook whose project has no worker keeps events for no longer than seven days.
         Subscriptions that have ended are removed too.
         """
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -420,6 +421,48 @@ async def test_a_file_declares_hooks_and_takes_them_back(bench):
     report = await bench.declare(HOURLY)
     assert "is in no file any more" in report.hooks[0]
     assert await hooks(bench) == []
+
+
+async def test_a_hook_is_delivered_by_workers_of_its_project(bench):
+    """They alone have its secret, and the addresses that it may reach."""
+    await bench.declare(HOOKS + HOURLY)
+    await placed(bench)
+    (hook,) = await hooks(bench)
+    book = bench.ledger.events
+    assert (await book.work("a", [], project="default")).due == (hook.name,)
+    assert (await book.work("b", [ALL.name], project="mail")).due == ()
+    assert (await book.work("reader", [])).due == ()
+
+
+async def aged(bench, age: timedelta) -> None:
+    """Let every event be older."""
+    if isinstance(bench.ledger, MemoryLedger):
+        events = bench.ledger._tables.outbox.events
+        events.update({n: replace(each, at=each.at - age) for n, each in events.items()})
+        return
+    statement = "UPDATE events SET at = at - $2::interval WHERE namespace = $1"
+    await bench.ledger._connections.fetch(statement, bench.ledger._namespace, age)
+
+
+async def test_a_hook_of_a_project_without_workers_keeps_events_for_seven_days(bench):
+    await bench.declare(HOOKS + HOURLY)
+    await placed(bench)
+    book = bench.ledger.events
+
+    async def forget(keep):
+        after: int | None = 0
+        while after is not None:
+            after = await book.forget(after, keep=keep, dead=DAY, limit=1)
+        return [event.type for event in await book.newest()]
+
+    await bench.ledger.withdraw(bench.serving)
+    assert await forget(AT_ONCE) == ["created"], "a worker may come"
+    await aged(bench, 8 * DAY)
+    await bench.announce()
+    assert await forget(AT_ONCE) == ["created"], "its workers will deliver it"
+    await bench.ledger.withdraw(bench.serving)
+    assert await forget(9 * DAY) == ["created"], "younger than SCHED_EVENTS_KEEP"
+    assert await forget(AT_ONCE) == []
 
 
 async def test_a_file_leaves_the_hooks_of_applications_alone(bench):

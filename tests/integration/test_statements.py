@@ -209,7 +209,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "drop_hooks": [("default", "file", [HOOK])],
     "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100), ("hook:default:b#3", 100)],
     "end_subscriptions": [()],
-    "event_work": [("one", ["listener:x"], 0), ("one", ["listener:x"], EVENTS)],
+    "event_work": [("one", ["listener:x"], begin, "default") for begin in (0, EVENTS)],
     "forget_deliveries": [(DAY,)],
     "forget_events": [(DAY, 0, 1000), (DAY, EVENTS // 2, 1000)],
     "give_back_subscriptions": [("one",)],

@@ -42,9 +42,11 @@ class Scene:
         self.reports: list[tuple[str, bool]] = []
         self.version = 0
 
-    def deliverer(self, *listeners: Any, holder: str = "a", **options: Any) -> Deliverer:
+    def deliverer(
+        self, *listeners: Any, holder: str = "a", project: str = "default", **options: Any
+    ) -> Deliverer:
         around = Surrounding(
-            holder=holder, namespace="ns", project="default", tick=TICK, idle=TICK,
+            holder=holder, namespace="ns", project=project, tick=TICK, idle=TICK,
             report=lambda text, good: self.reports.append((text, good)),
         )  # fmt: skip
         options.setdefault("pause", lambda attempts: TICK if attempts < 5 else None)
@@ -161,6 +163,25 @@ def test_attempts_go_on_for_about_a_day():
     assert timedelta(0) < pauses[0] <= timedelta(seconds=1.1)
     assert max(pauses) <= timedelta(minutes=66)
     assert pause_after(MOST_ATTEMPTS) is None
+
+
+async def test_a_hook_is_sent_by_a_worker_of_its_project(scene: Scene):
+    senders: list[str] = []
+
+    def opened(project: str) -> Callable[..., Any]:
+        async def send(event: ScheduleEvent) -> None:
+            senders.append(project)
+
+        return lambda *_: send
+
+    await scene.change("a", head=HOOK)
+    mail = scene.deliverer(holder="m", project="mail", open_hook=opened("mail"))
+    async with scene.delivering(mail):
+        await scene.change("a", head=HOOK)
+        await asyncio.sleep(20 * TICK.total_seconds())
+    assert senders == []
+    async with scene.delivering(scene.deliverer(open_hook=opened("default"))):
+        await eventually(lambda: senders == ["default"])
 
 
 async def test_a_slow_hook_delays_no_other(scene: Scene):

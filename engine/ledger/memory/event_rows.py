@@ -30,6 +30,8 @@ Drop = Callable[[MutableMapping[Any, Any], Any], None]
 
 _KEPT: Final = 1000
 """Events kept in memory, besides those that are still to be delivered."""
+_WITHOUT_WORKERS: Final = timedelta(days=7)
+"""How long a hook keeps events while its project has no worker; so does a listener."""
 _OF_NEW_FIRES: Final = DENIED | {"started"}
 
 # --- rows ---
@@ -66,6 +68,12 @@ class SubscriptionEntry:
     def has_ended(self, now: datetime) -> bool:
         """Return whether it was not renewed in time."""
         return self.expires_at is not None and self.expires_at <= now
+
+    def is_for(self, project: str | None, listeners: Collection[str]) -> bool:
+        """Return whether a replica of a project that has these listeners delivers to it."""
+        if self.what.kind == "hook":
+            return self.what.project == project
+        return self.what.kind == "listener" and self.what.name in listeners
 
     def is_free_for(self, holder: str, now: datetime) -> bool:
         """Return whether a replica may take it."""
@@ -223,12 +231,17 @@ class EventsInMemory:
         tables: those of events.
         lock: that of its transactions.
         clock: its clock.
+        projects: returns those that have a worker.
     """
 
     def __init__(
-        self, tables: EventTables, lock: asyncio.Lock, clock: Callable[[], datetime]
+        self,
+        tables: EventTables,
+        lock: asyncio.Lock,
+        clock: Callable[[], datetime],
+        projects: Callable[[], Collection[str]],
     ) -> None:
-        self._of, self._lock, self._clock = tables, lock, clock
+        self._of, self._lock, self._clock, self._projects = tables, lock, clock, projects
         self.namespace = "default"
         self._listening: list[Callable[[], None]] = []
 
@@ -254,13 +267,15 @@ class EventsInMemory:
         rows = sorted(self._of.subscriptions.items())
         return [row.what for _, row in rows if not row.has_ended(now)]
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
         now, head = self._clock(), self._of.counters["position"]
         late = {place[0] for place, row in self._of.deliveries.items() if row.is_due(now)}
         due = [
             name
             for name, row in sorted(self._of.subscriptions.items())
-            if (row.what.kind == "hook" or (row.what.kind == "listener" and name in listeners))
+            if row.is_for(project, listeners)
             and row.is_free_for(holder, now)
             and (row.what.position < head or name in late)
         ]
@@ -407,10 +422,13 @@ class EventsInMemory:
                 if letter.dead_at is not None and letter.dead_at < now - dead:
                     del of.deliveries[place]
             staying = [row.what for row in of.subscriptions.values() if row.what.kind != "reader"]
+            projects = self._projects()
+            served = [each for each in staying if each.kind != "hook" or each.project in projects]
             waiting = {position for _, position, _ in of.deliveries}
             for number, event in list(of.events.items()):
+                older = event.at < now - max(keep, _WITHOUT_WORKERS)
                 passed = event.position is not None and event.position not in waiting and all(
-                    each.position >= event.position for each in staying
+                    each.position >= event.position for each in (served if older else staying)
                 )  # fmt: skip
                 if event.at < now - keep and (passed or not staying):
                     del of.events[number]

@@ -117,9 +117,13 @@ class StoredEvents:
 
     # --- events ---
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
         begun = time.monotonic()
-        (row,) = await self._run("event_work", holder, list(listeners), self._unplaced.begin())
+        (row,) = await self._run(
+            "event_work", holder, list(listeners), self._unplaced.begin(), project
+        )
         self._unplaced.looked(begun)
         return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
 
