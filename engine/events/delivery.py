@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
 from engine.events.messages import PATIENCE, ScheduleEvent
-from engine.ledger import Attempt, Delivery, EventBook, EventRow, Subscription
+from engine.ledger import Attempt, Delivery, EventBook, EventRow, EventWork, Subscription
 from engine.schedules import Schedule
 from engine.telemetry import instruments
 from engine.telemetry.instruments import measures
@@ -58,9 +58,20 @@ async def call(listener: Listener, event: ScheduleEvent) -> str | None:
                 await asyncio.to_thread(listener.function, event)
     except TimeoutError:
         return f"{listener.name} does not end within {PATIENCE:.0f} s"
-    except Exception as error:  # noqa: BLE001 - whatever user code raises
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        return f"{listener.name}: CancelledError: what it waited for was cancelled"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises
+        # Code made for a command line exits; that is not to end a worker.
         return f"{listener.name}: {type(error).__name__}: {error}"[:_LONGEST_ERROR]
     return None
+
+
+def _is_cancelled() -> bool:
+    """Whether the task at hand is cancelled itself, not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def open_hook(hook: Subscription, allowed: Allowed) -> Send:
@@ -98,7 +109,6 @@ class _Item:
     event: EventRow
     name: str
     attempts: int = 0
-    in_front: bool = False
     is_fresh: bool = False
 
 
@@ -127,7 +137,7 @@ class _Turn:
                 self.fresh.append(self._result(item, 0, wait=timedelta(0)))
                 stalled = True
                 continue
-            if not item.is_fresh and (late or (not item.attempts and (stalled or item.in_front))):
+            if not item.is_fresh and (late or (stalled and not item.attempts)):
                 stalled = stalled or item.attempts <= 1
                 continue  # it stays as it is
             error = await self.send(item)
@@ -173,7 +183,7 @@ def _count(outcome: Literal["delivered", "failed", "dead"]) -> None:
 def _lanes(due: Sequence[Delivery], fresh: Sequence[_Item]) -> dict[str, list[_Item]]:
     lanes: dict[str, list[_Item]] = {}
     for each in due:
-        item = _Item(each.event, each.name, each.attempts, each.in_front)
+        item = _Item(each.event, each.name, each.attempts)
         lanes.setdefault(each.event.key, []).append(item)
     for item in fresh:
         lanes.setdefault(item.event.key, []).append(item)
@@ -196,7 +206,7 @@ class Surrounding:
     Attributes:
         holder: the replica.
         namespace: of Temporal.
-        project: whose events its listeners get.
+        project: whose events its listeners get, and whose hooks it delivers.
         tick: the longest time until it looks for events again.
         idle: the same while there is no subscription.
         allowed: addresses that hooks may reach although they are not public.
@@ -259,7 +269,7 @@ class Deliverer:
         """
         self._collect()
         await self._announce()
-        work = await self._book.work(self._around.holder, list(self._listeners))
+        work = await self._work()
         self._subscribed = work.subscribed
         await self._learn_subscriptions()
         if not work.subscribed and not work.due:
@@ -267,11 +277,15 @@ class Deliverer:
         if work.fresh:
             while await self._book.place(_PLACED_AT_ONCE) == _PLACED_AT_ONCE:
                 pass
-            work = await self._book.work(self._around.holder, list(self._listeners))
+            work = await self._work()
         for name in work.due:
             if name not in self._tasks and not self._stopping:
                 self._tasks[name] = asyncio.create_task(self._deliver(name))
         return self._around.tick
+
+    async def _work(self) -> EventWork:
+        around = self._around
+        return await self._book.work(around.holder, list(self._listeners), project=around.project)
 
     async def end(self) -> None:
         """Let the attempts under way end, and leave the rest to other replicas."""
@@ -332,7 +346,8 @@ class Deliverer:
         for name in ended:
             del self._tasks[name]
         for task in ended.values():
-            if (error := task.exception()) is not None:
+            # What a cancelled task had under way is delivered again; its exception() would raise.
+            if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _announce(self) -> None:

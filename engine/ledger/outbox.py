@@ -203,8 +203,6 @@ class Delivery:
 
     Attributes:
         attempts: 0 if it waits for an earlier event of its schedule.
-        in_front: whether, of one that was put back, an earlier event of the schedule has failed
-            once, and its first retry is still to come.
         first_at: when it was first tried, or put back.
         died_at: when it was given up, if it was.
     """
@@ -213,7 +211,6 @@ class Delivery:
     name: str
     attempts: int
     first_at: datetime
-    in_front: bool = False
     error: str | None = None
     died_at: datetime | None = None
     subscription: str = ""
@@ -272,8 +269,14 @@ class EventBook(Protocol):
     async def subscriptions(self) -> list[Subscription]:
         """Return every subscription that has not ended, by name."""
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
-        """Return what there is to do for a replica that has these listeners, in one statement."""
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
+        """Return what there is to do for a replica that has these listeners, in one statement.
+
+        Hooks are those of its project: others have their secrets and their allowed addresses in
+        workers of their own.
+        """
 
     async def place(self, limit: int) -> int:
         """Give committed events their positions and sequences; return how many got one.
@@ -292,7 +295,10 @@ class EventBook(Protocol):
         """Return the events behind this position, in their order."""
 
     async def due(self, name: str, limit: int) -> list[Delivery]:
-        """Return deliveries of a subscription that are due, in the order of their events."""
+        """Return deliveries of a subscription that are due, in the order of their events.
+
+        What was put back is not due before the first retry of an earlier event of its schedule.
+        """
 
     async def blocked(self, name: str) -> set[str]:
         """Return the schedules whose later events wait: one failed once, or waits itself."""
@@ -336,6 +342,7 @@ class EventBook(Protocol):
         """Remove delivered events that are older, and dead letters; return where to continue.
 
         One piece at a time: events behind the number ``after``, from 0. None: it is done.
+        A hook whose project has no worker keeps events for no longer than seven days.
         Subscriptions that have ended are removed too.
         """
 

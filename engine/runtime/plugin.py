@@ -321,7 +321,8 @@ async def _side_by_side(
     firing = asyncio.create_task(_fire_while_running(worker, replica))
     try:
         await asyncio.wait({running, firing}, return_when=asyncio.FIRST_COMPLETED)
-        if firing.done() and firing.exception() is not None:
+        # Of a cancelled task exception() raises: that would cancel the worker without a drain.
+        if firing.done() and (firing.cancelled() or firing.exception() is not None):
             await worker.shutdown()
         await running
     except asyncio.CancelledError:

@@ -122,10 +122,10 @@ class EventOperations(ReadOperations):
 
         Args:
             url: http or https.
-            secret: ``${env:NAME}``: the variable of the workers with the secret of signatures.
+            secret: ``${env:NAME}``: the variable of its workers with the secret of signatures.
             events: patterns of names of events; None are all.
             keys: patterns of keys of schedules; None are all of the project.
-            project: whose events it gets.
+            project: whose events it gets, and whose workers send them.
             reason: the reason, for the audit log.
 
         Raises:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -298,18 +299,51 @@ async def test_what_failed_is_due_again_and_blocks_its_schedule_until_its_first_
     book = bench.ledger.events
     await delivering(bench, attempt(created, 1, wait=HOUR, error="503"), attempt(arrived, 0))
     assert await book.blocked(ALL.name) == {"hourly"}
-    (due,) = await book.due(ALL.name, 10)
-    assert (due.event.type, due.attempts, due.in_front) == ("arrived", 0, True)
+    assert await book.due(ALL.name, 10) == []
 
     again = [attempt(created, 2, wait=HOUR, error="503")]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == {"hourly"}, "the one that waits is next"
     (due,) = await book.due(ALL.name, 10)
-    assert not due.in_front
+    assert (due.event.type, due.attempts) == ("arrived", 0)
     again = [attempt(arrived, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == set()
     assert await book.due(ALL.name, 10) == []
+
+
+async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench):
+    """However many wait: the retry that is due is read, and nothing behind it."""
+    await listened(bench)
+    await bench.declare(HOURLY)
+    other = "schedules: [{key: other, workflow: noop, everyMs: 3600000}]"
+    await bench.declare(other, prune=False)
+    for pause in range(3):
+        await operator(bench).pause("hourly", reason=str(pause))
+        await operator(bench).resume("hourly")
+    first, second, *later = await placed(bench)
+    assert (first.key, second.key) == ("hourly", "other")
+    assert len(later) > 2
+    assert {each.key for each in later} == {"hourly"}
+    book = bench.ledger.events
+    soon = timedelta(milliseconds=1)
+    put_back = [attempt(event, 0) for event in later]
+    failed = [attempt(first, 1, wait=HOUR, error="503"), attempt(second, 1, wait=soon)]
+    await delivering(bench, *failed, *put_back)
+    await asyncio.sleep(0.01)
+    due = await book.due(ALL.name, 2)
+    assert [(each.event.key, each.attempts) for each in due] == [("other", 1)]
+
+    again = [attempt(first, 1, wait=soon), attempt(second, 1, done=True)]
+    assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
+    await asyncio.sleep(0.01)
+    due = await book.due(ALL.name, 2)
+    assert [(each.event.key, each.attempts) for each in due] == [("hourly", 1)], "its first retry"
+
+    again = [attempt(first, 2, wait=HOUR)]
+    assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
+    due = await book.due(ALL.name, 2)
+    assert [each.event.event_id for each in due] == [each.event_id for each in later[:2]]
 
 
 async def test_a_dead_delivery_is_kept_and_can_be_made_again(bench):
@@ -387,6 +421,48 @@ async def test_a_file_declares_hooks_and_takes_them_back(bench):
     report = await bench.declare(HOURLY)
     assert "is in no file any more" in report.hooks[0]
     assert await hooks(bench) == []
+
+
+async def test_a_hook_is_delivered_by_workers_of_its_project(bench):
+    """They alone have its secret, and the addresses that it may reach."""
+    await bench.declare(HOOKS + HOURLY)
+    await placed(bench)
+    (hook,) = await hooks(bench)
+    book = bench.ledger.events
+    assert (await book.work("a", [], project="default")).due == (hook.name,)
+    assert (await book.work("b", [ALL.name], project="mail")).due == ()
+    assert (await book.work("reader", [])).due == ()
+
+
+async def aged(bench, age: timedelta) -> None:
+    """Let every event be older."""
+    if isinstance(bench.ledger, MemoryLedger):
+        events = bench.ledger._tables.outbox.events
+        events.update({n: replace(each, at=each.at - age) for n, each in events.items()})
+        return
+    statement = "UPDATE events SET at = at - $2::interval WHERE namespace = $1"
+    await bench.ledger._connections.fetch(statement, bench.ledger._namespace, age)
+
+
+async def test_a_hook_of_a_project_without_workers_keeps_events_for_seven_days(bench):
+    await bench.declare(HOOKS + HOURLY)
+    await placed(bench)
+    book = bench.ledger.events
+
+    async def forget(keep):
+        after: int | None = 0
+        while after is not None:
+            after = await book.forget(after, keep=keep, dead=DAY, limit=1)
+        return [event.type for event in await book.newest()]
+
+    await bench.ledger.withdraw(bench.serving)
+    assert await forget(AT_ONCE) == ["created"], "a worker may come"
+    await aged(bench, 8 * DAY)
+    await bench.announce()
+    assert await forget(AT_ONCE) == ["created"], "its workers will deliver it"
+    await bench.ledger.withdraw(bench.serving)
+    assert await forget(9 * DAY) == ["created"], "younger than SCHED_EVENTS_KEEP"
+    assert await forget(AT_ONCE) == []
 
 
 async def test_a_file_leaves_the_hooks_of_applications_alone(bench):

@@ -141,6 +141,10 @@ SELECT '{NAMESPACE}', '{HOOK}', n * 100, 'schedule.arrived',
        CASE n % 9 WHEN 0 THEN 'busy' ELSE 'quiet-1' END, n % 4,
        CASE WHEN n % 5 > 0 THEN now() END, CASE WHEN n % 5 = 0 THEN now() END
 FROM generate_series(1, 1000) n;
+INSERT INTO deliveries (namespace, subscription, position, name, key, attempts, due_at)
+SELECT '{NAMESPACE}', 'hook:default:b#3', {EVENTS} - 3000 + n, 'schedule.arrived', 'busy',
+       CASE n WHEN 1 THEN 1 ELSE 0 END, now() + interval '1 hour' * CASE n WHEN 1 THEN 1 ELSE 0 END
+FROM generate_series(1, 2000) n;
 """
 SCHEDULES = f"""
 INSERT INTO schedules (namespace, key, project, definition_version, digest, series, suffixed,
@@ -203,9 +207,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "definitions_of": [(["busy"], [1])],
     "delivered": [(HOOK, [100], ["schedule.arrived"])],
     "drop_hooks": [("default", "file", [HOOK])],
-    "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100)],
+    "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100), ("hook:default:b#3", 100)],
     "end_subscriptions": [()],
-    "event_work": [("one", ["listener:x"], 0), ("one", ["listener:x"], EVENTS)],
+    "event_work": [("one", ["listener:x"], begin, "default") for begin in (0, EVENTS)],
     "forget_deliveries": [(DAY,)],
     "forget_events": [(DAY, 0, 1000), (DAY, EVENTS // 2, 1000)],
     "give_back_subscriptions": [("one",)],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,9 +42,11 @@ class Scene:
         self.reports: list[tuple[str, bool]] = []
         self.version = 0
 
-    def deliverer(self, *listeners: Any, holder: str = "a", **options: Any) -> Deliverer:
+    def deliverer(
+        self, *listeners: Any, holder: str = "a", project: str = "default", **options: Any
+    ) -> Deliverer:
         around = Surrounding(
-            holder=holder, namespace="ns", project="default", tick=TICK, idle=TICK,
+            holder=holder, namespace="ns", project=project, tick=TICK, idle=TICK,
             report=lambda text, good: self.reports.append((text, good)),
         )  # fmt: skip
         options.setdefault("pause", lambda attempts: TICK if attempts < 5 else None)
@@ -163,6 +165,25 @@ def test_attempts_go_on_for_about_a_day():
     assert pause_after(MOST_ATTEMPTS) is None
 
 
+async def test_a_hook_is_sent_by_a_worker_of_its_project(scene: Scene):
+    senders: list[str] = []
+
+    def opened(project: str) -> Callable[..., Any]:
+        async def send(event: ScheduleEvent) -> None:
+            senders.append(project)
+
+        return lambda *_: send
+
+    await scene.change("a", head=HOOK)
+    mail = scene.deliverer(holder="m", project="mail", open_hook=opened("mail"))
+    async with scene.delivering(mail):
+        await scene.change("a", head=HOOK)
+        await asyncio.sleep(20 * TICK.total_seconds())
+    assert senders == []
+    async with scene.delivering(scene.deliverer(open_hook=opened("default"))):
+        await eventually(lambda: senders == ["default"])
+
+
 async def test_a_slow_hook_delays_no_other(scene: Scene):
     release = asyncio.Event()
     got: list[str] = []
@@ -252,6 +273,91 @@ async def test_a_listener_that_hangs_is_a_failure(scene: Scene, monkeypatch: pyt
         await scene.change("a")
         await eventually(lambda: len(tries) == 2)
     assert "does not end within" in scene.reports[0][0]
+
+
+async def cancelled_elsewhere() -> None:
+    waiting = asyncio.ensure_future(asyncio.Event().wait())
+    waiting.cancel()
+    await waiting
+
+
+async def exits() -> None:
+    raise SystemExit(2)
+
+
+@pytest.mark.parametrize("fails", [cancelled_elsewhere, exits])
+async def test_a_cancelled_wait_and_an_exit_of_a_listener_are_failures_that_end_nothing(
+    scene: Scene, fails: Callable[[], Awaitable[None]]
+):
+    tries = []
+
+    @on("schedule.changed")
+    async def note(event: ScheduleEvent) -> None:
+        tries.append(event.id)
+        if len(tries) == 1:
+            await fails()
+
+    deliverer = scene.deliverer(note)
+    await scene.change("a")
+    await deliverer.run_once()
+    await scene.change("a")
+
+    async with asyncio.timeout(5):
+        while len(tries) < 2:
+            await deliverer.run_once()
+            await asyncio.sleep(TICK.total_seconds())
+    await deliverer.end()
+    assert tries == ["a:changed:2", "a:changed:2"]
+    text, good = scene.reports[0]
+    assert ("SystemExit: 2" if fails is exits else "CancelledError: what it waited for") in text
+    assert not good
+
+
+async def test_an_exit_of_a_plain_listener_is_a_failure():
+    def note(event: ScheduleEvent) -> None:
+        raise SystemExit(2)
+
+    its = Listener("shop.note", note, ("schedule.*",))
+    assert await delivery.call(its, cast("ScheduleEvent", None)) == "shop.note: SystemExit: 2"
+
+
+async def test_a_worker_that_is_cancelled_cancels_its_listener():
+    called = asyncio.Event()
+
+    async def note(event: ScheduleEvent) -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    its = Listener("shop.note", note, ("schedule.*",))
+    calling = asyncio.create_task(delivery.call(its, cast("ScheduleEvent", None)))
+    await called.wait()
+    calling.cancel()
+    await asyncio.wait({calling})
+    assert calling.cancelled()
+
+
+async def test_a_delivery_that_was_cancelled_does_not_end_the_loop(scene: Scene):
+    begun = []
+
+    @on("schedule.changed")
+    async def note(event: ScheduleEvent) -> None:
+        begun.append(event.id)
+        if len(begun) == 1:
+            task = asyncio.current_task()
+            assert task
+            task.cancel()
+            await asyncio.Event().wait()
+
+    deliverer = scene.deliverer(note)
+    await scene.change("a")
+    await deliverer.run_once()
+    await scene.change("a")
+    async with asyncio.timeout(5):
+        while len(begun) < 2:
+            await deliverer.run_once()
+            await asyncio.sleep(TICK.total_seconds())
+    await deliverer.end()
+    assert begun == ["a:changed:2", "a:changed:2"]
 
 
 async def test_a_topic_without_a_listener_is_reported_once(scene: Scene):

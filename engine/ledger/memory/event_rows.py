@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from engine.ledger.fires import DENIED, Status, shared
@@ -29,6 +30,8 @@ Drop = Callable[[MutableMapping[Any, Any], Any], None]
 
 _KEPT: Final = 1000
 """Events kept in memory, besides those that are still to be delivered."""
+_WITHOUT_WORKERS: Final = timedelta(days=7)
+"""How long a hook keeps events while its project has no worker; so does a listener."""
 _OF_NEW_FIRES: Final = DENIED | {"started"}
 
 # --- rows ---
@@ -66,6 +69,12 @@ class SubscriptionEntry:
         """Return whether it was not renewed in time."""
         return self.expires_at is not None and self.expires_at <= now
 
+    def is_for(self, project: str | None, listeners: Collection[str]) -> bool:
+        """Return whether a replica of a project that has these listeners delivers to it."""
+        if self.what.kind == "hook":
+            return self.what.project == project
+        return self.what.kind == "listener" and self.what.name in listeners
+
     def is_free_for(self, holder: str, now: datetime) -> bool:
         """Return whether a replica may take it."""
         return self.holder == holder or self.lease_until is None or self.lease_until <= now
@@ -86,6 +95,10 @@ class DeliveryEntry:
     def is_in_front(self) -> bool:
         """Whether later events of its schedule wait for it."""
         return self.due_at is not None and self.attempts <= 1
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether its time has come."""
+        return self.due_at is not None and self.due_at <= now
 
 
 Place = tuple[str, int, str]
@@ -218,12 +231,17 @@ class EventsInMemory:
         tables: those of events.
         lock: that of its transactions.
         clock: its clock.
+        projects: returns those that have a worker.
     """
 
     def __init__(
-        self, tables: EventTables, lock: asyncio.Lock, clock: Callable[[], datetime]
+        self,
+        tables: EventTables,
+        lock: asyncio.Lock,
+        clock: Callable[[], datetime],
+        projects: Callable[[], Collection[str]],
     ) -> None:
-        self._of, self._lock, self._clock = tables, lock, clock
+        self._of, self._lock, self._clock, self._projects = tables, lock, clock, projects
         self.namespace = "default"
         self._listening: list[Callable[[], None]] = []
 
@@ -249,14 +267,17 @@ class EventsInMemory:
         rows = sorted(self._of.subscriptions.items())
         return [row.what for _, row in rows if not row.has_ended(now)]
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
         now, head = self._clock(), self._of.counters["position"]
+        late = {place[0] for place, row in self._of.deliveries.items() if row.is_due(now)}
         due = [
             name
             for name, row in sorted(self._of.subscriptions.items())
-            if (row.what.kind == "hook" or (row.what.kind == "listener" and name in listeners))
+            if row.is_for(project, listeners)
             and row.is_free_for(holder, now)
-            and (row.what.position < head or any(self._due(name)))
+            and (row.what.position < head or name in late)
         ]
         fresh = any(event.position is None for event in self._of.events.values())
         return EventWork(bool(await self.subscriptions()), fresh, tuple(due))
@@ -303,27 +324,27 @@ class EventsInMemory:
         return [event for event in self._of.placed() if (event.position or 0) > after][:limit]
 
     async def due(self, name: str, limit: int) -> list[Delivery]:
-        return list(self._due(name))[:limit]
+        chosen = sorted(self._due(name), key=lambda each: (each[1].due_at, each[0]))[:limit]
+        return [self._delivery(place, row) for place, row in sorted(chosen, key=itemgetter(0))]
 
-    def _due(self, name: str) -> Iterator[Delivery]:
+    def _due(self, name: str) -> Iterator[tuple[Place, DeliveryEntry]]:
+        """Yield what is due, without what was put back behind one that has failed once."""
         now = self._clock()
-        rows = sorted(
-            (place, row) for place, row in self._of.deliveries.items() if place[0] == name
-        )
+        rows = [(place, row) for place, row in self._of.deliveries.items() if place[0] == name]
+        failed: dict[str, Place] = {}
         for place, row in rows:
-            if row.due_at is not None and row.due_at <= now:
-                in_front = row.attempts == 0 and any(
-                    other.key == row.key and other.attempts == 1
-                    and other.due_at is not None and other.due_at > now and before < place
-                    for before, other in rows
-                )  # fmt: skip
-                yield self._delivery(place, row, in_front=in_front)
+            if row.attempts == 1 and row.due_at is not None:
+                failed[row.key] = min(place, failed.get(row.key, place))
+        for place, row in rows:
+            waits = row.attempts == 0 and failed.get(row.key, place) < place
+            if row.is_due(now) and not waits:
+                yield place, row
 
-    def _delivery(self, place: Place, row: DeliveryEntry, *, in_front: bool = False) -> Delivery:
+    def _delivery(self, place: Place, row: DeliveryEntry) -> Delivery:
         subscription, position, name = place
         return Delivery(
             event=self._of.at(position), name=name, attempts=row.attempts, first_at=row.first_at,
-            in_front=in_front, error=row.error, died_at=row.dead_at, subscription=subscription,
+            error=row.error, died_at=row.dead_at, subscription=subscription,
         )  # fmt: skip
 
     async def blocked(self, name: str) -> set[str]:
@@ -401,10 +422,13 @@ class EventsInMemory:
                 if letter.dead_at is not None and letter.dead_at < now - dead:
                     del of.deliveries[place]
             staying = [row.what for row in of.subscriptions.values() if row.what.kind != "reader"]
+            projects = self._projects()
+            served = [each for each in staying if each.kind != "hook" or each.project in projects]
             waiting = {position for _, position, _ in of.deliveries}
             for number, event in list(of.events.items()):
+                older = event.at < now - max(keep, _WITHOUT_WORKERS)
                 passed = event.position is not None and event.position not in waiting and all(
-                    each.position >= event.position for each in staying
+                    each.position >= event.position for each in (served if older else staying)
                 )  # fmt: skip
                 if event.at < now - keep and (passed or not staying):
                     del of.events[number]

@@ -159,7 +159,10 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._last_asks = {}
         self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
         self.access = AccessInMemory(lambda: self.clock())  # noqa: PLW0108 - as above
-        self.events = EventsInMemory(self._tables.outbox, self._lock, lambda: self.clock())  # noqa: PLW0108 - the same
+        self.events = EventsInMemory(
+            self._tables.outbox, self._lock, lambda: self.clock(),  # noqa: PLW0108 - the same
+            lambda: {serving.project for serving, _, _ in self._tables.replicas.values()},
+        )  # fmt: skip
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""

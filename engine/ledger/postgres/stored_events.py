@@ -117,9 +117,13 @@ class StoredEvents:
 
     # --- events ---
 
-    async def work(self, holder: str, listeners: Collection[str]) -> EventWork:
+    async def work(
+        self, holder: str, listeners: Collection[str], *, project: str | None = None
+    ) -> EventWork:
         begun = time.monotonic()
-        (row,) = await self._run("event_work", holder, list(listeners), self._unplaced.begin())
+        (row,) = await self._run(
+            "event_work", holder, list(listeners), self._unplaced.begin(), project
+        )
         self._unplaced.looked(begun)
         return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
 
@@ -205,7 +209,7 @@ class StoredEvents:
         return [
             Delivery(
                 event=event, name=row["delivery_name"], attempts=row["attempts"],
-                first_at=row["first_at"], in_front=row["in_front"], error=row["delivery_error"],
+                first_at=row["first_at"], error=row["delivery_error"],
                 died_at=row["dead_at"], subscription=row["subscription"],
             )
             for event, row in zip(events, rows, strict=True)

@@ -7,7 +7,7 @@ SELECT EXISTS (SELECT 1 FROM subscriptions s
              FROM subscriptions s
              JOIN subscription_positions p ON p.namespace = s.namespace AND p.name = s.name
              JOIN event_heads h ON h.namespace = s.namespace
-             WHERE s.namespace = $1 AND (s.kind = 'hook' OR (s.kind = 'listener' AND s.name = ANY ($3::text[])))
+             WHERE s.namespace = $1 AND (s.kind = 'hook' AND s.project = $5 OR s.kind = 'listener' AND s.name = ANY ($3::text[]))
                AND (p.holder = $2 OR p.lease_until IS NULL OR p.lease_until <= (SELECT clock_timestamp()))
                AND (p.position < h.position
                     OR EXISTS (SELECT 1 FROM deliveries d
