@@ -7,9 +7,9 @@ import json
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
@@ -106,13 +106,16 @@ class Line:
     """Runs of one schedule under ``overlap``, all of the same duration. Times are in milliseconds.
 
     A run is closed at the instant of its end, and a cancelled run ends at once. A policy that
-    stops runs has one place.
+    stops runs has one place. ``limit`` is how many windows may start or wait, skipped ones left
+    out; ``ended`` is the fire time of the last of them, once it is reached.
     """
 
     policy: Overlap
     places: int
     duration: int
     most_queued: int
+    limit: int | None = None
+    ended: int | None = None
     queued: int = 0
     skipped: int = 0
     _waiting: deque[int] = field(default_factory=deque)
@@ -124,6 +127,7 @@ class Line:
             windows: the fire time and earliest start of each window, in ascending order.
         """
         running: deque[tuple[int, int]] = deque()  # at most ``places``
+        taken = 0
         for fire_time, moment in windows:
             begin, full = moment, len(running) == self.places
             if full and running[0][1] > fire_time:
@@ -138,6 +142,10 @@ class Line:
             if full:
                 yield running.popleft()
             running.append((begin, begin + self.duration))
+            taken += 1
+            if taken == self.limit:
+                self.ended = fire_time
+                break
         yield from running
 
     def _may_wait(self, fire_time: int, ends: int) -> bool:
@@ -155,7 +163,8 @@ class Line:
 # --- one schedule under a virtual clock ---
 # Schedules are independent of each other. Outside outages each window is decided at its fire time,
 # with one possible outcome, so windows are counted there instead of being planned one by one. At
-# the end of an outage `plan` decides the owed windows.
+# the end of an outage `plan` decides the owed windows. A ``limit`` counts starts, not windows, so
+# that only the simulation finds where it ends the schedule.
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
@@ -190,18 +199,25 @@ class Timeline:
         self._schedule = schedule
         self._start, self._end = start, end
         self._outages = outages
-        self._stop_after(schedule.limit)
+        self._limit, self._started = schedule.limit, 0
         self._first_sight: list[int] = []  # starts in ms
         self._lined_up = False
         self._counts: Counter[Outcome] = Counter()
         self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
 
-    def _stop_after(self, limit: int | None) -> None:
-        """End the simulated time with the start of so many windows."""
-        last = self._schedule.last_start(self._start - TICK, limit)
-        if last is not None and last < self._end:
-            self._end = last + TICK
-            self._outages = tuple(each for each in self._outages if each.end < self._end)
+    @property
+    def _room(self) -> int | None:
+        """How many more windows may start; None without a limit."""
+        return None if self._limit is None else self._limit - self._started
+
+    def _count_starts(self, count: int, cursor: datetime) -> None:
+        """Count windows that start; the last one that may ends the simulated time at ``cursor``.
+
+        Windows up to ``cursor`` are decided.
+        """
+        self._started += count
+        if self._room == 0:
+            self._end = cursor + TICK
 
     def totals(self, key: str) -> ScheduleTotals:
         """Return the totals under this key; call it after ``starts`` or ``runs``."""
@@ -217,13 +233,18 @@ class Timeline:
 
         Call it instead of `starts`. Overlap is simulated unless there are outages.
         """
-        starts = self.starts(new=new)
         if self._overlap == "allow" or self._outages:
-            yield from ((at, at + duration) for at in starts)
+            yield from ((at, at + duration) for at in self.starts(new=new))
             return
-        deque(starts, maxlen=0)  # counts the outcomes without overlap
-        line = Line(self._overlap, self._places, duration, self._schedule.max_queued)
+        if new and not self._held:
+            self._start_first_sight()
+        declared = self._schedule
+        line = Line(self._overlap, self._places, duration, declared.max_queued, declared.limit)
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
+        self._limit = None  # the line has counted, without the windows that it skips
+        if line.ended is not None:
+            self._end = min(self._end, from_ms(line.ended) + TICK)
+        deque(self.starts(new=False), maxlen=0)  # counts the outcomes without overlap
         self._counts["on_time"] -= line.queued + line.skipped
         self._counts["queued"] += line.queued
         self._counts["overlapped"] += line.skipped
@@ -232,10 +253,14 @@ class Timeline:
     def _moments(self) -> Iterator[tuple[int, int]]:
         """Yield the fire time of each window that may start, and the start of its run, in ms."""
         declared = self._schedule
-        if not declared.enabled or declared.paused:
+        if self._held:
             return
         for at in declared.starts(self._start - TICK, self._end - TICK):
             yield epoch_ms(at), epoch_ms(at + declared.delay(at))
+
+    @property
+    def _held(self) -> bool:
+        return not self._schedule.enabled or self._schedule.paused
 
     @property
     def _windows(self) -> int:
@@ -246,7 +271,7 @@ class Timeline:
 
         ``spread`` or the rate of a catch-up may move a start past the end.
         """
-        if not self._schedule.enabled or self._schedule.paused:  # skips excluded windows too
+        if self._held:  # skips excluded windows too
             self._counts["paused" if self._schedule.enabled else "disabled"] += self._windows
             return
         if new:
@@ -268,20 +293,21 @@ class Timeline:
         decided = plan(state, seen)
         for decision in decided.decisions:
             if decision.verdict == "claimed":
-                limit = self._schedule.limit
-                self._stop_after(None if limit is None else limit - 1)
+                self._count_starts(1, seen)
                 began = self._begin(max(decision.not_before or seen, self._start))
                 self._first_sight.append(epoch_ms(began))
 
     def _watch(self, after: datetime, until: datetime) -> Iterator[int]:
         """Decide the windows in ``(after, until]``, each at its fire time."""
         spec, excluded = self._schedule.spec, self._schedule.exclusions
-        if until <= after:
+        if until <= after or self._room == 0:
             return
         if excluded is None:
             yield from self._start_all(after, until)
             return
         for begin, end, reason in excluded.divide(after, until):
+            if self._room == 0:
+                return
             if reason is None:
                 yield from self._start_all(begin, end)
             elif count := spec.count(begin, end):
@@ -290,10 +316,14 @@ class Timeline:
     def _start_all(self, after: datetime, until: datetime) -> Iterator[int]:
         """Start the windows in ``(after, until]``, as the planner does at each fire time."""
         spec = self._schedule.spec
+        if (room := self._room) is not None:
+            until = next(islice(spec.fires(after, until), room - 1, None), until)
         oldest, newest = spec.next(after), spec.previous(until)
         if oldest is None or newest is None or oldest > until:
             return
-        self._counts["on_time"] += spec.count(after, until) - 1
+        count = spec.count(after, until)
+        self._count_starts(count, newest)
+        self._counts["on_time"] += count - 1
         for at in self._on_time(oldest, newest):
             while self._waiting and self._waiting[0] <= at:
                 yield heapq.heappop(self._waiting)
@@ -323,13 +353,15 @@ class Timeline:
 
     def _catch_up(self, cursor: datetime, now: datetime) -> datetime:
         """Plan the windows owed at the end of an outage, and return the new cursor."""
-        due = True
+        due = self._room != 0
         while due:
-            decided = plan(ScheduleState.of(self._schedule, cursor), now)
+            state = replace(ScheduleState.of(self._schedule, cursor), started=self._started)
+            decided = plan(state, now)
             for decision in decided.decisions:
                 self._record(decision, now)
             due = decided.next_fire_at is not None and decided.next_fire_at <= now
             cursor = decided.cursor
+            self._count_starts(sum(each.verdict == "claimed" for each in decided.decisions), cursor)
         return cursor
 
     def _record(self, decision: Decision, now: datetime) -> None:

@@ -23,7 +23,7 @@ def loaded(*schedules: str) -> dict[str, Schedule]:
 
 def problems(*schedules: str) -> tuple[Problem, ...]:
     with pytest.raises(ScheduleFileError) as caught:
-        load_schedules(file_of(*schedules))
+        load_schedules(file_of(*schedules), expectations=True)
     return caught.value.problems
 
 
@@ -216,3 +216,63 @@ def test_times_are_not_taken_from_another_file():
 def test_a_parent_that_is_wrong_itself_is_the_only_mistake():
     (problem,) = problems('key: a, cron: "0 25 * * *"', "key: b, needs: [a]", "key: c, needs: [b]")
     assert problem.key == "a"
+
+
+OF_TIMES = (
+    "spread: 10m",
+    "timezone: America/Sao_Paulo",
+    "dst: {gap: skip}",
+    "offsetMs: 7200000",
+    "start: 2030-01-01",
+    "start: 2030-01-02, end: 2030-01-01",
+    'expect: [{on: 2030-01-01, fires: ["02:00"]}]',
+)
+
+
+@pytest.mark.parametrize("fields", OF_TIMES)
+def test_what_depends_on_unknown_times_hides_no_misspelt_parent(fields):
+    (problem,) = problems(
+        f"key: nightly, {NIGHTLY}", f"key: b, after: {{schedule: nightyl}}, {fields}"
+    )
+    assert said(problem) == (
+        "3:SCHEDULE_PARENT_UNKNOWN: no schedule has the key nightyl; did you mean nightly?"
+    )
+
+
+@pytest.mark.parametrize("fields", OF_TIMES)
+def test_what_depends_on_the_times_of_a_wrong_parent_is_no_mistake_yet(fields):
+    (problem,) = problems('key: a, cron: "0 25 * * *"', f"key: b, needs: [a], {fields}")
+    assert problem.key == "a"
+
+
+def test_defaults_that_depend_on_unknown_times_hide_no_misspelt_parent():
+    text = "defaults: {spread: 10m, timezone: America/Sao_Paulo, exclude: [SAT]}\n" + file_of(
+        f"key: nightly, {NIGHTLY}", "key: b, after: {schedule: nightyl}"
+    )
+    with pytest.raises(ScheduleFileError) as caught:
+        load_schedules(text)
+    assert [each.code for each in caught.value.problems] == ["SCHEDULE_PARENT_UNKNOWN"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("spread: soon", "spread is 'soon'"),
+        ("timezone: America/Sao_Palo", 'timezone "America/Sao_Palo" is not an IANA name'),
+        ("end: 2030-13-01", "end 2030-13-01 is no day"),
+        ("limit: 0", "limit is 0"),
+        ("retry: {attempts: 0}", "attempts"),
+    ],
+)
+def test_what_is_wrong_at_any_times_is_told_of_unknown_ones_too(fields, message):
+    (problem,) = problems(f"key: a, {NIGHTLY}", f"key: b, needs: [aa], {fields}")
+    assert message in problem.message
+    assert problem.key == "b"
+
+
+@pytest.mark.parametrize("parent", ["a", "aa"])
+def test_a_misspelt_field_for_its_times_is_not_given_together_with_inherited_ones(parent):
+    (problem,) = problems(f"key: a, {NIGHTLY}", f"key: b, needs: [{parent}], evry: 5m")
+    assert said(problem) == (
+        "3:SCHEDULE_FIELD_UNKNOWN: evry is not a field of a schedule; did you mean every?"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -125,17 +125,27 @@ def test_it_agrees_with_a_naive_simulation_and_accounts_for_every_window(
     )
 
 
-def walked(declared: Schedule, end: datetime, gaps: list[Outage]) -> Counter[str]:
-    """Ask the planner at each moment at which the ledger would wake, and count what it says."""
+def walked(
+    declared: Schedule, end: datetime, gaps: list[Outage]
+) -> tuple[Counter[str], Counter[int]]:
+    """Ask the planner at each moment at which the ledger would wake, and count what it says.
+
+    It returns the windows by outcome, and the starts by minute.
+    """
     found: Counter[str] = Counter()
+    starts: Counter[int] = Counter()
     cursor = DAY - timedelta(microseconds=1)
     while (now := wake_at(declared, cursor)) is not None and now < end:
         now = max([now, *(gap.end for gap in gaps if gap.begin <= now < gap.end)])
-        decided = plan(ScheduleState.of(declared, cursor), now)
+        state = replace(ScheduleState.of(declared, cursor), started=starts.total())
+        if state.room == 0:
+            break
+        decided = plan(state, now)
         for decision in decided.decisions:
             found[str(decision.timing or (decision.reason or "").split()[0])] += decision.windows
+            starts[(now - DAY) // MINUTE] += decision.verdict == "claimed"
         cursor = decided.cursor
-    return found
+    return found, +starts
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,19 +161,75 @@ def walked(declared: Schedule, end: datetime, gaps: list[Outage]) -> Counter[str
     grace=st.sampled_from(["0s", "60s", "2h"]),
     window=st.sampled_from(["0s", "1h", "1d"]),
     cuts=st.lists(st.integers(1, 4 * 86_400 - 2), max_size=6, unique=True).map(sorted),
+    limit=st.none() | st.integers(1, 40),
+    policy=st.sampled_from(["latest", "all", "none"]),
+    days_off=st.sampled_from([[], ["2026-11-21"]]),
 )
-def test_it_says_what_the_planner_says_at_each_wake(when, grace, window, cuts):
-    declared = schedule(**when, grace=grace, catchUp={"window": window})
+def test_it_says_what_the_planner_says_at_each_wake(
+    when, grace, window, cuts, limit, policy, days_off
+):
+    most: dict[str, Any] = {} if limit is None else {"limit": limit}
+    off: dict[str, Any] = {"exclude": days_off} if days_off and "end" not in when else {}
+    catch_up = {"policy": policy, "window": window}
+    declared = schedule(**when, **most, **off, grace=grace, catchUp=catch_up)
     gaps = [
         Outage(DAY + timedelta(seconds=begin), DAY + timedelta(seconds=end))
         for begin, end in zip(cuts[::2], cuts[1::2], strict=False)
     ]
-    (totals,) = simulate([declared], DAY, at(96), outages=gaps).schedules
-    named = {"older": "expired"}
-    expected = Counter(
-        {named.get(name, name): n for name, n in walked(declared, at(96), gaps).items()}
-    )
+    found = simulate([declared], DAY, at(96), outages=gaps)
+    (totals,) = found.schedules
+    outcomes, starts = walked(declared, at(96), gaps)
+    named = {
+        "older": "expired", "missed,": "expired", "beyond": "expired",
+        "coalesced": "coalesced", "excluded:": "excluded",
+    }  # fmt: skip
+    expected: Counter[str] = Counter()
+    for name, n in outcomes.items():
+        expected[named.get(name, name)] += n
     assert Counter({str(name): n for name, n in totals.counts.items() if n}) == expected
+    assert totals.windows == expected.total()
+    assert Counter({minute: n for minute, n in enumerate(found.starts) if n}) == starts
+
+
+@pytest.mark.parametrize(
+    ("outage", "fields", "minutes", "outcomes"),
+    [
+        (None, {}, [0, 1, 2, 3, 4], {"on_time": 5}),
+        ((2, 30), {}, [0, 1, 30, 31, 32], {"on_time": 4, "coalesced": 28, "caught_up": 1}),
+        ((1, 4), {}, [0, 4, 5, 6, 7], {"on_time": 4, "coalesced": 3, "caught_up": 1}),
+        ((1, 4), {"catchUp": {"policy": "all"}}, [0, 4, 4, 4, 4], {"on_time": 1, "caught_up": 4}),
+        ((1, 9), {"catchUp": {"policy": "all"}}, [0, 9, 9, 9, 9], {"on_time": 1, "caught_up": 4}),
+        ((1, 9), {"catchUp": {"policy": "none"}}, [0, 9, 9, 10, 11], {"on_time": 5, "expired": 7}),
+        ((5, 9), {}, [0, 1, 2, 3, 4], {"on_time": 5}),
+        ((1, 9), {"enabled": False}, [], {"disabled": 60}),
+    ],
+)
+def test_a_limit_counts_the_windows_that_start_and_no_other(outage, fields, minutes, outcomes):
+    declared = schedule(everyMs=60_000, limit=5, **fields)
+    gaps = [Outage(DAY + outage[0] * MINUTE, DAY + outage[1] * MINUTE)] if outage else []
+    found = simulate([declared], DAY, at(1), outages=gaps)
+    assert [n for n, count in enumerate(found.starts) for _ in range(count)] == minutes
+    assert found.totals == outcomes
+    assert found.schedules[0].windows == sum(outcomes.values())
+
+
+def test_a_run_of_first_sight_counts_for_the_limit():
+    daily = [
+        schedule(f"k{limit}", everyMs=86_400_000, offsetMs=3_600_000, limit=limit)
+        for limit in (1, 2)
+    ]
+    for durations in ({}, {"k1": MINUTE, "k2": MINUTE}):
+        found = simulate(daily, at(2), at(98), new=True, durations=durations)
+        assert [totals.first_sight for totals in found.schedules] == [1, 1]
+        assert [totals.windows for totals in found.schedules] == [0, 1]
+        assert sum(found.starts) == 3
+
+
+def test_the_last_window_of_a_limit_starts_after_the_outage_that_its_moment_is_in():
+    declared = schedule(cron="0 2 * * *", spread="10m", limit=1)
+    found = simulate([declared], DAY, at(72), outages=[Outage(at(2) + MINUTE, at(4))])
+    assert found.totals == {"late": 1}
+    assert [n for n, count in enumerate(found.starts) if count] == [4 * 60]
 
 
 def test_an_outage_longer_than_grace_becomes_one_run_and_the_start_is_at_its_end():
@@ -364,6 +430,14 @@ def test_runs_are_in_each_others_way_as_their_durations_say():
         assert in_line(policy, 25) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 1)
 
 
+def test_a_window_that_overlap_skips_does_not_count_for_the_limit():
+    declared = schedule(everyMs=60_000, overlap="skip", limit=5)
+    found = simulate([declared], DAY, at(1), durations={"k": 3 * MINUTE})
+    assert [n for n, count in enumerate(found.starts) if count] == [0, 3, 6, 9, 12]
+    assert found.totals == {"on_time": 5, "overlapped": 8}
+    assert found.schedules[0].windows == 13
+
+
 def test_so_many_runs_are_open_at_once_as_the_schedule_lets():
     assert in_line("skip", 25, maxConcurrentRuns=2) == (
         {"on_time": 4, "overlapped": 2}, [0, 10, 30, 40], 2,
@@ -385,12 +459,17 @@ def test_so_many_runs_are_open_at_once_as_the_schedule_lets():
     length=st.integers(1, 50),
     most=st.integers(1, 4),
     spread=st.sampled_from(["0s", "10m"]),
+    limit=st.none() | st.integers(1, 60),
 )
-def test_places_are_taken_as_in_a_walk_through_the_seconds(policy, places, length, most, spread):
+def test_places_are_taken_as_in_a_walk_through_the_seconds(
+    policy, places, length, most, spread, limit
+):
     """The walk knows nothing of ends computed ahead: it counts down, second by second."""
+    at_most: dict[str, Any] = {} if limit is None else {"limit": limit}
     declared = schedule(
-        everyMs=600_000, overlap=policy, maxConcurrentRuns=places, maxQueued=most, spread=spread
-    )
+        everyMs=600_000, overlap=policy, maxConcurrentRuns=places, maxQueued=most, spread=spread,
+        **at_most,
+    )  # fmt: skip
     found = simulate([declared], DAY, at(8), durations={"k": length * MINUTE})
     shift = declared.delay(DAY) // timedelta(seconds=1)
     left: list[int] = []  # seconds that each open run still takes
@@ -404,7 +483,7 @@ def test_places_are_taken_as_in_a_walk_through_the_seconds(policy, places, lengt
             waiting, busy = waiting - 1, busy + 1
             left.append(length * 60)
             starts.append(now)
-        if now % 600 == 0:
+        if now % 600 == 0 and counts["on_time"] + counts["queued"] != limit:
             room = {"skip": 0, "queue": most}.get(policy, 1)
             if busy < places and not waiting:
                 counts["on_time"] += 1

@@ -13,9 +13,10 @@ from pydantic.alias_generators import to_camel
 from engine.errors import Code
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend, nearest
-from engine.schedules.model import FIELDS, NESTED, Defaults, Queue, Schedule
+from engine.schedules.model import FIELDS, NESTED, WHEN_PART, Defaults, Queue, Schedule
 from engine.schedules.rules import (
     BY_CLOCK,
+    KINDS,
     Fault,
     all_faults,
     faults_of,
@@ -50,6 +51,12 @@ _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 
 _NO_DAYS = Calendar("broken", ())
+
+_ANY_TIME: Final = {"everyMs": 1000}
+"""Placeholder for unknown times, so that the rest of a schedule can be checked."""
+
+_BY_TIMES: Final = frozenset({*WHEN_PART, "spread", "expect"})
+"""Fields that are right or wrong only together with the times of the schedule."""
 
 # Fields of a mapping by their correct names: the name as written, and the value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -200,7 +207,12 @@ def _written_out(name: str, value: Any) -> Any:
 
 
 def read_schedule(
-    node: Node, shared: Shared, report: Report, taken: dict[str, Any] | None = None
+    node: Node,
+    shared: Shared,
+    report: Report,
+    taken: dict[str, Any] | None = None,
+    *,
+    timeless: bool = False,
 ) -> Schedule | None:
     """Return the schedule that ``node`` declares, or None after reporting its problems.
 
@@ -209,6 +221,8 @@ def read_schedule(
         shared: the defaults of the file.
         report: collects the problems.
         taken: the when-part inherited from a parent, if any.
+        timeless: whether the times that it would inherit are unknown. The result then has any
+            times, and none of the fields that depend on them.
     """
     key = report.begin(node)
     if not isinstance(node, MapNode):
@@ -218,23 +232,49 @@ def read_schedule(
         return None
     given = read_fields(node, FIELDS, "a schedule", report, key)
     own = in_milliseconds(plain_values(given, report, key, nullable="input"))
-    values = shared.complete({**own, **(taken or {})})
-    schedule = None
-    faults: list[Fault] = []
-    if BROKEN in values.values() or node.partial:
-        faults = all_faults(Schedule, values)
-    else:
-        try:
-            schedule = Schedule.model_validate(values, by_alias=True, by_name=False)
-        except ValidationError as error:
-            # Validate again in parts, so that one fault does not hide another.
-            faults = all_faults(Schedule, values) or faults_of(error)
-    faults += _second_opinion(values, faults)
+    inherits = not any(name in own for name in KINDS)  # a misspelt kind is one too
+    values = shared.complete({**own, **(taken or {})} if inherits else {**own})
+    apart: list[Fault] = []
+    if timeless and inherits:
+        values, apart = _without_times(values)
+    schedule, faults = _validated(values, partial=node.partial)
+    faults += apart + _second_opinion(values, faults)
     faults = [shared.explained(fault, given, values) for fault in faults]
     if node.partial:  # a missing field may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != Code.FIELD_MISSING]
     report_faults(faults, node, report, key, given)
     return None if faults else schedule
+
+
+def _validated(values: dict[str, Any], *, partial: bool) -> tuple[Schedule | None, list[Fault]]:
+    """Return the schedule of these values, or their faults; ``partial``: some are not known."""
+    if BROKEN in values.values() or partial:
+        return None, all_faults(Schedule, values)
+    try:
+        return Schedule.model_validate(values, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        # Validate again in parts, so that one fault does not hide another.
+        return None, all_faults(Schedule, values) or faults_of(error)
+
+
+def _without_times(values: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """Return the values with any times in place of unknown ones, and the faults of what it drops.
+
+    Dropped are the fields that depend on the times. Their faults are those that they have whatever
+    the times are: a relation to the placeholder would be an invented one.
+    """
+    dropped = {
+        name: value for name, value in values.items() if name in _BY_TIMES and value is not BROKEN
+    }
+    faults = [
+        fault
+        for fault in field_faults(Schedule, dropped)
+        if fault.path and fault.path[0] in dropped
+    ]
+    wrong = {fault.path[0] for fault in faults}
+    faults += spec_faults({name: value for name, value in dropped.items() if name not in wrong})
+    rest = {name: value for name, value in values.items() if name not in _BY_TIMES}
+    return {**rest, **_ANY_TIME}, faults
 
 
 def _second_opinion(values: dict[str, Any], faults: list[Fault]) -> list[Fault]:

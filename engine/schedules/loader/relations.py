@@ -196,9 +196,6 @@ _FOLLOWS: Final = ("after", "needs")
 _MOST: Final = 200
 """Maximum listed faults between schedules."""
 
-_ANY_TIME: Final = {"everyMs": 1000}
-"""Placeholder for unknown times, so that the rest of a schedule can be checked."""
-
 
 class Relations:
     """Schedules of one file that follow others.
@@ -250,7 +247,7 @@ class Relations:
             waiting = rest
         for place, node in waiting:
             near = alone or any(key in self.keys for key in parents_of(_values(node)))
-            schedule = read_schedule(node, shared, report, _ANY_TIME if near else None)
+            schedule = read_schedule(node, shared, report, timeless=near)
             if schedule:
                 self._timeless.add(schedule.key)
                 yield place, node, schedule
