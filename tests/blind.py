@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 
-class _Nothing:
+class Nothing:
     """No run is in the way, none is to be ended, and none was lost."""
 
     def is_audited(self, _: Any) -> bool:
@@ -28,5 +28,5 @@ class _Nothing:
         return
 
 
-BLIND: Final[dict[str, Any]] = {"lookups": _Nothing()}
+BLIND: Final[dict[str, Any]] = {"lookups": Nothing()}
 """Keyword arguments of ``Poller``."""

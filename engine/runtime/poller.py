@@ -545,8 +545,7 @@ class Poller:
         """Postpone the next plan of a schedule that waits for an answer."""
         if not planned.withheld:
             return planned
-        again, due = now + self._lookups.patience(planned), planned.next_fire_at
-        return planned if due and now < due < again else replace(planned, next_fire_at=again)
+        return planned.put_off(now, now + self._lookups.patience(planned))
 
 
 def _count_taken_over(claims: Sequence[Claim]) -> None:

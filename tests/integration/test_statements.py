@@ -320,7 +320,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "merge_fires": [(IDS[:1], [2], [NOW], [NOW], IDS[1:])],
     "move_to_project": [(["busy"], "default", "default")],
     "move_backfill": [(1, NOW, "laying", None, NOW, NOW, None, 100, "{}", None)],
-    "move_cursors": [(RULES, ["busy"], [NOW], [NOW], [LAST], [None], [False], [through])
+    "move_cursors": [(RULES, ["busy"], [NOW], [NOW], [LAST], [None], [False], [through],
+                      [NOW])
                      for through in (False, True)],
     "newer_rules": [("default", RULES)],
     "next_fires": [("default", "", RULES, 100)],

@@ -187,7 +187,7 @@ class MemoryRuns(MemoryRows):
             for key in sorted(waiting):
                 row = self._tables.schedules[key]
                 if row.state.hold is None and not row.is_due(now):
-                    self._put(replace(row, next_fire_at=now))
+                    self._put(row.due_from(now))
                     woken.append(key)
             return woken
 

@@ -203,8 +203,8 @@ class MemoryLedger(MemorySlots, MemoryFires):
             self._hearing.remove(wake)
 
     async def probe(self, serving: Serving, *, ahead: timedelta | None = None) -> Probe:
-        due = [row.next_fire_at for row in self._tables.schedules.values()
-               if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
+        due = [row.due_at for row in self._tables.schedules.values()
+               if row.due_at is not None and row.servable(serving)]  # fmt: skip
         leases = [until for until, _ in self._leased(serving)]
         stops = [at for at, _ in self._to_stop(serving)]
         rows = self._tables.schedules.values()
@@ -270,6 +270,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             for row in self._tables.schedules.values()
             if row.state.project == serving.project
             and row.lane in serving.lanes
+            and row.is_due(now)
             and row.next_fire_at is not None
             and row.next_fire_at < now - row.state.schedule.grace
         ]
@@ -391,6 +392,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         version = self._tables.versions.get((key, row.state.definition_version))
         fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
         fields |= {
+            "next_fire_at": row.next_fire_at if row.is_due(self.clock()) else row.due_at,
             "workflow": row.state.schedule.workflow,
             "state": state_of(row.state.hold, row.next_fire_at),
             "last_fire_at": newest.last_fire_time if newest else None,

@@ -82,7 +82,7 @@ class MemoryOperating(MemoryRows):
     async def pause(self, key: str, pause: Pause) -> None:
         row = self._tables.schedules[key]
         following = pause.until if row.state.schedule.enabled else None
-        self._put(replace(row, next_fire_at=following), pause=pause)
+        self._put(replace(row, next_fire_at=following, look_at=None), pause=pause)
         for fire in self._tables.of_key(key, "claimed"):
             if fire.yields_to_a_pause:
                 self._settle(fire, "skipped", Reason("paused", "paused"))
@@ -125,7 +125,7 @@ class MemoryOperating(MemoryRows):
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         row = self._tables.schedules[key]
         following = next_fire_at if row.state.schedule.enabled else None
-        self._put(replace(row, next_fire_at=following), pause=None)
+        self._put(replace(row, next_fire_at=following, look_at=None), pause=None)
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         for move in moves:
@@ -566,8 +566,7 @@ def _awaited(tables: Tables, rule: Rule, at: datetime) -> Dependency:
     if parent is None:
         return Dependency(rule.parent, rule.when, "absent")
     held = parent.hold_at(at)  # no fire waits for the windows of a held schedule
-    state = parent.state
-    undecided = state.cursor < at and (state.failures > 0 or parent.is_due(at))
+    undecided = parent.owes(at)
     row = _window(tables, rule, at)
     if _may_be_laid(tables, rule, parent, row, at):
         return Dependency(rule.parent, rule.when, "pending")

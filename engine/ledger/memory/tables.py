@@ -68,6 +68,14 @@ class ScheduleEntry:
     state: ScheduleState
     next_fire_at: datetime | None
     error: str | None = None
+    look_at: datetime | None = None
+    """See ``Plan.look_at``."""
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it is to be planned next, as in the column of the same name."""
+        due = self.next_fire_at
+        return due if due is None or self.look_at is None else max(due, self.look_at)
 
     @property
     def lane(self) -> str:
@@ -76,7 +84,17 @@ class ScheduleEntry:
 
     def is_due(self, now: datetime) -> bool:
         """Return whether it is to be planned."""
-        return self.next_fire_at is not None and self.next_fire_at <= now
+        return self.due_at is not None and self.due_at <= now
+
+    def owes(self, moment: datetime) -> bool:
+        """Return whether a window up to this moment may be undecided, whenever it is planned."""
+        owed = self.next_fire_at is not None and self.next_fire_at <= moment
+        return self.state.cursor < moment and (self.state.failures > 0 or owed)
+
+    def due_from(self, now: datetime) -> ScheduleEntry:
+        """Return the row as due at once; the window that it owes stays the same."""
+        owed = now if self.next_fire_at is None else min(self.next_fire_at, now)
+        return replace(self, next_fire_at=owed, look_at=None)
 
     def hold_at(self, moment: datetime) -> Hold | None:
         """Return why it does not fire, if so; a pause that has ended by then is no reason."""
@@ -446,7 +464,7 @@ class MemoryRows:
         for key in keys:
             row = self._tables.schedules.get(key)
             if row and not row.is_due(now) and row.hold_at(now) is None:
-                self._put(replace(row, next_fire_at=now))
+                self._put(row.due_from(now))
 
     def _windows(self, key: str) -> Iterator[Fire]:
         for fire in self._tables.of_key(key):
@@ -578,6 +596,8 @@ def _overdue(tables: Tables, now: datetime) -> Iterator[Overdue]:
         state, schedule = row.state, row.state.schedule
         if state.hold is not None or row.next_fire_at is None:
             continue
+        if not state.failures and not row.is_due(now):
+            continue  # it waits for an answer
         due = schedule.spec.next(state.cursor) if state.failures else row.next_fire_at
         if due is not None and due < now - schedule.grace:
             yield _as_overdue(row, due)

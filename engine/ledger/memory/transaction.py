@@ -236,7 +236,7 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
     ) -> list[str]:
         now = self.clock()
         due = [
-            (row.next_fire_at, key)
+            (row.due_at, key)
             for key, row in self._tables.schedules.items()
             if row.is_due(now)
             and row.servable(serving)
@@ -325,7 +325,8 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
             await self.move(step.state, step.moves)
             state = self._tables.schedules[step.state.key].state
             self._put(
-                ScheduleEntry(state, step.next_fire_at), cursor=max(state.cursor, step.cursor),
+                ScheduleEntry(state, step.next_fire_at, look_at=step.look_at),
+                cursor=max(state.cursor, step.cursor),
                 max_bucket=step.max_bucket, failures=0, rules=TIME_RULES,
                 cursor_reading=step.reading, pause=None if step.resumed else state.pause,
             )  # fmt: skip
@@ -341,6 +342,7 @@ class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, Mem
             for key, row in self._tables.schedules.items()
             if row.state.project == serving.project
             and row.lane == serving.task_queue
+            and row.is_due(now)
             and row.next_fire_at is not None
             and row.next_fire_at < now - row.state.schedule.grace
             and row.state.schedule.grace + alive <= steady

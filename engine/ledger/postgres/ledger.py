@@ -537,17 +537,16 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     async def wake(self) -> list[str]:
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
-        woken = [row["key"] for row in rows if row["woken"]]
-        due = [row["key"] for row in rows if not row["woken"] and not row["locked"]]
-        if due:
-            woken += [row["key"] for row in await self._run("wake_moved", due)]
+        woken: list[str] = []
+        if free := [row["key"] for row in rows if not row["locked"]]:
+            woken += [row["key"] for row in await self._run("wake_moved", free)]
         locked = [row["key"] for row in rows if row["locked"]]
         late = [key for key in dict.fromkeys([*self._late, *locked]) if key not in woken]
         self._late = []
         while late:
             key = late.pop(0)
             try:
-                woken += [row["key"] for row in await self._run("make_due", [key])]
+                woken += await self._made_due([key])
             except LedgerTimeout:  # locked for seconds, as others may be: retry at the next wake
                 self._late = [*late, key]
                 break
@@ -556,20 +555,24 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def make_due(self, keys: Sequence[str]) -> None:
         """Make schedules due; one that stays locked for seconds does not delay the others."""
         try:
-            await self._run("make_due", list(keys))
+            await self._made_due(keys)
         except LedgerTimeout:
             if len(keys) == 1:
                 raise
             failed: LedgerTimeout | None = None
             for key in keys:
                 try:
-                    await self._run("make_due", [key])
+                    await self._made_due([key])
                 except LedgerTimeout as error:
                     if failed:
                         break  # several are locked, and each would take a timeout
                     failed = error
             if failed:
                 raise failed from None
+
+    async def _made_due(self, keys: Sequence[str]) -> list[str]:
+        async with self.transaction() as transaction:
+            return await transaction.made_due(keys)
 
     async def children(self, key: str) -> list[str]:
         return [row["key"] for row in await self._run("children", key)]

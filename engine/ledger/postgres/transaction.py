@@ -459,7 +459,12 @@ class PostgresOperating(Statements):
         await self.run("hint")
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        await self.run("make_due", list(keys))
+        await self.made_due(keys)
+
+    async def made_due(self, keys: Sequence[str]) -> list[str]:
+        """Make schedules due; return those that are not on hold."""
+        await self.run("lock", keys)
+        return [row["key"] for row in await self.run("make_due", list(keys))]
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         return bool(await self.run("unskip", key, series, fire_time))
@@ -782,7 +787,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
                           for step in steps for move in step.moves])  # fmt: skip
         moved = [
             (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed,
-             owner is None or self._older or not s.plain)
+             owner is None or self._older or not s.plain, s.look_at)
             for s in steps
         ]  # fmt: skip
         await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))

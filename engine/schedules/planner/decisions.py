@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -485,13 +485,15 @@ class Plan:
         decisions: on undecided windows; the starts are in start order.
         cursor: everything up to here is now decided. It is before ``now``, and ``next_fire_at`` at
             once, if one plan cannot hold every decision or runs have to be looked at first.
-        next_fire_at: when to plan again; None if nothing becomes due by itself.
+        next_fire_at: when to plan again; None if nothing becomes due by itself. Of a withheld plan
+            it is not later than the oldest window that is undecided.
         moves: decisions on fires that are already open.
         looks: runs to look at before the key is planned again; the decisions made here stand.
         resumed: the pause has ended by itself, and its windows are decided.
         audit: windows were missed; which of them have run has to be looked up first.
         withheld: a decision depends on the answer to a look, an audit or a send, so planning again
             at once is useless.
+        look_at: when to plan again, if that is later than ``next_fire_at``.
     """
 
     state: ScheduleState
@@ -503,6 +505,18 @@ class Plan:
     resumed: bool = False
     audit: bool = False
     withheld: bool = False
+    look_at: datetime | None = None
+
+    def put_off(self, now: datetime, again: datetime) -> Plan:
+        """Return the plan of a schedule that waits for an answer until ``again``.
+
+        Its next fire time stays that of the window which is withheld, or else its children would
+        find that the schedule has no window then.
+        """
+        due = self.next_fire_at
+        if due is not None and now < due < again:
+            return self
+        return replace(self, next_fire_at=min(due or again, again), look_at=again)
 
     @property
     def plain(self) -> bool:

@@ -7,7 +7,7 @@
 WITH became AS MATERIALIZED (SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped', 'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
     UNION ALL SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL LIMIT 5001)
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
-       s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
+       s.paused_by, s.paused_until, stands.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, d.applied_at AS defined_at, s.error, s.rules, s.origin, s.request_id,
        last.last_fire_time AS last_fire_at, last.status AS last_status,
        ahead.skipped_at, ahead.skipped_why,
@@ -19,6 +19,9 @@ SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.
                ORDER BY f.fire_time DESC LIMIT (d.definition ->> 'limit')::int) AS begun)::int END AS started
 FROM schedules s
 JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
+-- One that waits for an answer is planned next when it looks again.
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN p.due_at > clock_timestamp() THEN p.due_at ELSE p.next_fire_at END AS next_fire_at) AS stands
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
     SELECT f.last_fire_time, f.status FROM fires f
@@ -51,7 +54,7 @@ WHERE s.namespace = $1
   AND d.definition ? 'topic' AND d.definition ->> 'topic' = :topic
   AND d.definition ? 'tags' AND d.definition -> 'tags' ? :tag
   AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
-  AND p.next_fire_at < :due_before
+  AND stands.next_fire_at < :due_before
   AND CASE schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) WHEN :state THEN true END
   AND CASE job_status(schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at), last.status, d.definition ? 'at') WHEN :status THEN true END
   AND CASE last.status WHEN :last_status THEN true END

@@ -1,5 +1,6 @@
 -- A move is a DELETE of one exact row and an INSERT under the next step: see the table. Without a
--- change nothing moves. The row of schedules follows if the caller asks for it ($9), and otherwise
+-- change nothing moves. A plan that waits for an answer is made again at its look_at; its next fire
+-- time stays that of the undecided window, which children wait for. The row of schedules follows if the caller asks for it ($9), and otherwise
 -- once it has been behind for five minutes: replicas of older code read it, and pass over windows
 -- after its cursor that have rows of their own.
 WITH was AS (
@@ -7,11 +8,14 @@ WITH was AS (
            m.through OR coalesce(p.behind_since < clock_timestamp() - interval '5 minutes', false) AS follows,
            CASE WHEN NOT m.through THEN coalesce(p.behind_since, clock_timestamp()) END AS behind_since
     FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
-                $8::bool[], $9::bool[])
-         AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through)
+                $8::bool[], $9::bool[],
+                $10::timestamptz[])
+         AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through, look_at)
     CROSS JOIN LATERAL position_of($1, m.key) AS p
     WHERE m.through OR (p.cursor, p.next_fire_at, p.max_bucket, p.rules, p.cursor_reading)
                        IS DISTINCT FROM (m.cursor, m.next_fire_at, m.max_bucket, $2, m.reading)
+          OR greatest(p.due_at, statement_timestamp())
+             <> greatest(m.next_fire_at, m.look_at, statement_timestamp())
 ), gone AS (
     DELETE FROM positions p USING was
     WHERE p.namespace = $1 AND p.key = was.key AND p.step = was.step
@@ -20,7 +24,7 @@ WITH was AS (
     INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
                            max_bucket, rules, cursor_reading, behind_since)
     SELECT $1, g.key, g.step + 1, g.project, g.lane,
-           CASE WHEN g.next_fire_at IS NOT NULL THEN greatest(g.next_fire_at, statement_timestamp()) END,
+           CASE WHEN g.next_fire_at IS NOT NULL THEN greatest(g.next_fire_at, g.look_at, statement_timestamp()) END,
            g.next_fire_at,
            CASE WHEN g.cursor >= g.stood_at THEN g.cursor
                 ELSE refuse_position(g.key, g.stood_at, g.cursor) END,

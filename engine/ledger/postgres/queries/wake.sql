@@ -7,8 +7,8 @@
 -- keys, fewer of each, so that a long line starves no other. The count uses `long.key`: by the
 -- schedule's key it would run for each schedule first. BETWEEN: see read_schedules.sql.
 -- A locked key is returned as locked, due or not: its plan may not have read the latest change and
--- will put it off; other keys do not wait for it. A key that was due when this statement began is
--- returned as not woken: a plan may have put it off meanwhile, which only another statement sees.
+-- will put it off; other keys do not wait for it. Free keys are made due by wake_moved.sql: a plan may
+-- have moved one since this statement began, which only another statement sees.
 WITH long AS MATERIALIZED (
     SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
     FROM line_changes c WHERE c.namespace = $1
@@ -70,13 +70,7 @@ able AS MATERIALIZED (
     WHERE s.namespace = $1 AND s.paused_at IS NULL AND s.retired_at IS NULL AND s.enabled),
 free AS MATERIALIZED (
     SELECT s.key FROM schedules s JOIN able USING (key)
-    WHERE s.namespace = $1 ORDER BY s.key FOR UPDATE OF s SKIP LOCKED),
-woken AS (
-    UPDATE schedules s SET next_fire_at = clock_timestamp()
-    FROM free CROSS JOIN LATERAL position_of($1, free.key) AS p
-    WHERE s.namespace = $1 AND s.key = free.key
-      AND (p.next_fire_at IS NULL OR p.next_fire_at > clock_timestamp())
-    RETURNING s.key)
-SELECT able.key, woken.key IS NOT NULL AS woken, free.key IS NULL AS locked
-FROM able LEFT JOIN free USING (key) LEFT JOIN woken USING (key)
+    WHERE s.namespace = $1 ORDER BY s.key FOR UPDATE OF s SKIP LOCKED)
+SELECT able.key, free.key IS NULL AS locked
+FROM able LEFT JOIN free USING (key)
 ORDER BY able.key
