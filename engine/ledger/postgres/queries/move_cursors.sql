@@ -1,15 +1,14 @@
 -- A move is a DELETE of one exact row and an INSERT under the next step: see the table. Without a
 -- change nothing moves. A plan that waits for an answer is made again at its look_at; its next fire
--- time stays that of the undecided window, which children wait for. The row of schedules follows if the caller asks for it ($9), and otherwise
--- once it has been behind for five minutes: replicas of older code read it, and pass over windows
--- after its cursor that have rows of their own.
+-- time stays that of the undecided window, which children wait for. The row of schedules follows if
+-- the caller asks for it ($9), and otherwise once it has been behind for five minutes: replicas of
+-- older code read it, and pass over windows after its cursor that have rows of their own.
 WITH was AS (
     SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at,
            m.through OR coalesce(p.behind_since < clock_timestamp() - interval '5 minutes', false) AS follows,
            CASE WHEN NOT m.through THEN coalesce(p.behind_since, clock_timestamp()) END AS behind_since
     FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
-                $8::bool[], $9::bool[],
-                $10::timestamptz[])
+                $8::bool[], $9::bool[], $10::timestamptz[])
          AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through, look_at)
     CROSS JOIN LATERAL position_of($1, m.key) AS p
     WHERE m.through OR (p.cursor, p.next_fire_at, p.max_bucket, p.rules, p.cursor_reading)
