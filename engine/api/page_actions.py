@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
@@ -55,18 +55,18 @@ def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
     return checked_input(found)
 
 
-def _policy(form: Mapping[str, str]) -> CatchUpPolicy | None:
-    given = form.get("catch_up")
-    if given is None:
-        return None
-    for each in get_args(CatchUpPolicy):
-        if each == given:
-            return cast("CatchUpPolicy", each)
-    known = ", ".join(get_args(CatchUpPolicy))
-    raise RequestMalformed(f"catch_up is {given[:40]!r}", cure=f"use one of {known}")
+def _choice(form: Mapping[str, str], name: str, known: tuple[Any, ...]) -> Any:
+    """Return what a list of choices of a form has; None if it says nothing."""
+    given = form.get(name)
+    if given is not None and given not in known:
+        words = ", ".join(known)
+        raise RequestMalformed(f"{name} is {given[:40]!r}", cure=f"use one of {words}")
+    return given
 
 
 # --- one schedule ---
+
+_POLICIES: Final = get_args(CatchUpPolicy)
 
 
 @router.post("/pause")
@@ -87,7 +87,8 @@ async def resume(request: Request, key: Key) -> Response:
     """Resume a schedule."""
     form = form_of(request)
     try:
-        found = await service_of(request).resume(key, reason=_reason(form), catch_up=_policy(form))
+        catch_up = _choice(form, "catch_up", _POLICIES)
+        found = await service_of(request).resume(key, reason=_reason(form), catch_up=catch_up)
     except EngineError as error:
         return refused(request, place_of_schedule(key), error)
     more = f"; {counted(found.caught_up, 'window')} of the pause start" if found.caught_up else ""
@@ -148,10 +149,9 @@ _OVERLAPS: Final = get_args(BackfillOverlap)
 async def backfill(request: Request, key: Key) -> Response:
     """Preview a backfill, or start the one that was previewed."""
     form, service = form_of(request), service_of(request)
-    asks = form.get("overlap")
-    overlap = next((each for each in _OVERLAPS if each == asks), None)
     include = [each for each in INCLUDED if f"include_{each}" in form]
     try:
+        overlap = _choice(form, "overlap", _OVERLAPS)
         begin, end = _moment(form, "from"), _moment(form, "to")
         if form.get("step") != "start":
             seen = await service.preview_backfill(key, begin, end, overlap=overlap, include=include)

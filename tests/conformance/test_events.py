@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from engine.schedules import Hook
 from engine.schedules.terms import Reason
 from engine.service import ScheduleService
 from tests.conformance.past import HOUR, LEASE, MINUTE, backfilled, declare_ago, operator, run_of
+from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, topic: bills.due}]"
 ALL = Subscription(name="listener:all", kind="listener", events=("schedule.*",))
@@ -330,14 +332,12 @@ async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench
     put_back = [attempt(event, 0) for event in later]
     failed = [attempt(first, 1, wait=HOUR, error="503"), attempt(second, 1, wait=soon)]
     await delivering(bench, *failed, *put_back)
-    await asyncio.sleep(0.01)
-    due = await book.due(ALL.name, 2)
+    due = await eventually(partial(book.due, ALL.name, 2))
     assert [(each.event.key, each.attempts) for each in due] == [("other", 1)]
 
     again = [attempt(first, 1, wait=soon), attempt(second, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
-    await asyncio.sleep(0.01)
-    due = await book.due(ALL.name, 2)
+    due = await eventually(partial(book.due, ALL.name, 2))
     assert [(each.event.key, each.attempts) for each in due] == [("hourly", 1)], "its first retry"
 
     again = [attempt(first, 2, wait=HOUR)]
