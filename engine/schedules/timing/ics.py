@@ -59,7 +59,7 @@ def _events(calendar: Any) -> set[str]:
     for year in range(FIRST, END):  # year by year, to detect endless events early
         for event in repeated.between(date(year, 1, 1), date(year + 1, 1, 1)):
             written += 1
-            if str(event.get("STATUS", "")).upper() != "CANCELLED" and event.start < event.end:
+            if str(event.get("STATUS", "")).upper() != "CANCELLED" and _takes_time(event):
                 found.add(_item(event))
         if len(found) > MAX_ITEMS:
             message = f"the calendar has more than {MAX_ITEMS:,} days off up to 2100"
@@ -69,6 +69,11 @@ def _events(calendar: Any) -> set[str]:
                 f"its events repeat more than {MOST_EVENTS:,} times up to 2100", _ENDLESS
             )
     return found
+
+
+def _takes_time(event: Any) -> bool:
+    """Return whether an event lasts; one day may be written with its first day as its end, too."""
+    return not isinstance(event.start, datetime) or event.start < event.end
 
 
 def _refuse_frequent(event: Any) -> None:
