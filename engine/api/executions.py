@@ -18,7 +18,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 
-from engine.api.access import PREFIX, ROUTES
+from engine.api.access import PREFIX, ROUTES, Caller
 from engine.api.bodies import (
     HookChange,
     HookRequest,
@@ -49,7 +49,7 @@ from engine.api.views import (
 )
 from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
 from engine.schedules import exact_text
-from engine.service import FIRST_MOMENT, LAST_MOMENT, Fire, ReasonCode, ScheduleService
+from engine.service import FIRST_MOMENT, LAST_MOMENT, DeadLetter, Fire, ReasonCode, ScheduleService
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 
@@ -201,7 +201,9 @@ async def _still_may(request: Request, key: str) -> bool:
 # --- next fires, dead letters, workers ---
 
 _MOST_NEXT: Final = 200
-_MOST_LETTERS: Final = 1000
+_LETTERS_READ: Final = 1000
+"""Letters that are read at once for a caller who may see some of them."""
+_MOST_READS: Final = 20
 _MOST_DETAILS: Final = 50
 
 
@@ -233,19 +235,37 @@ async def list_dead(
         bool, Query(description="Add errors with their traces, and tries; of 50 at most.")
     ] = False,
 ) -> LetterList:
-    """List fires that failed and were not dealt with, newest fire time first, of 1000 at most."""
-    if key is not None:
-        caller.require_key(key)
-    most = limit if key or caller.has_every_key else _MOST_LETTERS
-    found = await service.dead_letters(key=key, limit=most)
-    if key is not None and not found:
+    """List fires that failed and were not dealt with, newest fire time first."""
+    mine = await letters_for(caller, service, key=key, limit=limit)
+    if key is not None and not mine:
         await service.schedule(key)
-    mine = [each for each in found if caller.may_see(each.key)][:limit]
     if not details:
         return LetterList(letters=[LetterView.of(each) for each in mine])
     read = [await service.run_details(each.workflow_id) for each in mine[:_MOST_DETAILS]]
     pairs = zip(mine, read, strict=False)
     return LetterList(letters=[LetterView.of(each, more) for each, more in pairs])
+
+
+async def letters_for(
+    caller: Caller, service: ScheduleService, *, key: str | None, limit: int
+) -> list[DeadLetter]:
+    """Return the newest letters that a caller may see, of the 20,000 newest of all.
+
+    Raises:
+        AccessDenied: the schedule ``key`` is not one of the caller's.
+    """
+    if key is not None:
+        caller.require_key(key)
+    at_once = limit if key is not None or caller.has_every_key else _LETTERS_READ
+    mine: list[DeadLetter] = []
+    after = None
+    for _ in range(_MOST_READS):
+        found = await service.dead_letters(key=key, after=after, limit=at_once)
+        mine += [each for each in found if caller.may_see(each.key)]
+        if len(mine) >= limit or len(found) < at_once:
+            break
+        after = found[-1].fire_time, found[-1].workflow_id
+    return mine[:limit]
 
 
 @router.get("/workers", responses=documented())

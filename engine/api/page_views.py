@@ -27,7 +27,7 @@ from engine.api.browser import (
     shown,
     visit_of,
 )
-from engine.api.executions import fire_cursor, fire_place
+from engine.api.executions import fire_cursor, fire_place, letters_for
 from engine.errors import RequestMalformed, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
@@ -64,7 +64,6 @@ _LANES: Final = 25
 _TICKS: Final = 120
 _NEXT: Final = 6
 _LETTERS: Final = 50
-_MOST_LETTERS: Final = 1000
 _SHOWN: Final = 20
 _DAY: Final = timedelta(days=1)
 
@@ -322,11 +321,7 @@ async def show_dead(request: Request) -> Response:
 
     async def build() -> Mapping[str, Any]:
         caller, key = visit_of(request).caller, _asked(request, "key")
-        if key is not None:
-            caller.require_key(key)
-        most = _LETTERS + 1 if key or caller.has_every_key else _MOST_LETTERS
-        found = await service_of(request).dead_letters(key=key, limit=most)
-        mine = [each for each in found if caller.may_see(each.key)]
+        mine = await letters_for(caller, service_of(request), key=key, limit=_LETTERS + 1)
         letters = [
             ShownLetter(each, _input(each), _run_link(request, each)) for each in mine[:_LETTERS]
         ]

@@ -641,6 +641,20 @@ async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client
     assert (await client.get("/api/v1/dead?key=nothing")).status_code == 404
 
 
+async def test_a_token_of_some_keys_finds_its_letters_behind_any_number_of_others(
+    api, client, monkeypatch
+):
+    monkeypatch.setattr(executions, "_LETTERS_READ", 1)
+    runs = []
+    for key in ("others.one", "others.two", "some.mine"):  # of one time, so in this order
+        made = {"key": key, "workflow": "noop", "everyMs": 60000, "firstFire": "now"}
+        assert (await client.post(PATH, json=made)).status_code == 201
+        runs.append(await failed(api, key))
+    async with api.client(await api.token(keys=["some.*"])) as narrow:
+        found = (await narrow.get("/api/v1/dead")).json()["letters"]
+        assert [each["workflowId"] for each in found] == runs[2:]
+
+
 # --- what goes out of an error of the server, and what is logged ---
 
 
