@@ -202,15 +202,48 @@ def several(*texts: str) -> dict[str, Schedule]:
 def test_a_parent_may_be_in_another_file_of_the_project():
     child = f"key: b, {NIGHTLY}, needs: [a]"
     assert several(file_of(f"key: a, {NIGHTLY}"), file_of(child))["b"].follows
+
+
+def told(*texts: str) -> list[str]:
     with pytest.raises(ScheduleFileError) as caught:
-        several(file_of(f"key: z, {NIGHTLY}"), file_of(child))
-    (problem,) = caught.value.problems
-    assert (problem.file, problem.line, problem.code) == ("1.yaml", 2, "SCHEDULE_PARENT_UNKNOWN")
+        several(*texts)
+    return [f"{each.file}:{said(each)}" for each in caught.value.problems]
 
 
 def test_times_are_not_taken_from_another_file():
-    with pytest.raises(ScheduleFileError, match="does not say when it fires"):
-        several(file_of(f"key: a, {NIGHTLY}"), file_of("key: b, needs: [a]"))
+    (problem,) = told(file_of(f"key: a, {NIGHTLY}"), file_of("key: b, needs: [a]"))
+    assert problem == (
+        "1.yaml:2:SCHEDULE_KIND_INVALID: the schedule does not say when it fires, and its parent a"
+        " is in another file; give one of every, everyMs, cron and at"
+    )
+
+
+def test_misspelt_parents_of_several_files_are_told_beside_all_other_problems():
+    broken = 'key: broken, cron: "0 2 * *"'
+    child = f"key: child, {NIGHTLY}, needs: [broken, nightyl]"
+    first, second = told(
+        file_of(f"key: nightly, {NIGHTLY}", broken),
+        file_of(child, "key: b, after: {schedule: childd}"),
+    )[1:]
+    unknown = "SCHEDULE_PARENT_UNKNOWN: no schedule has the key"
+    assert first == f"1.yaml:2:{unknown} nightyl; did you mean nightly?"
+    assert second == f"1.yaml:3:{unknown} childd; did you mean child?"
+
+
+def test_a_parent_that_may_be_in_what_cannot_be_read_is_no_mistake_yet():
+    child = file_of(f"key: b, {NIGHTLY}, needs: [a]")
+    torn = child + f"\n- {{key: c, needs: [\n- {{key: a, {NIGHTLY}}}"
+    with pytest.raises(ScheduleFileError) as caught:
+        load_schedules(torn)
+    assert [each.code for each in caught.value.problems] == ["SCHEDULE_YAML_INVALID"]
+    (problem,) = told(child, torn.replace("key: b", "key: d"))
+    assert problem.startswith("1.yaml:4:SCHEDULE_YAML_INVALID")
+
+
+def test_problems_between_files_of_json_have_their_places():
+    child = '{"schedules": [\n{"key": "b", "workflow": "noop", "every": "5m", "needs": ["z"]}]}'
+    (problem,) = told(file_of(f"key: a, {NIGHTLY}"), child)
+    assert problem.startswith("1.yaml:2:SCHEDULE_PARENT_UNKNOWN")
 
 
 def test_a_parent_that_is_wrong_itself_is_the_only_mistake():

@@ -74,6 +74,7 @@ class FileReader:
         queues: by name.
         hooks: in file order.
         keys: the first node of each key, valid or not.
+        has_every_key: whether no schedule has a key that could not be read.
         calendars: the texts of the .ics files, by name; None of one that could not be read.
     """
 
@@ -88,6 +89,7 @@ class FileReader:
         self.queues: dict[str, Queue] = {}
         self.hooks: tuple[Hook, ...] = ()
         self.keys: dict[str, Node] = {}
+        self.has_every_key = False
         self.calendars: dict[str, str | None] = {}
         self.relations = Relations()
 
@@ -142,6 +144,7 @@ class FileReader:
     def _read_list(self, listed: ListNode, shared: Shared) -> None:
         if not listed.items and not listed.partial:
             self._empty(listed, "the file has no schedules")
+        self.has_every_key = not listed.partial
         items, listed.items = listed.items[::-1], []
         found: list[Schedule | None] = []
         while items:
@@ -155,14 +158,15 @@ class FileReader:
 
     def _read_related(self, found: list[Schedule | None], shared: Shared) -> None:
         """Read the schedules that take their parents' times, and check all relations."""
-        alone, relations = self.asked.alone, self.relations
+        relations = self.relations
         relations.keys = self.keys.keys()
-        for place, node, schedule in relations.read(found, shared, self.report, alone=alone):
+        for place, node, schedule in relations.read(found, shared, self.report):
             found[place] = schedule
             self._check_expectations(schedule, node)
         self.schedules = [schedule for schedule in found if schedule is not None]
-        if alone:
-            relations.judge(self.schedules, relations.keys, self.report)
+        if self.asked.alone:
+            keys = self.keys if self.has_every_key else None
+            relations.judge(self.schedules, keys, self.report)
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
         if schedule is not None and self.asked.expectations and schedule.expect:
@@ -172,6 +176,7 @@ class FileReader:
         """Report a key that an earlier schedule has, even if either schedule is invalid."""
         pair = node.entries.get("key") if isinstance(node, MapNode) else None
         if pair is None or not isinstance(pair[1], Scalar) or not isinstance(pair[1].value, str):
+            self.has_every_key = False
             return
         value = pair[1]
         earlier = self.keys.setdefault(value.value, value)
@@ -393,9 +398,10 @@ def load_several(
     joined = _Joined(alone=len(texts) == 1)
     for each in texts:
         joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone))
-    joined.add_contradictions()
-    if not joined.alone and not joined.problems:  # an unreadable schedule may be a parent
+    if not joined.alone:
+        joined.add_contradictions()
         joined.add_relation_problems()
+        joined.sort()
     name = texts[0].name if joined.alone else name
     if joined.problems:
         digest = joint_digest(joined.digests, warned=False)
@@ -425,11 +431,10 @@ class _Joined:
         self.calendars += ((each.name, calendar) for calendar in reading.calendars)
         self.problems += self._named(each, problems)
         self.warnings += self._named(each, reading.tree.warnings)
-        if not problems:
-            self.read.append((each, reading))
+        self.read.append((each, reading))
 
     def add_contradictions(self) -> None:
-        """Check that files that are valid by themselves agree."""
+        """Check that the files agree."""
         found = _contradictions(self.read)
         if found:
             found = _contradictions([_with_places(*read) for read in self.read])
@@ -438,9 +443,17 @@ class _Joined:
     def add_relation_problems(self) -> None:
         """Check the relations between the schedules of all files."""
         schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
-        keys = {schedule.key for schedule in schedules}
+        keys = {key for _, reading in self.read for key in reading.keys}
+        known = keys if all(reading.has_every_key for _, reading in self.read) else None
         for each, reading in self.read:
-            self.problems += self._named(each, reading.relations.problems(schedules, keys))
+            if reading.relations.problems(schedules, known):
+                _, placed = _with_places(each, reading)
+                self.problems += self._named(each, placed.relations.problems(schedules, known))
+
+    def sort(self) -> None:
+        """Order the problems by file and place."""
+        order = {each.name: number for number, (each, _) in enumerate(self.read)}
+        self.problems.sort(key=lambda each: (order[each.file or ""], each.line, each.column))
 
     def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
         return problems if self.alone else [replace(found, file=each.name) for found in problems]
@@ -468,7 +481,7 @@ def _with_places(each: NamedText, reading: FileReader) -> tuple[NamedText, FileR
 
 
 def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
-    """Return the contradictions between files that are valid by themselves."""
+    """Return the contradictions between files."""
     problems: list[Problem] = []
     for name in ("project", "revision"):
         stating = [(each, reading) for each, reading in read if getattr(reading, name) is not None]
@@ -483,10 +496,10 @@ def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Proble
     problems += _twin_hooks(read)
     first: dict[str, tuple[NamedText, FileReader]] = {}
     twins = (
-        (schedule.key, each, reading)
+        (key, each, reading)
         for each, reading in read
-        for schedule in reading.schedules
-        if first.setdefault(schedule.key, (each, reading))[0] is not each
+        for key in reading.keys
+        if first.setdefault(key, (each, reading))[0] is not each
     )
     for key, each, reading in islice(twins, _MOST):
         owner, earlier = first[key]

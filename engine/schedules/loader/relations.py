@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from engine.errors import Code, Problem
@@ -28,13 +29,13 @@ _GUESSED: Final = 5000
 
 
 def chain_faults(
-    schedules: Sequence[Schedule], keys: Collection[str], timeless: Collection[str] = ()
+    schedules: Sequence[Schedule], keys: Collection[str] | None, timeless: Collection[str] = ()
 ) -> Iterator[tuple[str, Fault]]:
     """Yield the faults between schedules, each with the key of its schedule.
 
     Args:
         schedules: those that are valid by themselves, in file order.
-        keys: of all schedules, valid or not.
+        keys: of all schedules, valid or not; None if not all of them could be read.
         timeless: keys of schedules whose times are unknown.
     """
     known = {schedule.key: schedule for schedule in schedules}
@@ -68,7 +69,7 @@ def rule_paths(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule
 
 
 def _name_fault(
-    schedule: Schedule, rule: Rule, path: tuple[str | int, ...], keys: Collection[str]
+    schedule: Schedule, rule: Rule, path: tuple[str | int, ...], keys: Collection[str] | None
 ) -> Fault | None:
     if rule.parent == schedule.key:
         return Fault(
@@ -78,7 +79,7 @@ def _name_fault(
     if path[0] == "needs" and after is not None and rule.parent == after.schedule:
         message = f"{rule.parent} is in after and in needs"
         return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
-    if rule.parent not in keys:
+    if keys is not None and rule.parent not in keys:
         meant = nearest(rule.parent, keys) if len(keys) <= _GUESSED else None
         cure = meant.cure if meant else "name a schedule of this project"
         return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
@@ -209,6 +210,7 @@ class Relations:
         self._nodes: dict[str, MapNode] = {}
         self._waiting: list[tuple[int, MapNode]] = []
         self._timeless: set[str] = set()
+        self._apart: list[Schedule] = []
 
     def note(self, node: Node, place: int) -> bool:
         """Record the schedule at ``place``; return whether it must be read after its parents."""
@@ -223,7 +225,7 @@ class Relations:
         return True
 
     def read(
-        self, found: Sequence[Schedule | None], shared: Shared, report: Report, *, alone: bool
+        self, found: Sequence[Schedule | None], shared: Shared, report: Report
     ) -> Iterator[tuple[int, Node, Schedule]]:
         """Yield the schedules that take their parents' times, each with its place and node.
 
@@ -231,7 +233,6 @@ class Relations:
             found: the schedules read so far.
             shared: the defaults of the file.
             report: collects the problems.
-            alone: whether there is no other file that could contain a parent.
         """
         known = {schedule.key: schedule for schedule in found if schedule}
         waiting, before = self._waiting, -1
@@ -246,21 +247,37 @@ class Relations:
                     yield place, node, schedule
             waiting = rest
         for place, node in waiting:
-            near = alone or any(key in self.keys for key in parents_of(_values(node)))
-            schedule = read_schedule(node, shared, report, timeless=near)
+            schedule = read_schedule(node, shared, report, timeless=True)
             if schedule:
                 self._timeless.add(schedule.key)
+                if not any(key in self.keys for key in parents_of(_values(node))):
+                    self._apart.append(schedule)
                 yield place, node, schedule
 
-    def judge(self, schedules: Sequence[Schedule], keys: Collection[str], report: Report) -> None:
+    def judge(
+        self, schedules: Sequence[Schedule], keys: Collection[str] | None, report: Report
+    ) -> None:
         """Report the faults between these schedules whose place is in this file."""
-        listed = 0
-        for key, fault in chain_faults(schedules, keys, self._timeless):
-            if (node := self._nodes.get(key)) is not None and listed < _MOST:
-                report_faults([fault], node, report, key)
-                listed += 1
+        faults = [*chain_faults(schedules, keys, self._timeless), *self._apart_faults(keys or ())]
+        here = ((key, fault) for key, fault in faults if key in self._nodes)
+        for key, fault in islice(here, _MOST):
+            report_faults([fault], self._nodes[key], report, key)
 
-    def problems(self, schedules: Sequence[Schedule], keys: Collection[str]) -> Sequence[Problem]:
+    def _apart_faults(self, keys: Collection[str]) -> Iterator[tuple[str, Fault]]:
+        """Yield a fault for each schedule that would take the times of a parent elsewhere."""
+        for schedule in self._apart:
+            parent = next((rule.parent for rule in schedule.follows if rule.parent in keys), None)
+            if parent is not None:
+                message = "the schedule does not say when it fires, and its parent"
+                cure = "give one of every, everyMs, cron and at"
+                yield (
+                    schedule.key,
+                    Fault((), Code.KIND_INVALID, f"{message} {parent} is in another file", cure),
+                )
+
+    def problems(
+        self, schedules: Sequence[Schedule], keys: Collection[str] | None
+    ) -> Sequence[Problem]:
         """Return the problems that `judge` would report."""
         report = Report()
         self.judge(schedules, keys, report)
