@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from temporalio.exceptions import ActivityError
-from temporalio.workflow import ContinueAsNewError
 
 from engine import CompensationFailed, Context, EngineError, step, step_info, workflow
-from engine.testing import FakeContext, FrozenClock, fail_once, fake, fire_for
+from engine.testing import ContinuedAsNew, FakeContext, FrozenClock, fail_once, fake, fire_for
 from tests.fundamentals.samples import handled
 from tests.fundamentals.samples.parcels import (
     Order,
@@ -118,9 +117,9 @@ async def test_a_run_with_something_to_undo_continues_only_if_it_says_what_becom
 @pytest.mark.parametrize("undo", ["carry", "commit"])
 async def test_a_run_that_says_so_continues(undo: str):
     refunds = fake(handled.refund)
-    with pytest.raises(ContinueAsNewError) as ended:
+    with pytest.raises(ContinuedAsNew) as ended:
         await FakeContext(fakes=[fake(handled.charge), refunds]).run(handled.Chain, [1, undo])
-    assert vars(ended.value)["input"] == [2, undo]
+    assert ended.value.input == [2, undo]
     assert refunds.calls == []
 
 
