@@ -501,6 +501,7 @@ class Probe:
             standby, which may be behind.
         transactions: number of transactions the server has ever assigned; it falls only if some are
             lost.
+        met: the same when this process first connected to this server; None if unknown.
         suspect_until: when a replica last saw a sign of lost commits.
         chained: whether schedules of the project wait for windows of others.
         lay_at: when a backfill that this replica could serve has its turn, if any.
@@ -517,6 +518,7 @@ class Probe:
     suspect_until: datetime | None = None
     chained: bool = False
     lay_at: datetime | None = None
+    met: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

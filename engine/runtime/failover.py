@@ -64,8 +64,11 @@ class FailoverDetector:
             )
 
     def _fallen(self, probe: Probe) -> Iterator[str]:
-        if probe.transactions < self._transactions:
-            gone = self._transactions - probe.transactions
+        # Other loops may have written to another server before this look: as it was found counts.
+        met = probe.met if probe.server != self._server else None
+        transactions = probe.transactions if met is None else met
+        if transactions < self._transactions:
+            gone = self._transactions - transactions
             yield f"the last {gone} transactions that this replica has seen are missing"
         if probe.epoch < self._epoch:
             yield f"the ledger is at epoch {probe.epoch}, it was at {self._epoch}"

@@ -71,4 +71,7 @@ async def test_a_server_numbers_ever_more_transactions(database_url):
     after = await ledger.probe(SERVING)
     assert after.transactions > before.transactions
     assert after.server == before.server
+    assert after.met == before.met, "as it was found, whatever has been written since"
+    assert before.met is not None
+    assert before.met <= before.transactions
     await ledger.close()

@@ -62,14 +62,14 @@ async def watching(**lineages: Lineage) -> tuple[Watcher, Noted]:
 
 async def test_a_server_that_was_restarted_is_no_sign():
     watcher, noted = await watching()
-    assert not await watcher.observe(replace(RESTARTED, transactions=901))
+    assert not await watcher.observe(replace(RESTARTED, transactions=990, met=901))
     assert (watcher.alerts, watcher.suspect_until, noted.asked) == ([], None, 2)
 
 
 async def test_while_the_same_server_answers_nothing_more_is_asked():
     watcher, noted = await watching()
     for number in range(5):
-        assert not await watcher.observe(replace(PROBE, transactions=900 + number))
+        assert not await watcher.observe(replace(PROBE, transactions=900 + number, met=800))
     assert noted.asked == 1
 
 
@@ -104,6 +104,10 @@ async def test_a_replica_sees_that_the_old_primary_is_back_though_that_one_noted
     ("change", "said"),
     [
         ({"transactions": 880}, "the last 20 transactions that this replica has seen"),
+        (
+            {"transactions": 990, "met": 880},  # its other loops have written since
+            "the last 20 transactions that this replica has seen",
+        ),
         ({"epoch": 6}, "the ledger is at epoch 6, it was at 7"),
     ],
 )

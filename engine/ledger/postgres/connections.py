@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -93,10 +95,32 @@ _PLANNED_ONCE = "SELECT set_config('plan_cache_mode', 'force_generic_plan', fals
 once in ``_PLANNED_FOR``, and tested with such a plan beside a million rows. This is not a startup
 parameter, because poolers are configured to let only those of ``_SETTINGS`` and ``_LIMITS`` pass.
 """
+_MET = """
+SELECT pg_backend_pid() AS pid,
+       CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS transactions
+"""
+"""Which server process answers, and how many transactions it has assigned; as in probe.sql."""
 _LIFTED = (
     "SELECT set_config($1, '0', true), set_config('lock_timeout', '30s', true),"
     " set_config('idle_in_transaction_session_timeout', '20s', true)"
 )
+
+
+@dataclass
+class _FirstContact:
+    """The number of transactions of a server when this process first connected to it.
+
+    After lost commits it is below what this process has seen, whatever its loops write then.
+    """
+
+    server: datetime | None = None
+    transactions: int = 0
+
+    def note(self, server: datetime | None, transactions: int) -> None:
+        """Record what a new connection found; a standby, which may be behind, is no server."""
+        if server is not None and (server != self.server or transactions < self.transactions):
+            self.server, self.transactions = server, transactions
 
 
 class Connections:
@@ -111,8 +135,10 @@ class Connections:
         pool: asyncpg.Pool[Any],
         another: Callable[[], Awaitable[asyncpg.Connection[Any]]],
         limit: str,
+        first: _FirstContact,
     ) -> None:
         self._pool, self._another, self.limit = pool, another, limit
+        self._first = first
         self._patience = None if limit == "transaction_timeout" else _PATIENCE_OLD
 
     @classmethod
@@ -134,13 +160,14 @@ class Connections:
         checked_address(url)
         common = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
         newer, older = ({**common, **limit} for limit in _LIMITS)
+        first = _FirstContact()
         with translated():
             settings = newer
             try:
-                pool = await _pool(url, newer, most, on_statement)
+                pool = await _pool(url, newer, most, on_statement, first)
             except asyncpg.UndefinedObjectError:  # it does not know this setting
                 settings = older
-                pool = await _pool(url, older, most, on_statement)
+                pool = await _pool(url, older, most, on_statement, first)
             try:
                 await _refuse_what_cannot_do(pool)
             except BaseException:
@@ -151,7 +178,15 @@ class Connections:
             server_settings=settings,
         )  # fmt: skip
         (limit,) = settings.keys() - common.keys()
-        return cls(pool, another, limit)
+        return cls(pool, another, limit, first)
+
+    def met(self, server: datetime | None) -> int | None:
+        """Return the transactions of a server when the pool first connected to it, if it did.
+
+        Args:
+            server: the start time of its process.
+        """
+        return self._first.transactions if server and server == self._first.server else None
 
     async def fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
         """Run one autocommit statement."""
@@ -236,7 +271,11 @@ class Connections:
 
 
 async def _pool(
-    url: str, settings: dict[str, str], most: int, on_statement: OnStatement | None
+    url: str,
+    settings: dict[str, str],
+    most: int,
+    on_statement: OnStatement | None,
+    first: _FirstContact,
 ) -> asyncpg.Pool[Any]:
     try:
         return await asyncpg.create_pool(
@@ -248,7 +287,7 @@ async def _pool(
             max_cached_statement_lifetime=_PLANNED_FOR,
             # Everything is SET LOCAL: with nothing to reset, an idle tick is a single statement.
             reset=_nothing_to_reset,
-            init=partial(_prepared, settings=settings, on_statement=on_statement),
+            init=partial(_prepared, settings=settings, on_statement=on_statement, first=first),
             server_settings=settings,
         )
     except asyncpg.ProtocolViolationError as error:
@@ -277,12 +316,18 @@ async def _prepared(
     *,
     settings: Mapping[str, str],
     on_statement: OnStatement | None,
+    first: _FirstContact,
 ) -> None:
-    """Set the plan mode; behind a pooler, repeat the settings that it may not have passed on."""
+    """Set the plan mode, and note the server.
+
+    Behind a pooler, repeat the settings that it may not have passed on.
+    """
     if on_statement is not None:
         connection.add_query_logger(partial(_timed, on_statement))
     await connection.execute(_PLANNED_ONCE)
-    if await _has_pooler(connection):
+    (found,) = await connection.fetch(_MET)
+    first.note(found["server"], found["transactions"])
+    if found["pid"] != connection.get_server_pid():
         for name, value in settings.items():
             await connection.execute("SELECT set_config($1, $2, false)", name, value)
 

@@ -507,7 +507,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         (row,) = await self._run(
             "probe", serving.project, serving.lanes, types, TIME_RULES, *begin, ahead
         )
-        probe = Probe(**row)
+        probe = Probe(**row, met=self._connections.met(row["server"]))
         self._floors.learn(serving, probe, begin)
         return probe
 
