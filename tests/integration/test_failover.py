@@ -49,6 +49,16 @@ async def primary() -> AsyncIterator[PostgresServer]:
         await server.stop()
 
 
+@pytest.fixture
+async def successor(primary: PostgresServer) -> AsyncIterator[PostgresServer]:
+    """A second server; its port is known, and nobody answers there yet."""
+    server = PostgresServer(primary.data_dir.parent / "second")
+    await server.start()
+    await server.stop()
+    yield server
+    await server.stop()
+
+
 async def fires(url: str) -> int:
     connection = await asyncpg.connect(url)
     try:
@@ -68,11 +78,7 @@ async def make_read_only(url: str, *, only: bool) -> None:
     await connection.close()
 
 
-async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary):
-    folder = primary.data_dir.parent
-    successor = PostgresServer(folder / "second")
-    await successor.start()
-    await successor.stop()  # its port is known, and nobody answers there yet
+async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary, successor):
     told: list[Event] = []
     url = both(primary, successor)
     plugin = SchedulePlugin(load_schedules(PULSE), database_url=url, on_event=told.append)
@@ -93,7 +99,6 @@ async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary):
 
         await eventually(goes_on, timeout=40, every=0.2)
         await eventually(lambda: Recovered("poller") in told, timeout=20)
-    await successor.stop()
     assert of_poller(told) == [Degraded, Recovered]
     # No loop tells it twice.
     degraded = [event.loop for event in told if isinstance(event, Degraded)]
@@ -172,12 +177,9 @@ def archiving(monkeypatch: pytest.MonkeyPatch) -> None:
      (promoted, "timeline 2 has replaced 1")],
 )  # fmt: skip
 async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
-    archiving, client, primary, become: Callable[[PostgresServer], None], sign: str
+    archiving, client, primary, successor, become: Callable[[PostgresServer], None], sign: str
 ):
     """It is noticed, and what has run is looked up, however young the windows are."""
-    successor = PostgresServer(primary.data_dir.parent / "second")
-    await successor.start()
-    await successor.stop()
     told: list[Event] = []
     plugin = SchedulePlugin(
         load_schedules(PULSE), database_url=both(primary, successor), on_event=told.append
@@ -219,7 +221,6 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
     ledger = await PostgresLedger.connect(url, namespace=client.namespace)
     booked = {fire.workflow_id: fire.status for fire in await ledger.fires(limit=1000)}
     await ledger.close()
-    await successor.stop()
     assert {booked.get(run) for run in ran} <= {"started", "completed"}
     windows = sorted(int(run.rpartition(":")[2]) for run in ran if ":manual:" not in run)
     assert windows == list(range(windows[0], windows[-1] + 1)), "and none was left out"
