@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import os
 import sys
 import threading
@@ -54,6 +56,19 @@ def server_folder() -> Iterator[Path]:
     """A folder for servers that lives as long as the session."""
     with shared_folder() as folder:
         yield folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Of a test that hangs in an event loop, print what each task waits for."""
+    try:
+        yield
+    except pytest.fail.Exception as error:
+        if "Timeout" in str(error):
+            for each in gc.get_objects():
+                if isinstance(each, asyncio.Task) and not each.done():
+                    each.print_stack()
+        raise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -212,7 +212,8 @@ class AlertRow(Condition):
     Attributes:
         opened_at: when a look first found it; when it comes again, the first time since then.
         resolved_at: when a look no longer found it; None while it is open.
-        sent: whether the receiver has confirmed that it is open.
+        sent: whether the receiver has confirmed that it is open, or may have heard it before its
+            end, which it has not confirmed.
         attempts: number of attempts to send its present state to the receiver.
         error: the last attempt's error.
     """
@@ -306,15 +307,17 @@ class AlertsInMemory:
             if known is not None and known.is_open:
                 self._rows[problem.name] = replace(known, **(values | {"since": known.since}))
                 continue
-            row = AlertRow(**values, opened_at=now)
+            # The receiver has not confirmed the end of one that is still here.
+            row = AlertRow(**values, opened_at=now, sent=known is not None)
             opened.append(row)
             self._rows[problem.name], self._due[problem.name] = row, now
         names = {problem.name for problem in found}
         for name, row in list(self._rows.items()):
             if row.is_open and row.code in of and name not in names:
-                self._rows[name] = replace(row, resolved_at=now, attempts=0, error=None)
+                told = row.sent or row.attempts > 0  # perhaps heard, without an answer
+                self._rows[name] = replace(row, resolved_at=now, sent=told, attempts=0, error=None)
                 self._due.pop(name, None)
-                if row.sent or row.attempts:  # perhaps sent, without an answer
+                if told:
                     self._due[name] = now
                 else:
                     del self._rows[name]

@@ -115,3 +115,24 @@ async def test_what_changes_while_the_receiver_is_told_is_told_too(bench: Bench)
     await book.confirm(resolved)
     assert await deliver(book) == [(LATE.name, True)]
     assert await deliver(book) == []
+
+
+async def test_the_receiver_hears_the_end_of_what_came_again_in_between(bench: Bench):
+    book = bench.ledger.alerts
+    await book.note([LATE], of=ALL)
+    assert await deliver(book) == [(LATE.name, True)]
+    for found in ([], [LATE], []):  # faster than any message
+        await book.note(found, of=ALL)
+    assert await deliver(book) == [(LATE.name, False)]
+
+
+async def test_what_may_have_been_heard_without_an_answer_is_ended_also_if_it_came_again(
+    bench: Bench,
+):
+    book = bench.ledger.alerts
+    await book.note([LATE], of=ALL)
+    (attempt,) = await book.take(10, lease=LEASE)
+    await book.put_off(attempt, "timeout", wait=LEASE)
+    for found in ([], [LATE], []):
+        await book.note(found, of=ALL)
+    assert await deliver(book) == [(LATE.name, False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.errors import Code
@@ -10,6 +10,7 @@ from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.alerts import Condition
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.ledger.records import Serving
+from engine.runtime.events import Alert, Event, Notice
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.follow_ups import pause_failing
 from engine.runtime.watch.conditions import Surroundings, judge
@@ -82,7 +83,7 @@ async def test_the_first_look_at_an_undecided_window_makes_every_worker_search_w
         return None
 
     watch = Watch(
-        opened, Settings(heartbeat=HEARTBEAT), holder=None, temporal=reachable,
+        opened, Settings(heartbeat=HEARTBEAT), holder="it", apart=True, temporal=reachable,
         clock=lambda *_: None, namespace="n", on_event=lambda _: None,
     )  # fmt: skip
     await declare_ago(bench, "everyMs: 60000, grace: 1h", 5 * MINUTE)
@@ -94,6 +95,54 @@ async def test_the_first_look_at_an_undecided_window_makes_every_worker_search_w
     await watch.run_once()
     await watch.run_once()
     assert await epoch() == before + 1
+
+
+async def test_of_processes_that_see_different_causes_one_judges_and_the_other_tells_the_same(
+    bench: Bench,
+):
+    """Otherwise each would end what the other has found, again and again."""
+    await declare_ago(bench, "everyMs: 60000, grace: 1s", 5 * MINUTE)
+
+    async def opened() -> Ledger:
+        return bench.ledger
+
+    async def reachable() -> None:
+        return None
+
+    async def cut_off() -> str:
+        return "starts get no answer"
+
+    heard: dict[str, list[str]] = {"replica": [], "apart": [], "other": []}
+
+    def process(name: str, temporal: Callable[[], Awaitable[str | None]], *, apart: bool) -> Watch:
+        return Watch(
+            opened, Settings(heartbeat=HEARTBEAT), holder=name, apart=apart, temporal=temporal,
+            clock=lambda *_: None, namespace="n",
+            on_event=lambda event: heard[name].append(words_of_event(event)),
+        )  # fmt: skip
+
+    replica = process("replica", cut_off, apart=False)
+    apart = process("apart", reachable, apart=True)
+    other = process("other", cut_off, apart=True)
+    for _ in range(4):
+        for each in (apart, other, replica):
+            await each.run_once()
+    (alert,) = await bench.ledger.alerts.open()
+    assert alert.cause == "undecided"
+    assert heard["replica"] == []
+    assert heard["apart"] == heard["other"] == [f"open {alert.text}"]
+
+    await apart.end()
+    await other.end()
+    for _ in range(2):
+        await replica.run_once()
+    (alert,) = await bench.ledger.alerts.open()
+    assert alert.cause == "temporal_unreachable"
+
+
+def words_of_event(event: Event) -> str:
+    assert isinstance(event, Alert | Notice)
+    return f"open {event.text}" if isinstance(event, Alert) else event.text
 
 
 async def test_a_window_within_its_grace_is_no_problem(bench: Bench):

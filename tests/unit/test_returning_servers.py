@@ -47,7 +47,7 @@ async def test_nobody_is_called_vanished_because_the_ledger_was_away(
 
     told: list[Event] = []
     watch = Watch(
-        opened, Settings(), holder=None, temporal=nothing, clock=lambda *_: None,
+        opened, Settings(), holder="it", apart=True, temporal=nothing, clock=lambda *_: None,
         namespace="default", on_event=told.append,
     )  # fmt: skip
     with pytest.raises(LedgerUnavailable):

@@ -1,13 +1,16 @@
 """Watch: the looks for conditions in the ledger; each is reported once, and sent to the receiver.
 
 Every replica runs one, and one of them at a time has the duty. The process `sched watch` runs one
-too, always on duty, because a fleet that is gone reports nothing.
+too, because a fleet that is gone reports nothing; while it does, no replica judges.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+import socket
+import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -29,10 +32,11 @@ from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
 from engine.runtime.events import Alert, Degraded, Notice, OnEvent, Recovered, words_of
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
-from engine.runtime.watch.conditions import Judgement, Surroundings, judge
+from engine.runtime.watch.conditions import JUDGED, Judgement, Surroundings, judge
 from engine.runtime.watch.receiver import Receiver, ping
 
-_DUTY = "watch"
+_DUTY, _APART = "watch", "watch-apart"
+"""Duties of one replica, and of one process `sched watch`, which goes before it."""
 _ASKS = "namespace"
 _ANNOUNCED = 10.0
 """Seconds beyond a heartbeat in which a replica announces itself when the ledger is back."""
@@ -58,7 +62,8 @@ class Watch:
 
     Args:
         open_ledger: opens the ledger; called again until it succeeds.
-        holder: who takes the duty; None is always on duty.
+        holder: who takes the duty.
+        apart: whether it is that of `sched watch`. It reports what others have found, too.
         temporal: returns why Temporal cannot be reached from here, or None.
         clock: receives a reading of the ledger's clock, and when it was asked for; returns why the
             clock is not trusted, or None.
@@ -70,13 +75,15 @@ class Watch:
         open_ledger: Callable[[], Awaitable[Ledger]],
         settings: Settings,
         *,
-        holder: str | None,
+        holder: str,
+        apart: bool = False,
         temporal: Callable[[], Awaitable[str | None]],
         clock: Callable[[datetime, float], str | None],
         namespace: str,
         on_event: OnEvent,
     ) -> None:
-        self._open, self._settings, self._holder = open_ledger, settings, holder
+        self._open, self._settings = open_ledger, settings
+        self._holder, self._apart = holder, apart
         self._ledger: Ledger | None = None
         self._temporal, self._clock, self._emit = temporal, clock, on_event
         url = settings.alert_url
@@ -116,15 +123,31 @@ class Watch:
 
     async def end(self) -> None:
         """Leave the duty to others."""
-        if self._ledger is not None and self._holder is not None:
-            await self._ledger.release_duty(_DUTY, self._holder)
+        if self._ledger is not None:
+            await self._ledger.release_duty(_APART if self._apart else _DUTY, self._holder)
 
     async def _look(self, ledger: Ledger) -> bool | None:
-        """Judge the facts; return whether no window may be late, None without the duty."""
-        if self._holder is not None:
-            lease = max(self._every * 3, _LEASE)
-            if await ledger.hold_duty(_DUTY, self._holder, lease) is None:
-                return None
+        """Return whether no window may be late, None without the duty."""
+        lease = max(self._every * 3, _LEASE)
+        if not self._apart and await ledger.hold_duty(_DUTY, self._holder, lease) is None:
+            return None
+        # Not every process reaches Temporal, or trusts the clock, when others do: two that judge
+        # would end each other's alerts. A replica takes this duty for no time: to see it is free.
+        lease = lease if self._apart else timedelta(0)
+        if await ledger.hold_duty(_APART, self._holder, lease) is None:
+            return await self._follow(ledger)
+        return await self._judge(ledger)
+
+    async def _follow(self, ledger: Ledger) -> bool:
+        """Take over what the process on duty has found; return whether no window may be late."""
+        self._late = None  # should it judge later, that is its first look
+        alerts = await ledger.alerts.open()
+        if self._apart:
+            self._report(self._news(alerts, of=JUDGED | {Code.TEMPORAL_UNAVAILABLE}))
+        return not any(alert.code in _GRAVE for alert in alerts)
+
+    async def _judge(self, ledger: Ledger) -> bool:
+        """Judge the facts; return whether no window may be late."""
         temporal = await self._temporal()
         asked = boottime()
         facts = await ledger.facts()
@@ -176,8 +199,11 @@ class Watch:
 
     async def _note(self, book: AlertBook, found: Judgement) -> None:
         changes = await book.note(found.conditions, of=found.of)
-        if self._holder is None:
+        if self._apart:
             changes = self._news(await book.open(), of=found.of)
+        self._report(changes)
+
+    def _report(self, changes: AlertChanges) -> None:
         for alert in changes.resolved:
             if alert.code not in _LOGGED:
                 quiet = alert.code in _OF_SERVERS
@@ -283,10 +309,13 @@ class Alone:
         self._ledger: PostgresLedger | None = None
         self._skew, self._looks = ClockWatch(settings.max_skew), 0
         self._watch = Watch(
-            self._opened, settings, holder=None, temporal=self._temporal, clock=self._clock,
+            self._opened, settings, apart=True, temporal=self._temporal, clock=self._clock,
+            holder=f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}",
             namespace=namespace, on_event=on_event,
         )  # fmt: skip
-        self._loop = Loop("watch", self._watch.run_once, on_event=on_event, asks=True)
+        self._loop = Loop(
+            "watch", self._watch.run_once, end=self._watch.end, on_event=on_event, asks=True
+        )
         self._emit, self._away = on_event, False
 
     async def run(self) -> None:

@@ -1,4 +1,5 @@
--- An open alert keeps its beginning. One that was resolved, and has come again, begins anew.
+-- An open alert keeps its beginning. One that was resolved, and has come again, begins anew; the receiver, which
+-- has not confirmed the end, still has it.
 INSERT INTO alerts AS a (namespace, name, code, text, since, project, key, cause, opened_at, due_at)
 SELECT $1, p.*, statement_timestamp(), statement_timestamp()
 FROM unnest($2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::text[], $8::text[]) AS p
@@ -8,7 +9,6 @@ SET code = excluded.code, text = excluded.text, project = excluded.project, key 
     since = CASE WHEN a.resolved_at IS NULL THEN a.since ELSE excluded.since END,
     opened_at = CASE WHEN a.resolved_at IS NULL THEN a.opened_at ELSE excluded.opened_at END,
     due_at = CASE WHEN a.resolved_at IS NULL THEN a.due_at ELSE excluded.due_at END,
-    sent = a.sent AND a.resolved_at IS NULL,
     attempts = CASE WHEN a.resolved_at IS NULL THEN a.attempts ELSE 0 END
 -- Most looks find what they found before: those rows stay as they are.
 WHERE a.resolved_at IS NOT NULL OR (a.text, a.cause) IS DISTINCT FROM (excluded.text, excluded.cause)

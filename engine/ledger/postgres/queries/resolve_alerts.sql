@@ -8,7 +8,8 @@ forgotten AS (
     RETURNING a.*),
 resolved AS (
     UPDATE alerts a
-    SET resolved_at = statement_timestamp(), due_at = statement_timestamp(), attempts = 0, error = NULL
+    -- It may have heard an attempt without an answer: then it has to hear the end as well.
+    SET resolved_at = statement_timestamp(), due_at = statement_timestamp(), sent = true, attempts = 0, error = NULL
     FROM gone g WHERE a.namespace = $1 AND a.name = g.name AND g.told
     RETURNING a.*)
 SELECT name, code, text, since, project, key, cause, opened_at, statement_timestamp() AS resolved_at, sent,
