@@ -7,6 +7,7 @@ their own packages (``engine.schedules``, ``engine.ledger``, ``engine.runtime``)
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,9 +66,12 @@ if not TYPE_CHECKING:  # a type checker would accept every name
         # Without the passthrough, the sandbox of a worker without our plugin would reload all of
         # this for every run, at ten times the cost of its other work. So nothing in these modules
         # may differ between runs. All names are bound at once: lookups in the sandbox are slow.
+        # `from engine import flow` would not ask the sandbox, which then reloads the module.
         with unsafe.imports_passed_through():
-            from engine import errors, flow  # noqa: PLC0415
+            import engine.errors  # noqa: PLC0415
+            import engine.flow  # noqa: F401, PLC0415
 
+        errors, flow = sys.modules["engine.errors"], sys.modules["engine.flow"]
         globals().update(
             {
                 each: getattr(errors if each == "EngineError" else flow, each)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from engine.errors import Code
@@ -62,16 +63,37 @@ def _steps_of(cls: type) -> Iterator[tuple[str, str]]:
         if module is None or file is None or not is_users_code(file, each.__module__):
             continue
         try:
-            lines, first = inspect.getsourcelines(each)
-            tree = ast.parse("".join(lines))
+            calls = _steps_by_class(inspect.getsource(module))
         except (OSError, TypeError, SyntaxError):  # there is no source here
             continue
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            for named in _named_steps(call):
-                mark = _mark(_resolved(named, vars(module)))
-                if mark is not None and mark.name is not None:
-                    line = first + named.lineno - 1
-                    yield str(mark.name), f"{shown_file(file, each.__module__)}:{line}"
+        for named in calls.get(each.__qualname__, ()):
+            mark = _mark(_resolved(named, vars(module)))
+            if mark is not None and mark.name is not None:
+                yield str(mark.name), f"{shown_file(file, each.__module__)}:{named.lineno}"
+
+
+@lru_cache(maxsize=8)
+def _steps_by_class(source: str) -> Mapping[str, Sequence[ast.expr]]:
+    """Return what stands for steps in each class of a module, by its qualified name.
+
+    The module is parsed once: ``inspect.getsource`` of a class parses all of it for each class.
+    """
+    found: dict[str, Sequence[ast.expr]] = {}
+
+    def visit(node: ast.AST, names: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                name = f"{names}{child.name}"
+                calls = [each for each in ast.walk(child) if isinstance(each, ast.Call)]
+                found[name] = [step for call in calls for step in _named_steps(call)]
+                visit(child, f"{name}.")
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                visit(child, f"{names}{child.name}.<locals>.")
+            else:
+                visit(child, names)
+
+    visit(ast.parse(source), "")
+    return found
 
 
 def _named_steps(call: ast.Call) -> Iterator[ast.expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,15 +32,18 @@ _MARK: Final = "__temporal_workflow_definition"
 
 
 class CheckedSandbox(SandboxedWorkflowRunner):
-    """The SDK's sandbox, in which a class is loaded once to check it, and not by each worker."""
+    """The SDK's sandbox, in which a module is loaded once to check it, and not for each class."""
 
-    _loaded: ClassVar[WeakKeyDictionary[type, SandboxRestrictions]] = WeakKeyDictionary()
+    _loaded: ClassVar[WeakKeyDictionary[object, SandboxRestrictions]] = WeakKeyDictionary()
 
     def prepare_workflow(self, defn: _Definition) -> None:
-        """Load the class if these restrictions have not let it through before."""
-        if self._loaded.get(defn.cls) != self.restrictions:
+        """Load the module of the class if these restrictions have not let it through before."""
+        module = sys.modules.get(defn.cls.__module__)
+        is_top = getattr(module, defn.cls.__qualname__, None) is defn.cls
+        loaded = module if is_top else defn.cls  # of another, the class has to be found as well
+        if self._loaded.get(loaded) != self.restrictions:
             super().prepare_workflow(defn)
-            self._loaded[defn.cls] = self.restrictions
+            self._loaded[loaded] = self.restrictions
 
 
 def sandbox_of(runner: WorkflowRunner | None) -> WorkflowRunner:

@@ -7,10 +7,14 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
 
 import pytest
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import engine
+from tests.sample_workflows import Noop
 
 
 def test_the_door_offers_exactly_these_names():
@@ -91,3 +95,16 @@ def test_importing_it_loads_neither_drivers_nor_parsers_nor_the_rest_of_the_engi
         "engine",
         "engine.errors",
     }
+
+
+async def test_a_run_loads_none_of_it_anew_on_a_worker_without_the_plugin(monkeypatch):
+    loaded: list[str] = []
+    execute = SourceFileLoader.exec_module
+
+    def noted(loader: SourceFileLoader, module: ModuleType) -> None:
+        loaded.append(module.__name__)
+        execute(loader, module)
+
+    monkeypatch.setattr(SourceFileLoader, "exec_module", noted)
+    SandboxedWorkflowRunner().prepare_workflow(vars(Noop)["__temporal_workflow_definition"])
+    assert [name for name in loaded if name.split(".")[0] == "engine"] == ["engine"]

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
+from temporalio.workflow import unsafe
 
 from engine import Context, EngineError, Retry, given, resource, step, workflow
 from engine.errors import Code, ResourceFailed, ResourceMissing
@@ -38,6 +38,9 @@ from tests.fundamentals.samples.resources import (
     pool,
 )
 from tests.waiting import eventually
+
+with unsafe.imports_passed_through():  # the sandbox would load it for each run
+    import pytest
 
 ANN = Payment("ann")
 

@@ -6,8 +6,8 @@ import asyncio
 from datetime import datetime, timedelta
 
 import asyncpg
-import pytest
 from temporalio.worker import Worker
+from temporalio.workflow import unsafe
 
 from engine import Context, Retry, step, workflow
 from engine.ledger import PostgresLedger
@@ -16,6 +16,9 @@ from engine.runtime.events import Alert, Notice
 from engine.runtime.tracking import tracker
 from engine.schedules import load_schedules
 from tests.waiting import eventually
+
+with unsafe.imports_passed_through():  # the sandbox would load it for each run
+    import pytest
 
 FILE = """
 schedules:

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import pytest
 import temporalio.workflow
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.workflow import unsafe
 
 from engine import Context, Retry, step, workflow
 from engine.ledger import Ledger, PostgresLedger
@@ -20,6 +20,9 @@ from engine.runtime import SchedulePlugin, Settings, run_ends
 from engine.runtime.tracking import lookups
 from engine.schedules import load_schedules
 from tests.waiting import eventually
+
+with unsafe.imports_passed_through():  # the sandbox would load it for each run
+    import pytest
 
 FILE = """
 schedules:
