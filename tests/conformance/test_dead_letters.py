@@ -126,6 +126,19 @@ async def test_a_rerun_that_overlap_leaves_without_a_run_deals_with_nothing(benc
     assert await dead(bench) == [name]
 
 
+async def test_a_letter_is_back_when_its_rerun_is_skipped_in_the_queue(bench):
+    name, bucket = await a_failed_run(bench, DAILY.replace("input", "overlap: queue, input"))
+    ops = operator(bench)
+    await ops.trigger("k")
+    asked = await ops.rerun_dead("k", bucket)
+    assert asked.fire.status == "queued"
+    assert await dead(bench) == []
+    await ops.trigger("k", overlap="cancel_previous")  # takes its place
+    skipped = await bench.ledger.fire(asked.fire.workflow_id)
+    assert skipped.status == "skipped"
+    assert await dead(bench) == [name]
+
+
 async def test_a_letter_that_is_dropped_is_gone_and_the_log_says_why(bench):
     name, bucket = await a_failed_run(bench, error="no luck")
     ops = operator(bench)

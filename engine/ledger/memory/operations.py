@@ -141,8 +141,18 @@ class MemoryOperating(MemoryRows):
                 self._tables.change(fire, reason=fire.awaits.reason, awaits=None)
             elif move.to == "skip" and fire.status in PENDING:
                 self._settle(fire, "skipped", move.reason)
+                self._return_letters(fire)
             elif move.to in {"cancel", "terminate"}:
                 self._wish(fire, move.to, state.schedule.cancel_grace, move.reason or "")
+
+    def _return_letters(self, skipped: FireEntry) -> None:
+        """Make what a rerun had dealt with dead letters again."""
+        if skipped.kind != "rerun" or skipped.decided_at is None:
+            return
+        for fire in self._tables.of_key(skipped.key):
+            is_its = (fire.series, fire.bucket) == (skipped.series, skipped.bucket)
+            if is_its and fire.dealt_at and fire.dealt_at >= skipped.decided_at:
+                self._tables.change(fire, dealt_at=None)
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
         for fire_id in fire_ids:
