@@ -31,6 +31,7 @@ from engine.flow.step_calls import (
     StepCall,
     ToUndo,
     finish_despite_cancel,
+    giving_up,
     may_repeat,
     origin_of,
     place_of,
@@ -180,7 +181,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             activity_id=place,
             start_to_close_timeout=timedelta(seconds=undo["timeout"]),
             schedule_to_close_timeout=None if deadline is None else timedelta(seconds=deadline),
-            retry_policy=policy_from_json(retry) if retry else None,
+            retry_policy=giving_up(policy_from_json(retry or {})),
             summary=f"undo of {each['step']}",
             **place_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
         )

@@ -126,7 +126,7 @@ class StepCall:
                 activity_id=place,
                 start_to_close_timeout=self.timeout,
                 schedule_to_close_timeout=self.deadline,
-                retry_policy=_policy_of(self.retry),
+                retry_policy=giving_up(self.retry.to_policy()),
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
@@ -235,8 +235,8 @@ def undo_of(
     return call_of(fn, given, options, default=FOREVER)
 
 
-def _policy_of(retry: Retry) -> RetryPolicy:
-    policy = retry.to_policy()
+def giving_up(policy: RetryPolicy) -> RetryPolicy:
+    """Return the policy, with what each attempt would meet again as an end."""
     policy.non_retryable_error_types = [*(policy.non_retryable_error_types or ()), *_HOPELESS]
     return policy
 

@@ -55,6 +55,13 @@ async def test_an_undo_of_another_type_ends_and_is_listed(runs):
     assert failure.details[0]["undo"] == "hopeless-number"
 
 
+async def test_an_undo_for_an_earlier_run_whose_result_is_too_large_ends_and_is_listed(runs):
+    failure = await runs.result("hopeless@1", "large undo")
+    assert isinstance(failure, ApplicationError)
+    assert failure.type == CompensationFailed.__name__
+    assert CALLS["large"] == 1
+
+
 @pytest.mark.parametrize("kind", ["its result", "next input"])
 async def test_a_run_whose_result_or_next_input_cannot_be_written_fails_and_is_undone(runs, kind):
     """Although its code has ended: Temporal would repeat its last task for ever."""

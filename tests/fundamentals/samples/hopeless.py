@@ -62,6 +62,11 @@ class Hopeless:
             if kind == "next input":
                 await ctx.continue_as_new(object(), undo="carry")
             return object()
+        if kind == "large undo":
+            await ctx.step(plain, compensate=large)
+            await ctx.continue_as_new("fails", undo="carry")
+        if kind == "fails":
+            raise LookupError("undo it")
         if kind == "undo":
             await ctx.step(plain, compensate=away)
             raise LookupError("undo it")
