@@ -8,6 +8,9 @@ A server that is away stops a dozen loops; that is one record, and its return an
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -415,6 +418,11 @@ class Outages:
             return None
         away = self._answered.pop(server) - self._since.pop(server)
         return ServerBack(server, place, timedelta(seconds=away))
+
+
+def process_name() -> str:
+    """Return a new name for what events and duties are of: host, process, and a random part."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 class EventLog:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,7 +27,7 @@ from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
-from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger
+from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger, process_name
 from engine.runtime.interceptors import (
     HEARD_WITHIN,
     EndingFailures,
@@ -239,7 +237,7 @@ class SchedulePlugin(SimplePlugin):
             self._replicas.remove(replica)
 
     def _replica(self, worker: Worker) -> Replica:
-        name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        name = process_name()
         workflows = worker.config(active_config=True).get("workflows", ())
         self._meter.learn(_rules_of(workflows))
         applied, declared = self._applied_by(workflows), declarations_of(workflows)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import socket
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +26,15 @@ from engine.ledger import (
     PostgresLedger,
 )
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
-from engine.runtime.events import Alert, Degraded, Notice, OnEvent, Recovered, words_of
+from engine.runtime.events import (
+    Alert,
+    Degraded,
+    Notice,
+    OnEvent,
+    Recovered,
+    process_name,
+    words_of,
+)
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import JUDGED, Judgement, Surroundings, judge
@@ -310,8 +315,7 @@ class Alone:
         self._skew, self._looks = ClockWatch(settings.max_skew), 0
         self._watch = Watch(
             self._opened, settings, apart=True, temporal=self._temporal, clock=self._clock,
-            holder=f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}",
-            namespace=namespace, on_event=on_event,
+            holder=process_name(), namespace=namespace, on_event=on_event,
         )  # fmt: skip
         self._loop = Loop(
             "watch", self._watch.run_once, end=self._watch.end, on_event=on_event, asks=True
