@@ -5,11 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from pytest_asyncio import is_async_test
 
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.fires import Claim
+from engine.ledger.postgres.connections import Connections
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -52,26 +57,49 @@ class Bench:
             return await transaction.record(steps, owner=serving.replica, lease=lease)
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def address(request: pytest.FixtureRequest) -> str | None:
-    """Where the ledger is; the memory variant starts no server.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests in one event loop, because connections belong to their loop."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
-    Each test has a namespace of its own in one database, which costs a third of a copy.
+
+async_fixture = partial(pytest_asyncio.fixture, loop_scope="session")
+"""A fixture in the event loop of these tests."""
+
+
+@async_fixture(scope="session")
+async def connections(shared_database_url: str) -> AsyncIterator[Connections]:
+    """Connections to the one database of these tests, in which each has a namespace of its own.
+
+    PostgreSQL reads and plans each statement once for each connection. With connections of its own
+    for each test that took most of the time of its servers.
     """
-    return request.getfixturevalue("shared_database_url") if request.param == "postgres" else None
-
-
-@pytest.fixture
-async def ledger(address: str | None) -> AsyncIterator[Ledger]:
-    if address is None:
-        yield MemoryLedger(identity=uuid.uuid4(), remembers=True)
-        return
-    opened = await PostgresLedger.connect(address, namespace=f"test-{uuid.uuid4().hex}")
+    opened = await Connections.open(shared_database_url, schema="sched", most=5)
     yield opened
     await opened.close()
 
 
+@pytest.fixture(params=["memory", "postgres"])
+def address(request: pytest.FixtureRequest) -> str | None:
+    """Where the ledger is; the memory variant starts no server."""
+    return request.getfixturevalue("shared_database_url") if request.param == "postgres" else None
+
+
 @pytest.fixture
+def pool(request: pytest.FixtureRequest, address: str | None) -> Connections | None:
+    return request.getfixturevalue("connections") if address else None
+
+
+@async_fixture
+async def ledger(pool: Connections | None) -> Ledger:
+    if pool is None:
+        return MemoryLedger(identity=uuid.uuid4(), remembers=True)
+    return PostgresLedger(pool, f"test-{uuid.uuid4().hex}")
+
+
+@async_fixture
 async def bench(ledger: Ledger) -> AsyncIterator[Bench]:
     made = Bench(ledger)
     await made.announce()

@@ -18,7 +18,7 @@ from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan
 from engine.schedules.terms import Reason
-from tests.conformance.conftest import Bench
+from tests.conformance.conftest import Bench, async_fixture
 from tests.conformance.past import LEASE, MINUTE, operator
 
 KEYS = itertools.count(1)
@@ -149,7 +149,7 @@ class Minutes:
         return 0 if info.data_from is None else self.number(info.data_from), number
 
 
-@pytest.fixture
+@async_fixture
 async def minutes(bench) -> Minutes:
     return await Minutes(bench).declare()
 

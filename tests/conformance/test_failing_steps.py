@@ -11,7 +11,7 @@ import pytest
 from engine.ledger import PostgresLedger
 from engine.ledger.failures import FailingNote, FailingStep, failing_text
 from engine.ledger.fires import Evidence
-from tests.conformance.conftest import Bench
+from tests.conformance.conftest import Bench, async_fixture
 from tests.conformance.past import run_of
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
@@ -24,7 +24,7 @@ STEP = FailingStep(
 NOTE = failing_text([STEP]) or ""
 
 
-@pytest.fixture
+@async_fixture
 async def run(bench) -> str:
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()

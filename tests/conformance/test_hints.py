@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from engine.schedules import load_schedules
+from tests.conformance.conftest import async_fixture
 from tests.conformance.past import operator
 from tests.waiting import eventually
 
@@ -25,7 +26,7 @@ class Ear:
         self.woken += 1
 
 
-@pytest.fixture
+@async_fixture
 async def ear(bench) -> AsyncIterator[Ear]:
     heard = Ear()
     task = asyncio.create_task(bench.ledger.listen(heard.wake))

@@ -12,7 +12,7 @@ import pytest
 
 from engine.ledger.fires import Status
 from engine.schedules.terms import Reason, ReasonCode
-from tests.conformance.conftest import Bench
+from tests.conformance.conftest import Bench, async_fixture
 from tests.conformance.past import declare_ago, declare_file_ago, operator
 from tests.conformance.test_queue_full import turn
 
@@ -48,7 +48,7 @@ def sentences(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
                     monkeypatch.setattr(module, constant, Reason(value.code, str(value)))
 
 
-@pytest.fixture
+@async_fixture
 async def bench(ledger) -> Bench:
     """Without a look at the sentences."""
     made = Bench(ledger)

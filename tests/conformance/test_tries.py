@@ -19,6 +19,7 @@ from engine.ledger.failures import (
     Uncounted,
 )
 from engine.ledger.fires import Evidence, Outcome
+from tests.conformance.conftest import async_fixture
 from tests.conformance.past import operator
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
@@ -35,7 +36,7 @@ DECLINED = Failure(
 FAILED = {"failure": DECLINED, "error": DECLINED.error}
 
 
-@pytest.fixture
+@async_fixture
 async def run(bench) -> str:
     """The id of an open run whose workers report."""
     return await started(bench, reported=True)
