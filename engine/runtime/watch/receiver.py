@@ -5,9 +5,9 @@ It is short and separate because it is all that speaks HTTP.
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from urllib.parse import urlsplit
-
-import httpx
 
 from engine.ledger import AlertRow
 
@@ -37,6 +37,10 @@ async def ping(url: str) -> str | None:
 
 
 async def _called(url: str, message: dict[str, object] | None) -> str | None:
+    # It costs 70 ms to load, beside the loops, and most workers never call.
+    await asyncio.to_thread(import_module, "httpx")
+    import httpx  # noqa: PLC0415
+
     host = urlsplit(url).hostname
     try:
         async with httpx.AsyncClient(timeout=_PATIENCE) as http:
