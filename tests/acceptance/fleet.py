@@ -18,6 +18,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine.schedules import Schedule, ScheduleFile
+from tests.acceptance.forked import Forked
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,7 @@ SCHED = Path(sys.executable).with_name("sched")
 class Replica:
     """One ``sched worker`` process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Forked, log: Path) -> None:
         self.process, self.log = process, log
 
     @property
@@ -74,16 +75,23 @@ class Fleet:
 
         ``code``: a folder with another version of all of this, for this very interpreter.
         """
-        command = [str(SCHED)] if code == ROOT else [sys.executable, "-m", "engine.cli"]
         path = self.folder / f"schedules-{len(self.replicas)}.yaml"
         path.write_text(file)
         log = self.folder / f"worker-{len(self.replicas)}.log"
-        with log.open("wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *command, "--verbose", "worker", "--schedules", str(path), cwd=self.folder,
-                env={**self.environment, "PYTHONPATH": str(code), **environment},
-                stdout=sink, stderr=asyncio.subprocess.STDOUT,
+        log.touch()
+        arguments = ["--verbose", "worker", "--schedules", str(path)]
+        told = {**self.environment, "PYTHONPATH": str(code), **environment}
+        if code == ROOT:
+            process: asyncio.subprocess.Process | Forked = await asyncio.to_thread(
+                Forked, arguments, program=SCHED, folder=self.folder, log=log, path=ROOT,
+                environment=told,
             )  # fmt: skip
+        else:
+            with log.open("wb") as sink:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "engine.cli", *arguments, cwd=self.folder, env=told,
+                    stdout=sink, stderr=asyncio.subprocess.STDOUT,
+                )  # fmt: skip
         replica = Replica(process, log)
         self.replicas.append(replica)
         return replica
