@@ -82,10 +82,10 @@ class Fleet:
         arguments = ["--verbose", "worker", "--schedules", str(path)]
         told = {**self.environment, "PYTHONPATH": str(code), **environment}
         if code == ROOT:
-            process: asyncio.subprocess.Process | Forked = await asyncio.to_thread(
-                Forked, arguments, program=SCHED, folder=self.folder, log=log, path=ROOT,
-                environment=told,
-            )  # fmt: skip
+            # Not in a thread: two that look for the exit code at once would spoil it.
+            process: asyncio.subprocess.Process | Forked = Forked(
+                arguments, program=SCHED, folder=self.folder, log=log, path=ROOT, environment=told
+            )
         else:
             with log.open("wb") as sink:
                 process = await asyncio.create_subprocess_exec(
