@@ -10,12 +10,11 @@ scraped before each sample. *herd*: 500 schedules that are due at one instant an
 ``herd``: the last start after the instant, the 95th percentile of all, and the CPU time of the
 worker from its own start to the last close. *lag*: one schedule of a
 second, 40 windows in each round: the 95th percentile, over all rounds, of the time from the fire
-time to the server's start time. In a single round that would be the latest window of all.
+time to the server's start time.
 
 **Fairness.** Contestants take turns, and each begins every other round, so that what else happens
 on the machine meets both alike. Each sample of a herd has a fresh Temporal server and a fresh
-database. Ratios are of medians, those of lag
-of the percentiles. Target: at most 1.1.
+database. Ratios are of medians, that of *lag* of its percentiles. Target: at most 1.1.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Fleet:
         if code == ROOT:
             # Not in a thread: two that look for the exit code at once would spoil it.
             process: asyncio.subprocess.Process | Forked = Forked(
-                arguments, program=SCHED, folder=self.folder, log=log, path=ROOT, environment=told
+                arguments, program=SCHED, folder=self.folder, log=log, environment=told
             )
         else:
             with log.open("wb") as sink:

@@ -1,4 +1,4 @@
-"""A ``sched worker`` that costs a tenth: forked from a process that has loaded its modules.
+"""A ``sched worker`` that starts sooner: forked from a process that has loaded its modules.
 
 It is a process as any other, with an environment, a folder and a log of its own, and dies as any
 other. To load the modules takes two thirds of the processor time that such a test needs.
@@ -50,18 +50,19 @@ class Forked:
 
 
 def _run(
-    arguments: Sequence[str], *, program: Path, folder: Path, log: Path, path: Path,
+    arguments: Sequence[str], *, program: Path, folder: Path, log: Path,
     environment: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Become the program; ``path`` is what ``PYTHONPATH`` says."""
-    sink = os.open(log, os.O_WRONLY | os.O_CREAT)
+    """Become the program; its log exists."""
+    sink = os.open(log, os.O_WRONLY)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    others = (each for each in sys.path if each not in {"", str(path)})
-    sys.path[:] = [str(program.parent), str(path), *others]
+    path = environment["PYTHONPATH"]
+    others = (each for each in sys.path if each not in {"", path})
+    sys.path[:] = [str(program.parent), path, *others]
     sys.argv = [str(program), *arguments]
     # It reads the environment when it is loaded.
     reload(import_module("engine.faults"))

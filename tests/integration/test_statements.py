@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROWS = int(os.environ.get("SCHED_PROVE_ROWS", "300_000"))
 """Of one busy schedule, a window a minute up to now; some others have a few each.
 
-Of fewer the server would rather read all, and what it reads would be less than is allowed."""
+Many times what a statement may read; a million in docs/proofs.md."""
 WAITING = 5000
 """In the line of one schedule for a place, and of another for what becomes of the busy one."""
 MOST_ROWS, MOST_BLOCKS = 8000, 12_000
