@@ -56,7 +56,7 @@ _MOST_LEAD = 4
 
 
 async def run(*, quick: bool = False) -> Measured:
-    """Measure; takes about ten minutes, or about a minute when quick."""
+    """Measure; takes about 13 minutes, or about a minute when quick."""
     rounds = ROUNDS_QUICK if quick else ROUNDS
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     async with postgres() as server:

@@ -86,9 +86,16 @@ def pytest_runtest_call() -> Iterator[None]:
         raise
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may take longest begins first, or all processes but one would wait for it at the end."""
+    """What may take longest begins first, or all processes but one would wait for it at the end.
+
+    Tests that wait are given to processes in pairs, and no two of the longest may be one.
+    """
     items.sort(key=_longest, reverse=True)
+    if all(item.get_closest_marker("waits") for item in items):
+        half = (len(items) + 1) // 2
+        items[::2], items[1::2] = items[:half], items[half:]
 
 
 def _longest(item: pytest.Item) -> int:

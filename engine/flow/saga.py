@@ -214,8 +214,8 @@ def _raw(text: str) -> RawValue:
 class Saga:
     """The steps and children of one run, with their undo steps.
 
-    The undo steps live with the run: a run that is terminated or times out is not unwound, and
-    ``continue_as_new`` starts with none.
+    The undo steps live with the run: one that is terminated or times out is unwound by another run
+    if it leaves notes, else by none. ``continue_as_new`` carries them over with ``undo="carry"``.
 
     Args:
         children: the child runs of this run.

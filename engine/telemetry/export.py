@@ -69,12 +69,14 @@ class Exports:
             yield
             return
         usual = sys.getswitchinterval()
-        sys.setswitchinterval(_TURN)
+        sys.setswitchinterval(min(usual, _TURN))
         try:
-            with self.temporal:
-                yield
+            try:
+                with self.temporal:
+                    yield
+            finally:
+                await asyncio.to_thread(self.provider.shutdown, timeout_millis=_PATIENCE)
         finally:
-            await asyncio.to_thread(self.provider.shutdown, timeout_millis=_PATIENCE)
             sys.setswitchinterval(usual)
             use(None)
 

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -70,28 +70,39 @@ class Fleet:
         for replica in self.replicas:
             await replica.process.wait()
 
-    async def start(self, file: str, *, code: Path | str = ROOT, **environment: str) -> Replica:
-        """Start one worker with this schedule file; upper-case keywords go to its environment.
+    async def start(self, file: str, **environment: str) -> Replica:
+        """Start one worker with this schedule file; upper-case keywords go to its environment."""
+        arguments, log, told = self._prepare(file, ROOT, environment)
+        # Not in a thread: two that look for the exit code at once would spoil it.
+        process = Forked(arguments, program=SCHED, folder=self.folder, log=log, environment=told)
+        return self._note(process, log)
 
-        ``code``: a folder with another version of all of this, for this very interpreter.
+    async def start_by_command(
+        self, file: str, *, code: Path | str = ROOT, **environment: str
+    ) -> Replica:
+        """Start one with an interpreter of its own, as users do.
+
+        ``code``: a folder with a version of all of this, for this very interpreter.
         """
+        arguments, log, told = self._prepare(file, code, environment)
+        with log.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "engine.cli", *arguments, cwd=self.folder, env=told,
+                stdout=sink, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+        return self._note(process, log)
+
+    def _prepare(
+        self, file: str, code: Path | str, environment: Mapping[str, str]
+    ) -> tuple[list[str], Path, dict[str, str]]:
         path = self.folder / f"schedules-{len(self.replicas)}.yaml"
         path.write_text(file)
         log = self.folder / f"worker-{len(self.replicas)}.log"
         log.touch()
         arguments = ["--verbose", "worker", "--schedules", str(path)]
-        told = {**self.environment, "PYTHONPATH": str(code), **environment}
-        if code == ROOT:
-            # Not in a thread: two that look for the exit code at once would spoil it.
-            process: asyncio.subprocess.Process | Forked = Forked(
-                arguments, program=SCHED, folder=self.folder, log=log, environment=told
-            )
-        else:
-            with log.open("wb") as sink:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "engine.cli", *arguments, cwd=self.folder, env=told,
-                    stdout=sink, stderr=asyncio.subprocess.STDOUT,
-                )  # fmt: skip
+        return arguments, log, {**self.environment, "PYTHONPATH": str(code), **environment}
+
+    def _note(self, process: asyncio.subprocess.Process | Forked, log: Path) -> Replica:
         replica = Replica(process, log)
         self.replicas.append(replica)
         return replica

@@ -1,7 +1,9 @@
 """A ``sched worker`` that starts sooner: forked from a process that has loaded its modules.
 
-It is a process as any other, with an environment, a folder and a log of its own, and dies as any
-other. To load the modules takes two thirds of the processor time that such a test needs.
+It is a process with an environment, a folder and a log of its own, and dies as any other. To load
+the modules takes two thirds of the processor time that such a test needs. What Python and loaded
+modules have read from the environment is that of the first process, and texts are hashed alike in
+all of them; a test that these matter to starts a worker by its command.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module, reload
 from pathlib import Path
 
@@ -23,7 +26,9 @@ class Forked:
     """A process that runs ``sched``; it has what the tests use of asyncio's processes."""
 
     def __init__(self, arguments: Sequence[str], **options: object) -> None:
-        self._process = _PROCESSES.Process(target=_run, args=(arguments,), kwargs=options)
+        self._process = _PROCESSES.Process(
+            target=_run, args=(arguments,), kwargs=options, daemon=True
+        )
         self._process.start()
         assert self._process.pid
         self.pid = self._process.pid
@@ -35,7 +40,8 @@ class Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ends in this moment
+                os.kill(self.pid, number)
 
     async def wait(self) -> int:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -60,9 +66,9 @@ def _run(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    path = environment["PYTHONPATH"]
-    others = (each for each in sys.path if each not in {"", path})
-    sys.path[:] = [str(program.parent), path, *others]
+    paths = environment["PYTHONPATH"].split(os.pathsep)
+    others = (each for each in sys.path if each not in {"", *paths})
+    sys.path[:] = [str(program.parent), *paths, *others]
     sys.argv = [str(program), *arguments]
     # It reads the environment when it is loaded.
     reload(import_module("engine.faults"))

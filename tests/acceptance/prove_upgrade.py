@@ -106,7 +106,7 @@ class Ground:
         racing = "\n".join(_RACER.format(key, _offset(key)) for key in self.racers)
         file = FILE.format(racers=racing)
         options = {"SCHED_LEASE": "5s", "SCHED_JANITOR": "1s"}
-        return [await self.fleet.start(file, code=code, **options) for code in codes]
+        return [await self.fleet.start_by_command(file, code=code, **options) for code in codes]
 
     async def all_work(self, replicas: Iterable[Replica], count: int = 5) -> None:
         """Wait until each of some workers has started so many windows from now on."""

@@ -24,7 +24,7 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     await _shared(books, 4)
     first.send(signal.SIGKILL)
     await first.gone()
-    replacement = await fleet.start(FILE, SCHED_LEASE="3s")
+    replacement = await fleet.start_by_command(FILE, SCHED_LEASE="3s")
     await books.until_fired(keys, WINDOWS, timeout=90)
     await _shared(books, 5)
     for replica in (*others, replacement):

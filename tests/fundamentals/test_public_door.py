@@ -73,6 +73,10 @@ def test_who_takes_no_name_of_it_does_not_wait_for_temporal():
     assert "temporalio" not in loaded_by("import engine; assert engine.__version__")
 
 
+def test_a_worker_that_alerts_nobody_loads_no_http_client():
+    assert "httpx" not in loaded_by("import engine.cli.up.up")
+
+
 @pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime", "engine.testing"])
 def test_a_name_that_is_not_there_is_a_plain_error(package):
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'wrokflow'"):

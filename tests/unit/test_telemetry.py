@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -33,7 +35,7 @@ from engine.schedules.planner import Decision
 from engine.schedules.terms import Reason, Window
 from engine.telemetry import environment, instruments
 from engine.telemetry.core_metrics import FoldedBuffer
-from engine.telemetry.export import configure
+from engine.telemetry.export import Exports, configure
 from engine.telemetry.instruments import INSTRUMENTS, MOST_VALUES, measures, use
 from tests.metrics_page import PAGE, written
 from tests.waiting import eventually
@@ -339,6 +341,30 @@ def test_a_list_of_keys_that_cannot_be_one_is_refused():
 
 def test_without_a_variable_and_a_port_nothing_is_exported():
     assert configure(prometheus=False, environment={}).provider is None
+
+
+class Failing:
+    def shutdown(self, timeout_millis: int) -> None:
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(("usual", "least"), [(0.005, 0.0005), (0.0002, 0.0002)])
+async def test_an_export_computes_for_half_a_millisecond_at_a_time_while_others_wait(usual, least):
+    """A tick waits several times, and would wait for the export's thread each time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(usual)
+    measured = measures()
+    failing: Any = Failing()
+    nothing: Any = nullcontext()
+    exports = Exports(failing, temporal=nothing)
+    try:
+        with pytest.raises(TimeoutError):
+            async with exports.running():
+                assert sys.getswitchinterval() == pytest.approx(least, abs=1e-5)
+        assert sys.getswitchinterval() == pytest.approx(usual, abs=1e-5)
+        assert measures() is not measured
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_disabled_sdk_exports_nothing_even_with_a_port():

@@ -185,16 +185,18 @@ class Server:
             self.port = server.sockets[0].getsockname()[1]
             yield f"{'https' if tls else 'http'}://hooks.test:{self.port}/secret-path"
             for writer in self._open:
-                writer.close()
+                writer.transport.abort()  # over TLS a close waits for the other side
+                with suppress(OSError):
+                    await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.append(writer)
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.splitlines()
         fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
         headers = {name.lower(): value for name, value in fields.items()}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.requests.append((lines[0], headers, body))
-        self._open.append(writer)
         writer.write(self.answer)
         with suppress(ConnectionError):
             await writer.drain()

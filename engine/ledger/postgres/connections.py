@@ -92,7 +92,7 @@ _PLANNED_FOR = 30
 would otherwise be used until the server has counted their rows, long after they have grown."""
 _PLANNED_ONCE = "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
 """Planning the statement of an idle tick takes six times as long as running it. So each is planned
-once in ``_PLANNED_FOR``, and tested with such a plan beside a million rows. This is not a startup
+once in ``_PLANNED_FOR``, and tested with such a plan beside many rows. This is not a startup
 parameter, because poolers are configured to let only those of ``_SETTINGS`` and ``_LIMITS`` pass.
 """
 _MET = """

@@ -6,6 +6,7 @@ It is short and separate because it is all that speaks HTTP.
 from __future__ import annotations
 
 import asyncio
+import sys
 from importlib import import_module
 from urllib.parse import urlsplit
 
@@ -38,7 +39,8 @@ async def ping(url: str) -> str | None:
 
 async def _called(url: str, message: dict[str, object] | None) -> str | None:
     # Loaded in a thread, because it takes some 50 ms, and not before: most workers never call.
-    await asyncio.to_thread(import_module, "httpx")
+    if "httpx" not in sys.modules:
+        await asyncio.to_thread(import_module, "httpx")
     import httpx  # noqa: PLC0415
 
     host = urlsplit(url).hostname
