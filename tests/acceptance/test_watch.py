@@ -7,9 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -52,12 +50,6 @@ async def declare(database_url: str, client: Client, *schedules: str) -> None:
     await ledger.close()
 
 
-def seconds_between(message: dict[str, Any], first: str, then: str) -> float:
-    return (
-        datetime.fromisoformat(message[then]) - datetime.fromisoformat(message[first])
-    ).total_seconds()
-
-
 async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return(
     fleet: Fleet, client: Client, database_url: str
 ):
@@ -92,9 +84,7 @@ async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return
             await eventually(lambda: receiver.pings > before, timeout=60)
 
             os.kill(worker.process.pid, signal.SIGKILL)
-            message = await receiver.heard("open", "REPLICA_VANISHED")
-            # A heartbeat may have been just over; a loaded machine has a second more.
-            assert seconds_between(message, "since", "opened_at") <= 3 * HEARTBEAT + 1
+            await receiver.heard("open", "REPLICA_VANISHED")
             message = await receiver.heard("open", "NOT_FIRED", cause="no_replica")
             assert message["key"] == "pay"
         printed = log.read_text()

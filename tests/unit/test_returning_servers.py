@@ -65,6 +65,30 @@ async def test_nobody_is_called_vanished_because_the_ledger_was_away(
     assert alert.code is Code.REPLICA_VANISHED
 
 
+async def test_a_worker_that_goes_silent_is_reported_within_three_heartbeats():
+    heartbeat, silent = Settings().heartbeat, timedelta(0)
+    ledger = MemoryLedger(remembers=True)
+    ledger.travel(BEGIN)
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=None, heartbeat=heartbeat)
+
+    async def opened() -> Ledger:
+        return ledger
+
+    told: list[Event] = []
+    watch = Watch(
+        opened, Settings(), holder="it", apart=True, temporal=nothing, clock=lambda *_: None,
+        namespace="default", on_event=told.append,
+    )  # fmt: skip
+    while True:
+        pause = await watch.run_once()
+        if told:
+            break
+        silent += pause
+        ledger.travel(BEGIN + silent)
+    assert [event.code for event in told if isinstance(event, Alert)] == [Code.REPLICA_VANISHED]
+    assert 2 * heartbeat < silent <= 3 * heartbeat
+
+
 def describing(answers: list[Exception | None]) -> Client:
     async def describe_namespace(*_: Any, **__: Any) -> DescribeNamespaceResponse:
         if error := answers.pop(0):
