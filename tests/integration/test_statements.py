@@ -32,7 +32,7 @@ ROWS = int(os.environ.get("SCHED_PROVE_ROWS", "300_000"))
 
 Many times what a statement may read; a million in docs/proofs.md."""
 LEFT_BEHIND = 10_000
-"""Rows of completed windows on which older code has left what belongs to open ones."""
+"""Completed windows on which older code has left what belongs to open ones; over ``MOST_ROWS``."""
 WAITING = 5000
 """In the line of one schedule for a place, and of another for what becomes of the busy one."""
 MOST_ROWS, MOST_BLOCKS = 8000, 12_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,6 +30,13 @@ async def nothing() -> str | None:
     return None
 
 
+def watching(opened: Callable[[], Awaitable[Ledger]], told: list[Event]) -> Watch:
+    return Watch(
+        opened, Settings(), holder="it", apart=True, temporal=nothing, clock=lambda *_: None,
+        namespace="default", on_event=told.append,
+    )  # fmt: skip
+
+
 async def test_nobody_is_called_vanished_because_the_ledger_was_away(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -46,10 +54,7 @@ async def test_nobody_is_called_vanished_because_the_ledger_was_away(
         return ledger
 
     told: list[Event] = []
-    watch = Watch(
-        opened, Settings(), holder="it", apart=True, temporal=nothing, clock=lambda *_: None,
-        namespace="default", on_event=told.append,
-    )  # fmt: skip
+    watch = watching(opened, told)
     with pytest.raises(LedgerUnavailable):
         await watch.run_once()
     away = False
@@ -75,16 +80,12 @@ async def test_a_worker_that_goes_silent_is_reported_within_three_heartbeats():
         return ledger
 
     told: list[Event] = []
-    watch = Watch(
-        opened, Settings(), holder="it", apart=True, temporal=nothing, clock=lambda *_: None,
-        namespace="default", on_event=told.append,
-    )  # fmt: skip
-    while True:
-        pause = await watch.run_once()
-        if told:
-            break
+    watch = watching(opened, told)
+    pause = await watch.run_once()
+    while not told and silent <= 3 * heartbeat:
         silent += pause
         ledger.travel(BEGIN + silent)
+        pause = await watch.run_once()
     assert [event.code for event in told if isinstance(event, Alert)] == [Code.REPLICA_VANISHED]
     assert 2 * heartbeat < silent <= 3 * heartbeat
 
