@@ -37,7 +37,7 @@ else
 	@TIMEFORMAT='CPU seconds: %U and %S in the system, in %R'; time ( \
 	$(BIN)/pytest $(TOGETHER) 5 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance && \
 	$(BIN)/pytest $(TOGETHER) 6 --dist load --maxschedchunk 2 -m waits tests/acceptance && \
-	$(BIN)/pytest $(TOGETHER) 4 --dist loadfile -m "not waits" tests/acceptance )
+	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile -m "not waits" tests/acceptance )
 endif
 
 test-fast: $(STAMP) ## Run what needs no server: units, and conformance in memory
