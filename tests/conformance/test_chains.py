@@ -203,8 +203,12 @@ async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(
 
 
 async def test_without_any_run_of_the_parent_the_child_says_so(family):
-    text = "schedules: [{key: parent, workflow: noop, everyMs: 86400000, firstFire: next}]"
-    both = text[:-1] + f", {{key: child, workflow: noop, grace: 1h, {LATEST}}}]"
+    far = int((datetime.now(UTC) + 12 * HOUR).timestamp() * 1000) % 86_400_000
+    both = (
+        f"schedules: [{{key: parent, workflow: noop, everyMs: 86400000, firstFire: next,"
+        f" offsetMs: {far}}},"
+        f" {{key: child, workflow: noop, grace: 1h, {LATEST}}}]"
+    )
     await declare_file_ago(family.bench, both, 2 * MINUTE)
     await family.turn()
     fires = await family.ledger.fires(key="child")

@@ -16,7 +16,6 @@ from tests.conformance.conftest import Bench, async_fixture
 from tests.conformance.past import declare_ago, declare_file_ago, operator
 from tests.conformance.test_queue_full import turn
 
-YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 FILE = """
 defaults: {catchUp: {policy: latest}}
 schedules:
@@ -97,10 +96,11 @@ async def test_what_becomes_of_windows_does_not_depend_on_what_is_said_of_them(b
 
 @pytest.mark.usefixtures("sentences")
 async def test_what_a_backfill_starts_does_not_depend_on_what_is_said_of_windows(bench):
-    hourly = f"everyMs: 3600000, firstFire: next, exclude: [{YESTERDAY}]"
+    now = datetime.now(UTC)
+    yesterday = now.date() - timedelta(days=1)
+    hourly = f"everyMs: 3600000, firstFire: next, exclude: [{yesterday}]"
     await declare_ago(bench, hourly, timedelta(days=3))
     await bench.claim()
-    now = datetime.now(UTC)
     assert (await fates(bench, "k"))["skipped", "excluded"] == 24
     found = await operator(bench).preview_backfill("k", now - timedelta(days=3), now)
     assert found.starts.keys() <= {"expired"}

@@ -74,6 +74,7 @@ NOT_PUBLIC = {
     "NAT64 of a network": "64:ff9b:1::808:808",
     "6to4 of loopback": "2002:7f00:1::",
     "6to4 of private": "2002:a00:1::1",
+    "6to4 of a public one": "2002:808:808::1",
     "6to4 relays": "192.88.99.1",
     "ISATAP of loopback": "2606:4700::5efe:7f00:1",
     "ISATAP of private": "2606:4700::200:5efe:a00:1",
@@ -82,7 +83,7 @@ NOT_PUBLIC = {
     "NAT64 of that": "64:ff9b::a83f:8110",
     "IPv6 documentation, the newer": "3fff::1",
 }
-PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"]
+PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 
 
 def resolving(
