@@ -35,8 +35,8 @@ _NEVER: Final = tuple(
             # where machines of Oracle's cloud ask for their credentials, and 168.63.129.16 where
             # those of Azure do.
             "192.0.0.0/24", "168.63.129.16/32",
-            # 6to4 and its relays: given up (RFC 7526), and public in Python up to 3.11.9.
-            "2002::/16", "192.88.99.0/24",
+            "2002::/16",  # 6to4, given up; public in Python up to 3.11.9 and 3.12.3
+            "192.88.99.0/24",  # its relays (RFC 7526)
             "3fff::/20",  # documentation; Python does not know it yet
         ),
     )

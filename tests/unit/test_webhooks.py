@@ -158,6 +158,12 @@ async def test_exceptions_name_hosts_networks_and_ports(allowed: str, url: str, 
             await checked(url, by, resolve=resolving("10.9.9.9"))
 
 
+def test_an_exception_for_6to4_opens_nothing_private_behind_it():
+    by = Allowed.parse("2002::/16")
+    assert by.has_address(ip_address("2002:808:808::1"), 443)
+    assert not by.has_address(ip_address("2002:7f00:1::"), 443)
+
+
 @pytest.mark.parametrize("text", ["10.0.0.0/40", "a b", "hooks:0", "hooks:70000", "http://x/"])
 def test_an_exception_that_is_none_is_refused(text: str):
     with pytest.raises(ValueError, match=r"is no host|has no valid port"):
