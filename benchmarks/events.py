@@ -29,6 +29,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.runs import Herd
 from benchmarks.spread import in_turn, kept, median
 from engine.embedded import PostgresServer
+from tests.links import accepting
 
 ROUNDS, ROUNDS_QUICK = 5, 1
 _STRETCH, _STRETCH_QUICK = 30.0, 10.0
@@ -48,15 +49,13 @@ class Receiver:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the posts of one connection."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length))
-                self.posts += 1
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-                await writer.drain()
-        writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            await reader.readexactly(int(length))
+            self.posts += 1
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            await writer.drain()
 
 
 @contextlib.asynccontextmanager
@@ -65,9 +64,7 @@ async def _receiving(who: str) -> AsyncIterator[Receiver]:
     if who == _WITHOUT:
         yield receiver
         return
-    server = await asyncio.start_server(receiver.answer, _HERE, 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with accepting(receiver.answer) as port:
         hook = f"url: 'http://{_HERE}:{port}/', secret: '${{env:HOOK}}'"
         receiver.head = f"hooks: [{{{hook}, events: [schedule.arrived]}}]\n"
         yield receiver

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+from tests.links import accepting
+
 _PREFACE = len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 _HEADER = 9
 _DATA, _END_STREAM = 0, 1
@@ -34,29 +36,17 @@ async def link(
             rest of them until the caller's patience ends.
     """
     host, _, port = address.rpartition(":")
-    connections: set[asyncio.Task[None]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-        with contextlib.suppress(*_GONE):
-            far_reader, far_writer = await asyncio.open_connection(host, int(port))
-            requests = partial(_requests, reader, loses) if loses else partial(_chunks, reader)
-            await asyncio.gather(
-                _carry(requests(), far_writer, one_way),
-                _carry(_chunks(far_reader), writer, one_way),
-            )
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        requests = partial(_requests, reader, loses) if loses else partial(_chunks, reader)
+        await asyncio.gather(
+            _carry(requests(), far_writer, one_way),
+            _carry(_chunks(far_reader), writer, one_way),
+        )
 
-    listener = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    finally:
-        listener.close()
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+    async with accepting(carry) as own:
+        yield f"127.0.0.1:{own}"
 
 
 async def _carry(

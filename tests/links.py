@@ -1,76 +1,188 @@
-"""A link to a server through which answers can be held back, as over a slow network."""
+"""Servers on loopback, and links to servers that can be slow, silent, cut, or lose replies."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from urllib.parse import urlsplit
+import itertools
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal
 
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-class Link:
-    """Carries bytes both ways, and holds back the answers to what ``late`` occurs in."""
+Harm = Literal["cut", "hold", "delay", "drop_replies"]
+"""``cut`` resets connections and refuses new ones; ``hold`` passes nothing on, and says nothing;
+``drop_replies`` passes requests on and swallows what is answered."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._place = host, port
-        self._calls: set[asyncio.Task[None]] = set()
-        self._on_time = asyncio.Event()
-        self.late: bytes | None = None
-
-    def on_time(self) -> None:
-        """Let every answer through from now on."""
-        self.late = None
-        self._on_time.set()
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[int]:
-        """Listen on a free port, which is yielded."""
-        listener = await asyncio.start_server(self._begin, "127.0.0.1", 0)
-        try:
-            yield listener.sockets[0].getsockname()[1]
-        finally:
-            listener.close()
-            for call in self._calls:
-                call.cancel()
-            await asyncio.gather(*self._calls, return_exceptions=True)
-
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        call = asyncio.create_task(self._carry(reader, writer))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, server = await asyncio.open_connection(*self._place)
-        held = asyncio.Event()
-        back = asyncio.create_task(self._answer(answers, writer, held))
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                if self.late and self.late in data:
-                    held.set()
-                server.write(data)
-                await server.drain()
-        back.cancel()
-        for end in (server, writer):
-            end.transport.abort()
-
-    async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held: asyncio.Event
-    ) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                if held.is_set():
-                    await self._on_time.wait()
-                writer.write(data)
-                await writer.drain()
-            writer.close()
+_CHUNK = 65536
+_LOOK = 0.02
 
 
 @asynccontextmanager
-async def link_to(url: str) -> AsyncIterator[tuple[Link, str]]:
-    """A link to the server of an address, and the address at its other end."""
-    place = urlsplit(url)
-    assert place.hostname
-    assert place.port
-    link = Link(place.hostname, place.port)
-    async with link.listening() as port:
-        yield link, url.replace(f":{place.port}/", f":{port}/")
+async def accepting(
+    answer: Answer, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Answer each connection to a port, free or given, and leave none open at the end.
+
+    Tasks that asyncio begins for connections are awaited by nobody: what they leave open is found
+    by the garbage collector, and becomes the error of whichever test runs then.
+    """
+    calls: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, EOFError):  # the other side may leave at any time
+                await answer(reader, writer)
+        finally:
+            writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if listener.is_serving():
+            calls[asyncio.create_task(serve(reader, writer))] = writer
+        else:
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(begin, "127.0.0.1", port, ssl=tls)
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+        for call in calls:
+            call.cancel()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        for writer in calls.values():
+            writer.transport.abort()  # over TLS a close waits for the other side
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+@dataclass(eq=False)
+class _Pair:
+    """One connection through the link."""
+
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+    lost_some: bool = False
+    answers_late: bool = False
+
+    def reset(self) -> None:
+        for writer in (self.client, self.server):
+            _reset(writer)
+
+    def close(self) -> None:
+        """Let each side have what was sent to it, and its end."""
+        for writer in (self.client, self.server):
+            writer.close()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    if not writer.is_closing():
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
+
+
+@asynccontextmanager
+async def link_to(target: int) -> AsyncIterator[Link]:
+    """A link to what listens on a port of this machine."""
+    link = Link(target)
+    async with accepting(link.carry) as link.port:
+        yield link
+
+
+class Link:
+    """Passes on to ``target``, from a port of its own, what harms let through."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.late: bytes | None = None
+        """Connections on which this occurs get no answers from then on, while it is set."""
+        self._numbers = itertools.count()
+        self._harms: dict[int, tuple[Harm, float]] = {}
+        self._pairs: set[_Pair] = set()
+
+    def way(self, address: str) -> str:
+        """Return the address by which the target's is reached through this link."""
+        return address.replace(f":{self.target}", f":{self.port}")
+
+    @contextmanager
+    def harmed(self, harm: Harm, seconds: float = 0.0) -> Iterator[None]:
+        """Do harm for as long as the block lasts; ``seconds`` is how long a delay takes."""
+        number = next(self._numbers)
+        self._harms[number] = (harm, seconds)
+        if harm == "cut":
+            self._reset_all()
+        try:
+            yield
+        finally:
+            del self._harms[number]
+            for pair in [*self._pairs]:
+                if pair.lost_some:  # what comes next would be read as the middle of a message
+                    pair.reset()
+
+    def _has(self, harm: Harm) -> bool:
+        return any(each == harm for each, _ in self._harms.values())
+
+    def _delay(self) -> float:
+        return max((took for harm, took in self._harms.values() if harm == "delay"), default=0.0)
+
+    def _reset_all(self) -> None:
+        for pair in [*self._pairs]:
+            pair.reset()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection to the target, and back."""
+        if self._has("cut"):
+            _reset(writer)
+            return
+        try:
+            beyond, server = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            _reset(writer)
+            return
+        pair = _Pair(writer, server)
+        self._pairs.add(pair)
+        try:
+            await asyncio.gather(
+                self._pump(pair, reader, server, replies=False),
+                self._pump(pair, beyond, writer, replies=True),
+            )
+        except asyncio.CancelledError:
+            pair.reset()
+            raise
+        finally:
+            self._pairs.discard(pair)
+            pair.close()
+
+    async def _pump(
+        self,
+        pair: _Pair,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        replies: bool,
+    ) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(_CHUNK):
+                if delay := self._delay():
+                    await asyncio.sleep(delay)
+                while self._has("hold"):  # noqa: ASYNC110 - several harms may overlap
+                    await asyncio.sleep(_LOOK)
+                if self.late and self.late in chunk and not replies:
+                    pair.answers_late = True
+                while replies and pair.answers_late and self.late:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(_LOOK)
+                if replies and (pair.lost_some or self._has("drop_replies")):
+                    pair.lost_some = True
+                    continue
+                writer.write(chunk)
+                await writer.drain()
+        pair.close()  # one side has ended, so has the other

@@ -1,4 +1,4 @@
-"""A receiver of alerts: an HTTP server that notes what it is told."""
+"""Requests as HTTP servers of tests read them, and a receiver of alerts that notes them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,28 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from tests.links import accepting
 from tests.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request; the names of its headers are in small letters."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+    @classmethod
+    async def read(cls, reader: asyncio.StreamReader) -> Request:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        line, *lines = head.splitlines()
+        fields = (each.split(": ", 1) for each in lines if each)
+        headers = {name.lower(): value for name, value in fields}
+        return cls(line, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
 class Receiver:
@@ -21,27 +40,23 @@ class Receiver:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        async with server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with accepting(self._answer) as port:
+            yield f"http://127.0.0.1:{port}"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        fields = dict(line.lower().split(": ", 1) for line in head.splitlines()[1:] if ": " in line)
-        body = await reader.readexactly(int(fields.get("content-length", 0)))
+        request = await Request.read(reader)
         answer = "200 OK"
-        if head.startswith("GET /well"):
+        if request.line.startswith("GET /well"):
             self.pings += 1
         elif not self.refused:
-            self.refused.append(json.loads(body))
+            self.refused.append(json.loads(request.body))
             answer = "503 Service Unavailable"
         else:
-            self.messages.append(json.loads(body))
+            self.messages.append(json.loads(request.body))
         writer.write(
             f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
         )
         await writer.drain()
-        writer.close()
 
     async def heard(self, status: str, code: str, **fields: str) -> dict[str, Any]:
         """Wait for a message like this that was not asked for before, and return it."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -15,53 +16,29 @@ from engine.embedded import free_port
 from engine.embedded.binaries import temporal_cli
 from tests.acceptance.compose_file import ComposeFile, Service
 from tests.acceptance.fleet import ROOT, SCHED, Replica
+from tests.links import Link, accepting
 
 
 class Gate:
     """A port of this machine where nothing answers until it is opened, and then a server.
 
     Args:
-        target: ``host:port`` of the server.
+        target: port of the server.
     """
 
-    def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = host, int(port)
-        self.address = f"127.0.0.1:{free_port()}"
-        self._server: asyncio.Server | None = None
-        self._pipes: set[asyncio.Task[None]] = set()
+    def __init__(self, target: int) -> None:
+        self.link = Link(target)
+        self.link.port = free_port()
+        self._opened = AsyncExitStack()
 
     async def open(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        self._server = await asyncio.start_server(self._lead, host, int(port))
+        await self._opened.enter_async_context(accepting(self.link.carry, port=self.link.port))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server:
-            self._server.close()
-        for pipe in self._pipes:
-            pipe.cancel()
-        await asyncio.gather(*self._pipes, return_exceptions=True)
-
-    async def _lead(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        far, forth = await asyncio.open_connection(*self._target)
-        for reader, writer in ((near, forth), (far, back)):
-            pipe = asyncio.create_task(_copy(reader, writer))
-            self._pipes.add(pipe)
-            pipe.add_done_callback(self._pipes.discard)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except ConnectionError:
-        pass
-    finally:
-        writer.close()
+        await self._opened.aclose()
 
 
 class Containers:

@@ -17,12 +17,12 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
-from engine.embedded import PostgresServer, TemporalServer
+from engine.embedded import PostgresServer, TemporalServer, free_port
 from engine.ledger.postgres.schema import migrations
 from tests.acceptance.compose_file import ComposeFile
 from tests.acceptance.containers import Containers, Gate
 from tests.acceptance.fleet import ROOT, Books, Replica
-from tests.nemesis.proxy import Link
+from tests.links import link_to
 from tests.waiting import eventually
 
 MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
@@ -139,22 +139,19 @@ async def _retention(client: Client, namespace: str) -> timedelta:
 
 
 async def test_a_database_that_is_away_is_not_healthy(containers: Containers):
-    nobody = Gate("127.0.0.1:1").address.rpartition(":")[2]
-    assert not await containers.healthy("postgres", PGPORT=nobody)
+    assert not await containers.healthy("postgres", PGPORT=str(free_port()))
 
 
 async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
     tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
 ):
-    temporal, ledger = Gate(here[TEMPORAL]), Gate(f"127.0.0.1:{postgres.port}")
-    closed = {
-        LEDGER: here[LEDGER].replace(f"127.0.0.1:{postgres.port}", ledger.address),
-        TEMPORAL: temporal.address,
-    }
+    temporal, ledger = Gate(int(here[TEMPORAL].rpartition(":")[2])), Gate(postgres.port)
+    address = temporal.link.way(here[TEMPORAL])
+    closed = {LEDGER: ledger.link.way(here[LEDGER]), TEMPORAL: address}
     async with temporal, ledger, Containers(file, tmp_path, closed) as early:
         worker = await early.start("worker")
         job = await early.start("temporal-namespace")
-        await _says(worker, f"waiting: no Temporal server answers at {temporal.address}")
+        await _says(worker, f"waiting: no Temporal server answers at {address}")
         assert await early.healthy("worker")
         assert not await early.ready("worker")
         await temporal.open()
@@ -205,22 +202,23 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
     tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
 ):
     """A restart of the workers would not bring it back."""
-    async with Link("ledger", postgres.port) as link:
-        through = here[LEDGER].replace(f":{postgres.port}/", f":{link.port}/")
-        async with Containers(file, tmp_path, here | {LEDGER: through}) as containers:
-            worker = await containers.start("worker", SCHED_HEARTBEAT="1s")
-            await books.until_fired(["heartbeat"], 1, timeout=60)
-            await eventually(lambda: containers.ready("worker"), timeout=60)
+    async with (
+        link_to(postgres.port) as link,
+        Containers(file, tmp_path, here | {LEDGER: link.way(here[LEDGER])}) as containers,
+    ):
+        worker = await containers.start("worker", SCHED_HEARTBEAT="1s")
+        await books.until_fired(["heartbeat"], 1, timeout=60)
+        await eventually(lambda: containers.ready("worker"), timeout=60)
 
-            async def unready() -> bool:
-                return not await containers.ready("worker")
+        async def unready() -> bool:
+            return not await containers.ready("worker")
 
-            with link.harmed("cut"):
-                await eventually(unready, timeout=60)
-                assert await containers.healthy("worker")
-            await eventually(lambda: containers.ready("worker"), timeout=60)
-            worker.send(signal.SIGTERM)
-            assert await worker.gone(file["worker"].patience.total_seconds()) == 0
+        with link.harmed("cut"):
+            await eventually(unready, timeout=60)
+            assert await containers.healthy("worker")
+        await eventually(lambda: containers.ready("worker"), timeout=60)
+        worker.send(signal.SIGTERM)
+        assert await worker.gone(file["worker"].patience.total_seconds()) == 0
 
 
 async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_starts(

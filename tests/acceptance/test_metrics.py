@@ -18,7 +18,7 @@ from engine.embedded import TemporalServer, free_port
 from engine.telemetry.instruments import INSTRUMENTS
 from tests.acceptance.fleet import ROOT, Books, Fleet, Replica
 from tests.acceptance.prometheus import PROMETHEUS, PROMTOOL, RULES, scraping
-from tests.nemesis.proxy import Link
+from tests.links import link_to
 from tests.pages import ask
 from tests.waiting import eventually
 
@@ -81,8 +81,8 @@ needs_prometheus = pytest.mark.skipif(_LEFT_OUT, reason="needs the package prome
 async def test_a_prometheus_sees_every_instrument_and_what_happened(
     tmp_path: Path, fleet: Fleet, temporal: TemporalServer
 ):
-    port, place = free_port(), int(temporal.address.rpartition(":")[2])
-    async with Link("temporal", place) as link, scraping(tmp_path, [port]) as prometheus:
+    port = free_port()
+    async with link_to(temporal.port) as link, scraping(tmp_path, [port]) as prometheus:
         worker = await fleet.start(
             EVERY_END,
             SCHED_IMPORTS="tests.measured_workflows",
@@ -90,7 +90,7 @@ async def test_a_prometheus_sees_every_instrument_and_what_happened(
             SCHED_METRICS_KEYS="hope*",
             SCHED_HEARTBEAT="1s",
             SCHED_RPC_TIMEOUT="1s",
-            TEMPORAL_ADDRESS=f"127.0.0.1:{link.port}",
+            TEMPORAL_ADDRESS=link.way(temporal.address),
         )
 
         async def missing(wanted: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -51,15 +52,15 @@ async def declare(database_url: str, client: Client, *schedules: str) -> None:
 
 
 async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return(
-    fleet: Fleet, client: Client, database_url: str
+    fleet: Fleet, client: Client, database_url: str, postgres: PostgresServer
 ):
     receiver = Receiver()
-    async with receiver.listening() as url, link_to(database_url) as (_, through):
+    async with receiver.listening() as url, link_to(postgres.port) as link:
         settings = {
             "SCHED_HEARTBEAT": f"{HEARTBEAT:g}s",
             "SCHED_ALERT_URL": f"{url}/alerts",
             "SCHED_HEARTBEAT_URL": f"{url}/well",
-            "SCHED_DATABASE_URL": through,
+            "SCHED_DATABASE_URL": link.way(database_url),
         }
         quiet = dict.fromkeys(("SCHED_ALERT_URL", "SCHED_HEARTBEAT_URL"), "")
         await declare(database_url, client, PAY, LONE)

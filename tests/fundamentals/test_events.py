@@ -14,6 +14,8 @@ from temporalio.worker import Worker
 from engine.events import ScheduleEvent, on
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
+from tests.links import accepting
+from tests.receiver import Request
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
@@ -44,18 +46,14 @@ async def test_a_listener_and_a_hook_get_what_becomes_of_a_fire(
     posted: list[tuple[dict[str, str], bytes]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        headers = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
-        headers = {name.lower(): value for name, value in headers.items()}
-        posted.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        request = await Request.read(reader)
+        posted.append((request.headers, request.body))
         writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    receiver = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with receiver:
+    async with accepting(answer) as port:
         plugin = SchedulePlugin(
-            load_schedules(FILE % receiver.sockets[0].getsockname()[1]),
+            load_schedules(FILE % port),
             database_url=database_url,
             settings=Settings(
                 hooks_allow="127.0.0.1", tick=timedelta(milliseconds=100),

@@ -16,6 +16,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
+from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
@@ -125,12 +126,12 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
 
 
 async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
-    office: Office, seen: Seen, database_url: str
+    office: Office, seen: Seen, database_url: str, postgres: PostgresServer
 ):
     await office.declare("emails: {concurrency: 10}")
     async with (
-        link_to(database_url) as (link, url),
-        office.replicas(url=url, settings=SLOW, name="far"),
+        link_to(postgres.port) as link,
+        office.replicas(url=link.way(database_url), settings=SLOW, name="far"),
     ):
         before = await office.start("sends@1", [f"before {number}" for number in range(10)])
         await eventually(lambda: seen.running == 10)
@@ -152,7 +153,7 @@ async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
 
             await eventually(near_runs_what_it_may)
             assert seen.most == 10
-            link.on_time()
+            link.late = None
             seen.go_on.set()
             await run.result()
     assert seen.most == 10

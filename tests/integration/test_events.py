@@ -25,6 +25,8 @@ from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.killed_listener import listener, surrounding
+from tests.links import accepting
+from tests.receiver import Request
 from tests.servers import shared_folder
 from tests.waiting import eventually
 
@@ -151,15 +153,12 @@ async def test_a_hook_that_is_down_gets_everything_once_it_is_back(
     is_down = True
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.partition("content-length: ")[2].split("\r\n")[0])
-        body = json.loads(await reader.readexactly(length))
+        body = json.loads((await Request.read(reader)).body)
         if not is_down:
             taken.append(body)
         status = b"503 Down" if is_down else b"200 OK"
         writer.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         await writer.drain()
-        writer.close()
 
     def open_hook(hook: Subscription, _: object):
         from engine.events.addresses import Allowed
@@ -167,9 +166,7 @@ async def test_a_hook_that_is_down_gets_everything_once_it_is_back(
 
         return HookSender(hook, Allowed.parse("127.0.0.1"))
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with accepting(answer) as port:
         hook = f"{{url: 'http://127.0.0.1:{port}/x', secret: '${{env:HOOK_SECRET}}'"
         head = f"hooks: [{hook}, events: [schedule.changed]}}]\n"
         ledger = await shop.ledger()

@@ -22,6 +22,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.schedules import load_schedules
 from tests.blind import BLIND
+from tests.links import accepting
 
 DAILY = "schedules: [{key: daily, workflow: noop, everyMs: 86400000}]"
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
@@ -37,13 +38,11 @@ class Line:
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         self.cut: Cut | None = None
-        self.calls: set[asyncio.Task[object] | None] = set()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.calls.add(asyncio.current_task())
         answers, server = await asyncio.open_connection(self.host, self.port)
         back = asyncio.create_task(self._copy(answers, writer))
-        with suppress(ConnectionError):
+        try:
             while data := await reader.read(65536):
                 if b"COMMIT;" in data and self.cut:
                     if self.cut == "after":
@@ -56,11 +55,10 @@ class Line:
                     break
                 server.write(data)
                 await server.drain()
-        back.cancel()
-        for end in (server, writer):
-            end.transport.abort()
-            with suppress(ConnectionError):
-                await end.wait_closed()
+        finally:
+            back.cancel()
+            for end in (server, writer):
+                end.transport.abort()
 
     @staticmethod
     async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,11 +76,8 @@ async def line_to(url: str) -> AsyncIterator[tuple[Line, str]]:
     assert place.hostname
     assert place.port
     line = Line(place.hostname, place.port)
-    listener = await asyncio.start_server(line.carry, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    yield line, url.replace(f":{place.port}/", f":{port}/")
-    listener.close()
-    await asyncio.wait([call for call in line.calls if call])
+    async with accepting(line.carry) as port:
+        yield line, url.replace(f":{place.port}/", f":{port}/")
 
 
 class Outbox:

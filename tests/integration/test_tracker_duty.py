@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -15,59 +15,13 @@ from temporalio.worker import Worker
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
+from tests.links import link_to
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
 FILE = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]")
 SETTINGS = Settings(track=timedelta(seconds=1))
 HOLDER = "SELECT holder FROM sched.duties WHERE duty = 'tracker' AND expires_at > clock_timestamp()"
-
-
-class Way:
-    """A way to a server that can be cut."""
-
-    def __init__(self, target: str) -> None:
-        self._host, _, self._port = target.partition(":")
-        self._open: set[asyncio.StreamWriter] = set()
-        self._calls: set[asyncio.Task[None]] = set()
-        self.is_cut = False
-
-    def cut(self) -> None:
-        self.is_cut = True
-        for writer in self._open:
-            writer.transport.abort()
-
-    async def lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.is_cut:
-            writer.transport.abort()
-            return
-        there, back = await asyncio.open_connection(self._host, int(self._port))
-        self._open |= {writer, back}
-        copies = [self._copy(reader, back), self._copy(there, writer)]
-        self._calls |= {asyncio.create_task(copy) for copy in copies}
-
-    async def end(self) -> None:
-        self.cut()
-        if self._calls:
-            await asyncio.wait(self._calls)
-
-    @staticmethod
-    async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
-
-
-@asynccontextmanager
-async def way_to(target: str) -> AsyncIterator[tuple[Way, str]]:
-    way = Way(target)
-    listener = await asyncio.start_server(way.lead, "127.0.0.1", 0)
-    host, port = listener.sockets[0].getsockname()
-    yield way, f"{host}:{port}"
-    listener.close()
-    await way.end()
 
 
 @pytest.fixture
@@ -116,12 +70,12 @@ async def test_another_has_the_duty_within_three_seconds_of_a_drain(
 async def test_closes_go_on_when_the_replica_that_looks_for_them_loses_temporal(
     client, temporal, database_url, database, namespace
 ):
-    async with way_to(temporal.address) as (way, address), AsyncExitStack() as stays:
-        cut_off = await Client.connect(address, namespace=namespace)
+    async with link_to(temporal.port) as link, AsyncExitStack() as stays:
+        cut_off = await Client.connect(link.way(temporal.address), namespace=namespace)
         await stays.enter_async_context(replica(cut_off, database_url))
         first = await holder(database)
         await stays.enter_async_context(replica(client, database_url))
-        way.cut()
+        stays.enter_context(link.harmed("cut"))  # until then; its worker leaves in good order
         cut_at = datetime.now(UTC)
         await holder(database, first)
         ledger = await PostgresLedger.connect(database_url, namespace=namespace)
@@ -133,4 +87,3 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_loses_temporal(
 
         await eventually(closes, timeout=30)
         assert await database.fetchval(HOLDER) != first
-        way.is_cut = False  # its worker leaves in good order

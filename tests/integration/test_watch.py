@@ -24,7 +24,7 @@ from engine.runtime.settings import Settings
 from engine.runtime.watch import watch as looks
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.nemesis.proxy import Link
+from tests.links import link_to
 from tests.receiver import Receiver
 from tests.sample_workflows import Noop
 from tests.servers import shared_folder
@@ -86,10 +86,9 @@ async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_b
     client: Client, temporal: TemporalServer, database_url: str
 ):
     receiver = Receiver()
-    place = int(temporal.address.rpartition(":")[2])
-    async with receiver.listening() as url, Link("temporal", place) as link:
+    async with receiver.listening() as url, link_to(temporal.port) as link:
         settings = Settings(heartbeat=QUICK, rpc_timeout=timedelta(seconds=1))
-        there = await Client.connect(f"127.0.0.1:{link.port}", namespace=client.namespace)
+        there = await Client.connect(link.way(temporal.address), namespace=client.namespace)
 
         async def connect() -> Client:
             return there
@@ -143,10 +142,9 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
     session = database.transaction()
     await session.start()
     await database.execute("SELECT FROM sched.positions WHERE key = 'locked' FOR UPDATE")
-    place = int(temporal.address.rpartition(":")[2])
-    async with receiver.listening() as url, Link("temporal", place) as link:
+    async with receiver.listening() as url, link_to(temporal.port) as link:
         settings = Settings(heartbeat=timedelta(seconds=1), rpc_timeout=timedelta(seconds=1))
-        there = await Client.connect(f"127.0.0.1:{link.port}", namespace=client.namespace)
+        there = await Client.connect(link.way(temporal.address), namespace=client.namespace)
 
         async def connect() -> Client:
             return client  # not by the link: from here Temporal answers

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from engine.embedded import PostgresServer, TemporalServer
 from tests.acceptance.fleet import ROOT, SCHED
+from tests.links import Link, link_to
 from tests.nemesis.account import Ending, Fault, Stillness
 from tests.nemesis.notes import NOTES
 from tests.nemesis.plan import WORKERS, Act
-from tests.nemesis.proxy import Link
 from tests.servers import FAST_AND_FORGETFUL
 
 Server = PostgresServer | TemporalServer
@@ -137,13 +137,12 @@ class Fleet:
         ends = {"postgres": self.postgres.port, "temporal": self.temporal.port}
         names = [f"worker-{n}-{end}" for n in range(WORKERS) for end in ends]
         for name in [*names, "operator-postgres"]:
-            link = Link(name, ends[name.rpartition("-")[2]])
+            link = link_to(ends[name.rpartition("-")[2]])
             self.links[name] = await stack.enter_async_context(link)
 
     def database_url(self, who: str) -> str:
         """The address of the ledger by the link of a worker or of the operator."""
-        port = self.links[f"{who}-postgres"].port
-        return self.postgres.url.replace(f":{self.postgres.port}/", f":{port}/")
+        return self.links[f"{who}-postgres"].way(self.postgres.url)
 
     def _environment(self, name: str) -> dict[str, str]:
         notes = self.folder / "notes"
@@ -151,7 +150,7 @@ class Fleet:
         return {
             **os.environ,
             **SETTINGS,
-            "TEMPORAL_ADDRESS": f"127.0.0.1:{self.links[f'{name}-temporal'].port}",
+            "TEMPORAL_ADDRESS": self.links[f"{name}-temporal"].way(self.temporal.address),
             "TEMPORAL_NAMESPACE": "default",
             "SCHED_DATABASE_URL": self.database_url(name),
             NOTES: str(notes),

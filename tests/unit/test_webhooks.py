@@ -8,7 +8,7 @@ import json
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,6 +23,8 @@ from engine.events.addresses import AddressRefused, Allowed, checked, is_public
 from engine.events.webhooks import HookSender
 from engine.ledger import EventRow, Subscription
 from engine.schedules import Hook, load_schedules
+from tests.links import accepting
+from tests.receiver import Request
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of enough bytes, 32 of it").decode()
 (SCHEDULE,) = load_schedules(
@@ -181,34 +183,21 @@ class Server:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.names: list[str | None] = []
         self.port = 0
-        self._open: list[asyncio.StreamWriter] = []
 
     @asynccontextmanager
     async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         if tls is not None:
             tls.sni_callback = lambda _, name, __: self.names.append(name)
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=tls)
-        async with server:
-            self.port = server.sockets[0].getsockname()[1]
+        async with accepting(self._answer, tls=tls) as self.port:
             yield f"{'https' if tls else 'http'}://hooks.test:{self.port}/secret-path"
-            for writer in self._open:
-                writer.transport.abort()  # over TLS a close waits for the other side
-                with suppress(OSError):
-                    await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.append(writer)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        lines = head.splitlines()
-        fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
-        headers = {name.lower(): value for name, value in fields.items()}
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
-        self.requests.append((lines[0], headers, body))
+        request = await Request.read(reader)
+        self.requests.append((request.line, request.headers, request.body))
         writer.write(self.answer)
-        with suppress(ConnectionError):
-            await writer.drain()
-        if self.answer:
-            writer.close()
+        await writer.drain()
+        if not self.answer:
+            await reader.read()  # until the other side has enough of waiting
 
 
 def sender(url: str, *addresses: str, **options) -> HookSender:
