@@ -60,11 +60,11 @@ async def measure(client: Client, plugin: SchedulePlugin, reader: InMemoryMetric
         Worker(client, task_queue="sched", workflows=[Noop]),
     ):
         await eventually(lambda: "sched.runs" in names(reader), timeout=60, every=0.2)
-        print(*sorted(names(reader)))  # noqa: T201 - what the test reads
+        print("of sched:", *sorted(names(reader)))  # noqa: T201 - what the test reads
         ended = "temporal_workflow_completed"
         await eventually(lambda: ended in names(reader, CORE_METER), timeout=60, every=0.2)
-        print(*sorted(names(reader, CORE_METER)))  # noqa: T201 - what the test reads
-        print(*await ask(port, "/readyz"), end="")  # noqa: T201 - what the test reads
+        print("of Temporal:", *sorted(names(reader, CORE_METER)))  # noqa: T201 - what the test reads
+        print("readiness:", *await ask(port, "/readyz"), end="")  # noqa: T201 - what the test reads
 
 
 if __name__ == "__main__":

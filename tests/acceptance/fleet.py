@@ -111,9 +111,9 @@ class Fleet:
         """How often the workers logged this."""
         return sum(replica.log.read_text().count(text) for replica in self.replicas)
 
-    async def until_all_started_some(self) -> None:
-        """Wait until every worker has started a run: none still comes up."""
-        every = self.replicas
+    async def until_started_some(self, *replicas: Replica) -> None:
+        """Wait until these workers, or all, have started a run: SIGTERM is no longer their end."""
+        every = replicas or self.replicas
         await eventually(
             lambda: all(" started: lag" in r.log.read_text() for r in every), timeout=60
         )

@@ -32,6 +32,7 @@ async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, flee
     await books.until_fired(KEYS, 6, timeout=60)
     # What the dead one was sending is the survivor's only when the lease has ended.
     await books.until_settled(killed_at, timeout=30)
+    await fleet.until_started_some(survivor)
     survivor.send(signal.SIGTERM)
     assert await survivor.gone() == 0
     await books.agree(load_schedules(FILE))
@@ -44,7 +45,7 @@ async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     replica.send(signal.SIGTERM)
     assert await replica.gone() == 0
     successor = await fleet.start(FILE, SCHED_LEASE="2s")
-    await books.until_fired(KEYS, 8, timeout=60)
+    await fleet.until_started_some(successor)
     successor.send(signal.SIGTERM)
     assert await successor.gone() == 0
     await books.agree(load_schedules(FILE))

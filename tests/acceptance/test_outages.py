@@ -136,7 +136,7 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         for _ in range(3):
             await fleet.start(FILE, SCHED_LEASE="5s")
         await books.until_fired(KEYS, 3, timeout=60)
-        await fleet.until_all_started_some()
+        await fleet.until_started_some()
         await killed_for_a_while(server)
         # Each asks again in its own time; the others do its work meanwhile.
         back = BACK_LINE % ("Temporal", server.address)
@@ -161,7 +161,7 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
             await fleet.start(FILE, SCHED_LEASE="5s", SCHED_LOG_FORMAT="json")
         async with opened_books(server.url, client) as books:
             await books.until_fired(KEYS, 3, timeout=60)
-            await fleet.until_all_started_some()
+            await fleet.until_started_some()
         await killed_for_a_while(server)
         async with opened_books(server.url, client) as books:
             # Each asks again in its own time; the others do its work meanwhile.
@@ -183,7 +183,7 @@ async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_
     ):
         await fleet.start(FILE, SCHED_LEASE="5s", SCHED_RPC_TIMEOUT="2s")
         await books.until_fired(KEYS, 3, timeout=60)
-        await fleet.until_all_started_some()
+        await fleet.until_started_some()
         os.kill(server.pid, signal.SIGSTOP)
         try:
             away = AWAY_LINE % ("Temporal", server.address)
