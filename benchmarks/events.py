@@ -30,6 +30,7 @@ from benchmarks.runs import Herd
 from benchmarks.spread import in_turn, kept, median
 from engine.embedded import PostgresServer
 from tests.links import accepting
+from tests.receiver import Request
 
 ROUNDS, ROUNDS_QUICK = 5, 1
 _STRETCH, _STRETCH_QUICK = 30.0, 10.0
@@ -50,9 +51,7 @@ class Receiver:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the posts of one connection."""
         while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            await reader.readexactly(int(length))
+            await Request.read(reader)
             self.posts += 1
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
             await writer.drain()

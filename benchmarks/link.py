@@ -77,6 +77,7 @@ async def _carry(
         await delivering
     finally:
         delivering.cancel()
+        writer.close()
 
 
 async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

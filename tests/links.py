@@ -174,11 +174,10 @@ class Link:
             while chunk := await reader.read(_CHUNK):
                 if delay := self._delay():
                     await asyncio.sleep(delay)
-                while self._has("hold"):  # noqa: ASYNC110 - several harms may overlap
-                    await asyncio.sleep(_LOOK)
-                if self.late and self.late in chunk and not replies:
+                if not replies and self.late and self.late in chunk:
                     pair.answers_late = True
-                while replies and pair.answers_late and self.late:  # noqa: ASYNC110 - as above
+                # Several harms may overlap.
+                while self._has("hold") or (replies and pair.answers_late and self.late):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK)
                 if replies and (pair.lost_some or self._has("drop_replies")):
                     pair.lost_some = True

@@ -112,7 +112,7 @@ class Fleet:
         return sum(replica.log.read_text().count(text) for replica in self.replicas)
 
     async def until_started_some(self, *replicas: Replica) -> None:
-        """Wait until these workers, or all, have started a run: SIGTERM is no longer their end."""
+        """Wait until these workers, or all, have started a run: SIGTERM kills one that comes up."""
         every = replicas or self.replicas
         await eventually(
             lambda: all(" started: lag" in r.log.read_text() for r in every), timeout=60

@@ -45,6 +45,7 @@ async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     replica.send(signal.SIGTERM)
     assert await replica.gone() == 0
     successor = await fleet.start(FILE, SCHED_LEASE="2s")
+    await books.until_fired(KEYS, 8, timeout=60)
     await fleet.until_started_some(successor)
     successor.send(signal.SIGTERM)
     assert await successor.gone() == 0
