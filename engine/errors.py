@@ -1,4 +1,4 @@
-"""Exceptions of sched-engine, in one tree, and all error codes.
+"""Exceptions of sched-engine, in one tree, all error codes, and the question "did you mean".
 
 ::
 
@@ -81,10 +81,11 @@ Normal outcomes (already started, lost the claim, nothing due) are values, never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 # --- codes ---
 
@@ -788,3 +789,39 @@ class ResourceFailed(EngineError):
     """A resource ended while the worker ran."""
 
     code = Code.RESOURCE_FAILED
+
+
+# --- misspelt names ---
+# Cures that propose the name which was probably meant.
+
+_COMPARED: Final = 100
+"""Characters of a name that are compared: the time grows with the square of the length."""
+
+
+def nearest(
+    name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6
+) -> tuple[str, ...]:
+    """Return at most ``most`` known names that resemble ``name``, the most similar first.
+
+    Case does not count.
+
+    Args:
+        name: as it was written.
+        known: the correct names.
+        most: how many.
+        cutoff: the least similarity, from 0 to 1.
+    """
+    by_lower = {each.lower()[:_COMPARED]: each for each in sorted(known)}
+    close = get_close_matches(name.lower()[:_COMPARED], by_lower, n=most, cutoff=cutoff)
+    return tuple(by_lower[each] for each in close)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the question for the most similar known name; ``otherwise`` if none resembles it."""
+    return question(*nearest(name, known), otherwise=otherwise)
+
+
+def question(*names: str | None, otherwise: str = "") -> str:
+    """Return the question whether one of ``names`` was meant; ``otherwise`` without any."""
+    proposed = " or ".join(filter(None, names))
+    return f"did you mean {proposed}?" if proposed else otherwise

@@ -1,7 +1,8 @@
 """Access to the API: which route needs which scope, and who a request comes from.
 
-``ROUTES`` is the whole of it: a route that is not in the table cannot be registered. Authorization
-is a matter of the token alone; what a caller says of itself (an owner, a tenant) permits nothing.
+The tables are the whole of it (``ROUTES``, ``PAGE_ROUTES``, and ``OPEN_ROUTES``, which need no
+token): a route that is in none cannot be registered. Authorization is a matter of the token alone;
+what a caller says of itself (an owner, a tenant) permits nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class RouteRule:
             every key.
         limited: the limit that it counts for.
         kept: see ``Kept``.
+        takes_file: whether its body may be a schedule file, in YAML too.
         once: whether a second attempt could do it twice, so that none is made when the end of the
             first is not known.
     """
@@ -51,6 +53,7 @@ class RouteRule:
     everything: bool = False
     limited: Limited | None = None
     kept: Kept = "answer"
+    takes_file: bool = False
     once: bool = False
 
 
@@ -78,8 +81,10 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"POST {PREFIX}/hooks": RouteRule("admin", everything=True, limited="create"),
     f"PATCH {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
     f"DELETE {PREFIX}/hooks/{{hook}}": RouteRule("admin", everything=True),
-    f"POST {PREFIX}/plan": RouteRule("read", everything=True, limited="file", kept="nothing"),
-    f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing"),
+    f"POST {PREFIX}/plan": RouteRule(
+        "read", everything=True, limited="file", kept="nothing", takes_file=True
+    ),
+    f"POST {PREFIX}/simulate": RouteRule("read", limited="file", kept="nothing", takes_file=True),
 }
 """Every route of the API that needs access, by method and path."""
 
@@ -252,7 +257,7 @@ class Access:
     def _own_caller(self, secret: str, address: str) -> Caller | None:
         # Each is compared, so that the time does not say which one it is.
         same = [name for name, digest in self._own.items() if is_same_secret(secret, digest)]
-        keyed = bytes.fromhex(secret_digest(f"request {secret}"))
+        keyed = _request_secret(secret)
         return next(
             (Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None
         )  # fmt: skip
@@ -266,12 +271,17 @@ class Access:
             self._trusted.pop(who, None)
             return None
         await self.service.note_use(row, address=address)
-        keyed = bytes.fromhex(secret_digest(f"request {secret}"))
+        keyed = _request_secret(secret)
         caller = Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed)
         if len(self._trusted) >= _MOST_TRUSTED:
             self._trusted.clear()
         self._trusted[who] = caller, now + _TRUST
         return caller
+
+
+def _request_secret(token: str) -> bytes:
+    """Return the key that signs what a caller sends, for ``request_digest`` and forms."""
+    return bytes.fromhex(secret_digest(f"request {token}"))
 
 
 def address_of(request: Request) -> str:

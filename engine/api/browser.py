@@ -62,7 +62,7 @@ class Visit:
 
     Attributes:
         caller: whose token the cookie has.
-        word: the word of the caller's forms; a page of another site cannot know it.
+        word: the CSRF token of the caller's forms; a page of another site cannot know it.
         rule: the rule of the route.
     """
 
@@ -143,7 +143,7 @@ def _word(request: Request, caller: Caller) -> str:
 
 
 class PageRoute(APIRoute):
-    """A route of the page that checks access before anything else; its rule is in the table."""
+    """A route of the page that checks access before anything else; ``PAGE_ROUTES`` has its rule."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route, with all that stands before and behind it."""
@@ -187,13 +187,15 @@ async def _accepted(
     """Check the request, and answer it by its route."""
     desk = desk_of(request)
     _require_own_page(request, desk.hosts)
-    request.state.form = await _form(request) if request.method == "POST" else {}
+    is_form = request.method == "POST"
     if rule is None:
+        request.state.form = await _form(request) if is_form else {}
         return await handler(request)
     caller = await caller_of_cookie(request)
     caller.require(rule, request.path_params.get("key"))
     visit = request.state.visit = Visit(caller, _word(request, caller), rule)
-    if request.method == "POST":
+    request.state.form = await _form(request) if is_form else {}
+    if is_form:
         given = request.state.form.pop("word", "")
         if not hmac.compare_digest(given.encode(), visit.word.encode()):
             raise OriginForeign(

@@ -1,6 +1,6 @@
 """Routes of what became of windows: executions and how they are followed, next fires, letters.
 
-And those of webhooks, which get the same as events.
+Also those of webhooks, which get the same as events, and of the workers that start them.
 """
 
 from __future__ import annotations

@@ -309,11 +309,11 @@ class GuardedRoute(APIRoute):
         # Where FastAPI has nothing to fill in, a page need not wait for it.
         plain = [*signature(self.endpoint).parameters] == ["request"]
         handler = self.endpoint if plain else super().get_route_handler()
-        name = f"{(method := min(self.methods or ()))} {self.path_format}"
+        (method,) = sorted(self.methods or ())
+        name = f"{method} {self.path_format}"
         if name in OPEN_ROUTES:
             return handler
         rule = ROUTES[name]
-        takes_file = rule.kept == "nothing"
 
         async def guarded(request: Request) -> Response:
             desk = desk_of(request)
@@ -322,11 +322,11 @@ class GuardedRoute(APIRoute):
             caller.require(rule, request.path_params.get("key"))
             body = b""
             if method in {"POST", "PATCH"}:
-                _require_media_type(request, takes_file=takes_file)
+                _require_media_type(request, takes_file=rule.takes_file)
                 body = await read_body(request)
                 # Both are where Starlette keeps what it has read.
                 request._body = body  # noqa: SLF001
-                if not takes_file:
+                if not rule.takes_file:
                     request._json = _parsed(body)  # noqa: SLF001
             if rule.limited:
                 desk.limits.count(rule.limited, caller)
@@ -403,8 +403,10 @@ async def _repeatable(
     try:
         answer = await handler(request)
     except (EngineError, RequestValidationError) as error:
-        without_effect = not isinstance(error, EngineError) or status_of(error) < _SERVER_ERROR
-        await (book.drop if without_effect else book.release)(of, row.claim)
+        if not isinstance(error, EngineError) or status_of(error) < _SERVER_ERROR:
+            await book.drop(of, row.claim)  # it had no effect
+        else:
+            await book.release(of, row.claim)
         raise
     except BaseException:
         await book.release(of, row.claim)

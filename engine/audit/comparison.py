@@ -178,7 +178,7 @@ def windows_of(
     Args:
         rows: by fire time.
         definitions: those that decided ranges, by version.
-        since: the begin of the stretch.
+        since: the start of the stretch.
         until: its end.
     """
     found = []
@@ -215,7 +215,7 @@ def compare(
         source: where the runs come from.
         ours: every window of the stretch, and those within the tolerance around it, by time.
         theirs: the same of the runs.
-        since: the begin of the stretch.
+        since: the start of the stretch.
         until: its end.
         tolerance: how far a run may be from its window.
         beside: windows of other schedules with the same source, to which its other runs belong.

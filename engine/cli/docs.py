@@ -6,12 +6,13 @@ Separate, so that reading a page loads nothing else. Messages cite a page as ``s
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import click
 import typer
+
+from engine.errors import did_you_mean
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -104,6 +105,5 @@ def _title(page: str) -> str:
 
 
 def _unknown(what: str, given: str, known: list[str], where: str) -> typer.BadParameter:
-    near = get_close_matches(given, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"{where} lists them"
+    hint = did_you_mean(given, known, f"{where} lists them")
     return typer.BadParameter(f"'{given}' is no {what}; {hint}", param_hint="PAGE")

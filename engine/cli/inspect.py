@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -51,6 +50,7 @@ from engine.cli.target import (
     one_of,
     rows_of,
 )
+from engine.errors import did_you_mean
 from engine.schedules import first_of
 from engine.service import (
     ActionRow,
@@ -171,8 +171,7 @@ async def _remark(opened: ScheduleService, rows: Sequence[ScheduleRow], project:
 def _nothing_of(project: str, known: Collection[str]) -> str:
     if not known:
         return _EMPTY
-    near = get_close_matches(project.lower(), known, n=1)
-    cure = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)[:_NAMED])}"
+    cure = did_you_mean(project, known, f"there is {', '.join(sorted(known)[:_NAMED])}")
     return f"no schedule of project {project}; {cure}"
 
 

@@ -250,9 +250,10 @@ def pause(
 ) -> None:
     """Pause a schedule until it is resumed. A deploy does not resume it.
 
-    Windows whose start has not been sent are skipped; open runs continue. Pausing one again
-    replaces the reason and the end. Several are named by patterns, a tag, a project or --all: those
-    that are paused already stay as they are.
+    Windows that are claimed and not yet sent are skipped. Open runs continue, and queued windows,
+    requested runs and backfills stay. Pausing one again replaces the reason and the end. Several
+    are named by patterns, a tag, a project or --all: those that are paused already stay as they
+    are.
     """
     end = None if until is None else moment(until, "--until", bare="ahead")
     if not reason.strip():

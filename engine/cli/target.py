@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time
-from difflib import get_close_matches
 from functools import cached_property, wraps
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +30,7 @@ from engine.errors import (
     LedgerTimeout,
     LedgerUnavailable,
     ScheduleFileError,
+    did_you_mean,
 )
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
@@ -148,8 +148,7 @@ def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in words:
             return text
-        near = get_close_matches(text.lower(), words, n=1)
-        cure = f"did you mean {near[0]}?" if near else f"write one of {', '.join(words)}"
+        cure = did_you_mean(text, words, f"write one of {', '.join(words)}")
         raise typer.BadParameter(f"{text!r} is no {noun}; {cure}")
 
     return read

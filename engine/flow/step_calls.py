@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 import temporalio.workflow
 from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
+from engine.errors import did_you_mean
 from engine.flow.definition import DEFAULT_RETRY, FOREVER, Retry, WorkflowDefinition, duration
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
@@ -255,9 +255,8 @@ def refuse_unknown(method: str, options: Mapping[str, Any], known: type[Any], *o
     """
     names = known.__annotations__
     for name in options.keys() - names.keys():
-        near = get_close_matches(name, [*names, *others], n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise TypeError(f"{method} has no option {name!r}{meant}")
+        meant = did_you_mean(name, [*names, *others])
+        raise TypeError("; ".join(filter(None, [f"{method} has no option {name!r}", meant])))
 
 
 M = TypeVar("M", bound=Callable[..., Any])

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from engine.errors import ImportUnreadable
+from engine.errors import ImportUnreadable, did_you_mean
 from engine.imports.cron import CRON, settle_clock
 from engine.imports.entries import (
     Collector,
@@ -188,10 +187,8 @@ def _cron(draft: Draft, text: str) -> str:
     if macro == "@reboot":
         raise NotExpressed("@reboot is no time: a service manager starts things with the machine")
     if macro not in (*_MACROS, *_ALIASES):
-        near = get_close_matches(macro, (*_MACROS, *_ALIASES), n=1)
-        raise NotExpressed(
-            f"{text} is no macro of cron" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        meant = did_you_mean(macro, (*_MACROS, *_ALIASES))
+        raise NotExpressed("; ".join(filter(None, [f"{text} is no macro of cron", meant])))
     return _ALIASES.get(macro, macro)
 
 

@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from engine.errors import Code, ImportUnreadable, ScheduleError
+from engine.errors import Code, ImportUnreadable, ScheduleError, did_you_mean
 from engine.schedules import FIELDS, NESTED, Schedule, format_duration
 
 # --- values ---
@@ -313,8 +312,7 @@ def load_object(name: str, example: str) -> Any:
         ) from error
     for part in path.split("."):
         if not hasattr(found, part):
-            near = get_close_matches(part, dir(found), n=1)
-            cure = f"did you mean {near[0]}?" if near else f"write {example}"
+            cure = did_you_mean(part, dir(found), f"write {example}")
             raise ImportUnreadable(f"{module} has no {path!r}", cure=cure)
         found = getattr(found, part)
     return found

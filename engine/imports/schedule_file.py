@@ -17,7 +17,7 @@ _WIDTH: Final = 100
 _SHARED: Final = (
     "timezone", "taskQueue", "external", "dst", "overlap", "maxConcurrentRuns", "catchUp", "grace",
 )  # fmt: skip
-"""Fields that may stand below ``defaults``, in their order there."""
+"""Fields that an import writes below ``defaults``, in their order there."""
 _OF_A_CRON: Final = frozenset({"timezone", "dst"})
 _EACH_ITS_OWN: Final = frozenset({"timezone", "taskQueue"})
 """Fields whose usual value may be shared, because another one overrides it as a whole."""

@@ -177,7 +177,7 @@ _FULLEST: Final = 5
 def week_map(
     monday: datetime, past: Mapping[datetime, Mapping[Status, int]], coming: Mapping[datetime, int]
 ) -> WeekMap:
-    """Return the map of a week that begins at ``monday``, from counts by the begin of each hour."""
+    """Return the map of a week that begins at ``monday``, from counts by the start of each hour."""
     hours = [monday + number * HOUR for number in range(DAYS * HOURS)]
     numbers = [sum(past.get(each, {}).values()) + coming.get(each, 0) for each in hours]
     most = max(numbers)

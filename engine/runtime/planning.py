@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown
+from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown, question
 from engine.ledger import Action, Fire, Ledger, PolledQueue, Served, Transaction
 from engine.schedules import (
     STOPS,
@@ -77,9 +77,9 @@ def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collecti
         return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
     if resolve_type(schedule.workflow, announced):
         return f"{unresolved_workflow(schedule)}; start a worker that has it, as an earlier one had"
-    near = nearest_name(schedule.workflow, announced)
-    meant = f"did you mean {near}? New" if near else "new"
-    code = f"{meant} code is found when the worker starts again"
+    meant = question(nearest_name(schedule.workflow, announced))
+    code = f"{meant} New" if meant else "new"
+    code += " code is found when the worker starts again"
     return f"{unresolved_workflow(schedule)}; {code}; `sched up --reload` does so on each save"
 
 
@@ -135,8 +135,8 @@ MOST_OWED: Final = 5000
 """Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
-async def holding(transaction: Transaction, plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans that still hold, and lock their fires so until the transaction ends.
+async def still_valid(transaction: Transaction, plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans that are still valid, and keep them so until the transaction ends.
 
     A sweeper takes no schedule lock: a fire that a plan gives up as unsent may be in flight by
     now, and its replacement would run beside it.
@@ -148,8 +148,8 @@ async def holding(transaction: Transaction, plans: Sequence[Plan]) -> list[Plan]
     return [planned for planned in plans if given_up[planned.state.key] <= unsent]
 
 
-async def holds(transaction: Transaction, moves: Sequence[Move]) -> bool:
-    """Return whether fires given up here stay unsent until the transaction ends (``holding``)."""
+async def stay_unsent(transaction: Transaction, moves: Sequence[Move]) -> bool:
+    """Return whether the fires given up here stay unsent until the transaction ends."""
     ids = _given_up(moves)
     return not ids or ids <= await transaction.lock_unsent(ids)
 
@@ -239,7 +239,7 @@ async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -
 _log = logging.getLogger(__name__)
 
 
-async def end(
+async def record_decided(
     transaction: Transaction,
     states: Sequence[ScheduleState],
     decided: Callable[[ScheduleState], Plan],
@@ -250,7 +250,7 @@ async def end(
     """
     plans = {state.key: decided(state) for state in states}
     while True:
-        held = {planned.state.key for planned in await holding(transaction, [*plans.values()])}
+        held = {planned.state.key for planned in await still_valid(transaction, [*plans.values()])}
         if not (sent := plans.keys() - held):
             break
         for state in await transaction.read(sorted(sent), all_open=True):
@@ -275,7 +275,7 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
             if state is None:
                 return
             planned = decided_in_part(state, now)
-            if planned.cursor <= state.cursor or not await holds(transaction, planned.moves):
+            if planned.cursor <= state.cursor or not await stay_unsent(transaction, planned.moves):
                 return
             await transaction.record([planned], strict=True)
         if not announced:
@@ -312,7 +312,7 @@ class Locked:
         ``on_resume``: see ``plan``; ``then``: the hold that begins now.
         """
         await self.read_line(self.state.schedule.overlap)
-        (planned,) = await end(
+        (planned,) = await record_decided(
             self.transaction,
             [self.state],
             lambda state: decided_to_the_end(state, self.now, on_resume=on_resume, then=then),
@@ -328,8 +328,9 @@ class Locked:
     async def pause(self, reason: str | None, until: datetime | None = None) -> Pause:
         """Pause the schedule from now on, and record the action; return the pause.
 
-        Windows that opened before are decided first. Starts that are not yet being sent are
-        skipped, and open runs continue. A pause replaces another one, whose begin it keeps.
+        Windows that opened before are decided first. Those that are claimed and not yet being sent
+        are skipped. Open runs continue, and queued windows, requested runs and windows of a
+        backfill stay. A pause replaces another one, and keeps the moment at which that one began.
         """
         before = self.state.pause
         if before is None:

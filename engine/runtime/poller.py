@@ -20,7 +20,7 @@ from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
-from engine.runtime.planning import concerns_others, holding, waits
+from engine.runtime.planning import concerns_others, still_valid, waits
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
 from engine.runtime.tracking.lookups import RunLookups
@@ -420,7 +420,7 @@ class Poller:
                     if not keys:
                         return _Due([], [], [])
                     plans = await self._plan(transaction, keys, limit, alerts)
-                    plans = await holding(transaction, plans)  # the others remain due
+                    plans = await still_valid(transaction, plans)  # the others remain due
                     alerts += await turned_full(transaction, plans)
                     claims += await transaction.record(
                         plans, owner=self._serving.replica, lease=self._settings.lease

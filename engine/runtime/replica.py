@@ -51,7 +51,7 @@ from engine.runtime.temporal_client import degraded_by
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
 from engine.runtime.tracking.lookups import RunCounter, RunLookups
 from engine.runtime.tracking.replay import StuckRuns
-from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.runtime.watch.watch import Watch
 from engine.schedules import TZDATA_VERSION, ScheduleFile
@@ -362,7 +362,7 @@ class Replica:
             ledger_id=identity, notices=(failing.notice,),
             on_open=failing.compare, budget=budget, on_event=on_event,
         )  # fmt: skip
-        auditor = Auditor(
+        auditor = RunAuditor(
             client, ledger, inspector, clock, settings,
             replica=serving.replica, budget=budget, on_event=on_event,
         )  # fmt: skip

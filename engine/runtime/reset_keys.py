@@ -461,9 +461,8 @@ class ResetKeys:
         ids = dict.fromkeys([run.run_id, *[each.run_id async for each in listed]])
         waiting = list(ids)
         while waiting:
-            each = run if (run_id := waiting.pop(0)) == run.run_id else (
-                await self._read(run.workflow_id, run_id)
-            )  # fmt: skip
+            run_id = waiting.pop(0)
+            each = run if run_id == run.run_id else await self._read(run.workflow_id, run_id)
             if each is None or each.first_run_id != run.first_run_id:
                 continue
             for link in (each.base, each.continued_from):  # visibility may be late

@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from engine.errors import SettingsInvalid
+from engine.errors import SettingsInvalid, nearest, question
 from engine.events.addresses import Allowed
 from engine.ledger.postgres.address import checked_address
 from engine.schedules import Rate, format_duration, parse_duration, parse_rate
@@ -190,8 +189,8 @@ def unknown_names(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def _hint(name: str) -> str:
-    near = get_close_matches(name, NAMES, n=1, cutoff=0.8)
-    return f"; did you mean {near[0]}?" if near else "; `sched docs settings` has all of them"
+    near = nearest(name, NAMES, cutoff=0.8)
+    return "; " + question(*near, otherwise="`sched docs settings` has all of them")
 
 
 def _count(text: str) -> int:

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,7 +20,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.service import TLSConfig
 from temporalio.worker import Interceptor, WorkerDeploymentConfig, WorkerTuner
 
-from engine.errors import SetupInvalid
+from engine.errors import SetupInvalid, did_you_mean
 
 _EXAMPLE: Final = "write module:function, as SCHED_SETUP=ours.temporal:setup"
 
@@ -73,8 +72,7 @@ class Setup:
         known = [each.name for each in fields(cls)]
         for name in options:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                cure = did_you_mean(name, known, f"there are {', '.join(known)}")
                 raise SetupInvalid(f"Setup has no option {name!r}", cure=cure)
         return super().__new__(cls)
 
@@ -172,8 +170,7 @@ def _function(name: str) -> Callable[[], object]:
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        near = get_close_matches(function_name, vars(module), n=1)
-        cure = f"did you mean {near[0]}?" if near else _EXAMPLE
+        cure = did_you_mean(function_name, vars(module), _EXAMPLE)
         text = f"the setup {name}: {module_name} has no function {function_name!r}"
         raise SetupInvalid(text, cure=cure)
     checked: Callable[[], object] = function

@@ -35,7 +35,7 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle
 
-from engine.errors import Code, EngineError
+from engine.errors import Code, EngineError, did_you_mean
 from engine.flow import SERVED, lane_of, queue_of, step_named
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
@@ -44,7 +44,7 @@ from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
-from engine.schedules import Queue, Rate, nearest_name
+from engine.schedules import Queue, Rate
 
 # --- slots ---
 # A slot in the ledger is the right to run one step. The SDK reserves one before it polls, so that a
@@ -589,7 +589,7 @@ class QueueManager:
             return
         self._reported.add((queue, step))
         mine = f"project {self._serving.project}"
-        near = nearest_name(queue, self._limits)
-        hint = f" (did you mean {near}?)" if near else ""
+        meant = did_you_mean(queue, self._limits)
+        hint = f" ({meant})" if meant else ""
         text = f"step {step} names queue {queue}, which no file of {mine} declares{hint}; {what}"
         self._emit(Alert(Code.QUEUE_UNKNOWN, text))

@@ -8,13 +8,12 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from engine.errors import Code, EngineError, ResourceFailed, ResourceMissing
+from engine.errors import Code, EngineError, ResourceFailed, ResourceMissing, nearest
 from engine.flow import (
     SERVED,
     Need,
@@ -174,7 +173,7 @@ def _nearest(need: Need, sources: Sequence[ResourceSource]) -> ResourceSource | 
         named.setdefault(_shown(each.type).rpartition(".")[2], each)
         named.setdefault(each.name, each)
     wanted = _shown(need.wanted).rpartition(".")[2]
-    near = get_close_matches(wanted, named, n=1) or get_close_matches(need.parameter, named, n=1)
+    near = nearest(wanted, named) or nearest(need.parameter, named)
     return named[near[0]] if near else None
 
 

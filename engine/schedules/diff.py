@@ -20,7 +20,9 @@ _BEFORE: Final = 10  # characters shown of the common prefix of two long values
 _NAMED: Final = 3  # days off named of those removed, and of those added
 
 _INTERVAL: Final = "everyMs"  # shown as people write it: every 5m
-_WITHOUT: Final = (_INTERVAL, "cron", "at", "input", "description", "topic")
+_WITHOUT: Final = frozenset(
+    alias for alias, name in FIELDS.items() if Schedule.model_fields[name].default is None
+)
 """Fields that a schedule may be without."""
 
 WHEN: Final = (*WHEN_PART, "exclude")

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
-from engine.errors import ScheduleError
+from engine.errors import ScheduleError, did_you_mean
 from engine.schedules.validators import Shape, list_of, pattern, refuse, shorten
 
 # --- names of events ---
@@ -59,8 +58,7 @@ def event_patterns(value: Any, what: str = "events") -> tuple[str, ...]:
         if "*" not in first and (first != "schedule" or not rest):
             raise refuse(f"no event is named {each}", f"write schedule.{last}")
         if "*" not in last and last not in EVENT_TYPES:
-            near = get_close_matches(last, EVENT_TYPES, n=1)
-            cure = f"did you mean {near[0]}?" if near else f"write {', '.join(EVENT_TYPES)}"
+            cure = did_you_mean(last, EVENT_TYPES, f"write {', '.join(EVENT_TYPES)}")
             raise refuse(f"no event is named {each}", cure)
     return found
 

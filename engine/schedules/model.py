@@ -680,7 +680,7 @@ class Schedule(BaseModel):
         """
         following = self.spec.next(fire_time) if self.spread else None
         room = min(self.spread, following - fire_time) if following else self.spread
-        return room // _MILLISECOND * _part(self.key) // 2**32 * _MILLISECOND
+        return room // _MILLISECOND * _share_of_spread(self.key) // 2**32 * _MILLISECOND
 
     @property
     def when(self) -> str:
@@ -786,7 +786,7 @@ class Schedule(BaseModel):
 
 
 _ASKED: Final = "_asked"
-_BUILT: Final = ("spec", "exclusions", "shadow_end", _ASKED)
+_BUILT: Final = ("spec", "exclusions", "shadow_end", "shown", _ASKED)
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """Fields of a schedule by their names in a file."""
@@ -803,27 +803,12 @@ NESTED: Final[dict[str, type[Part]]] = {
 """Fields with nested fields, by their names in a file."""
 
 _SHARED: Final = (
-    *("timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled"),
-    *(
-        "external",
-        "mode",
-        "first_fire",
-        "dst",
-        "exclude",
-        "spread",
-        "on_dead",
-        "pause_after_failures",
-        "retention",
-        "alert",
-        "retry",
-        "timeout",
-        "priority",
-        "search_attributes",
-        "memo",
-        "tags",
-        "metadata",
-    ),
-)
+    "timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled",
+    "external", "mode", "first_fire", "dst", "exclude", "spread", "on_dead", "pause_after_failures",
+    "retention", "alert", "retry", "timeout", "priority", "search_attributes", "memo", "tags",
+    "metadata",
+)  # fmt: skip
+"""Fields that may stand below ``defaults``, in the order of ``sched schema``."""
 
 
 def _optional(field: FieldInfo) -> Any:
@@ -848,7 +833,7 @@ WHEN_PART: Final = (
 
 
 @lru_cache(maxsize=100_000)
-def _part(key: str) -> int:
+def _share_of_spread(key: str) -> int:
     """Return the key's share of ``spread`` in 2**32ths."""
     return int.from_bytes(hashlib.sha256(f"spread\0{key}".encode()).digest()[:4], "big")
 

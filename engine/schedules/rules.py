@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -23,11 +23,13 @@ from engine.errors import (
     ScheduleError,
     TimezoneInvalid,
     TopicInvalid,
+    nearest,
+    question,
 )
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
-from engine.schedules.validators import EVERY, refuse, show
+from engine.schedules.validators import EVERY, refuse, shorten, show
 
 # --- rules between fields ---
 # The rules take values as declared, by their names in a file, so that the loader can check them
@@ -315,8 +317,8 @@ def _with_near(fault: Fault, model: type[BaseModel]) -> Fault:
     if fault.code != Code.FIELD_UNKNOWN or len(fault.path) > 1:
         return fault
     known = [each.alias or name for name, each in model.model_fields.items()]
-    near = get_close_matches(str(fault.path[0]), known, n=1)
-    return replace(fault, cure=f"did you mean {near[0]}?") if near else fault
+    meant = suggest(str(fault.path[0]), known)
+    return replace(fault, cure=meant.cure) if meant else fault
 
 
 _MOST_NAMED: Final = 20
@@ -353,3 +355,76 @@ def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> Va
         error = refuse(fault.message, fault.cure, fault.code)
         lines.append(InitErrorDetails(type=error, loc=fault.path, input=value))
     return ValidationError.from_exception_data("Schedule", lines)
+
+
+# --- misspelt fields ---
+# The field, or the other name in a file, that was probably meant. The name that a field has in
+# another scheduler may resemble none.
+
+_CLOSE_ENOUGH = 0.7
+_SHORTEST = 3
+_COMPARED = 50  # characters
+
+# Names of the same fields in other schedulers.
+_ELSEWHERE = {
+    "id": "key", "name": "key",
+    "interval": "every", "offset": "offsetMs",
+    "crontab": "cron", "expression": "cron", "pattern": "cron",
+    "schedule": "cron", "scheduleinterval": "cron",
+    "tz": "timezone", "zone": "timezone", "runat": "at",
+    "startdate": "start", "starttime": "start", "enddate": "end", "endtime": "end",
+    "active": "enabled", "disabled": "enabled", "suspend": "enabled", "suspended": "enabled",
+    "concurrencypolicy": "overlap", "jitter": "spread", "calendar": "exclude",
+    "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
+    "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
+    "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
+    "cronexpression": "cron", "jobtype": "workflow", "jobpayload": "input",
+    "maxretries": "retry", "retries": "retry", "retrypolicy": "retry",
+    "timeoutseconds": "timeout", "timeoutms": "timeout", "labels": "tags",
+    "annotations": "metadata",
+    "repeatcount": "limit", "maxruns": "limit", "remainingactions": "limit",
+    "shadow": "mode", "dryrun": "mode", "pauseonfailure": "pauseAfterFailures",
+    "maxfailures": "pauseAfterFailures",
+    "jobs": "schedules", "tasks": "schedules",
+}  # fmt: skip
+
+
+MAX_PROPOSED: Final = 200
+"""Maximum characters of a name that a cure proposes: those of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Name that was meant; ``certain`` if only case or punctuation differs."""
+
+    name: str
+    certain: bool
+
+    @property
+    def cure(self) -> str:
+        """The question that proposes it. Names in a file may be long, or not printable."""
+        return question(shorten(self.name, MAX_PROPOSED))
+
+
+def suggest(name: str, allowed: Collection[str]) -> Suggestion | None:
+    """Return the one of ``allowed`` that ``name`` probably stands for, or None."""
+    return _suggest(_bare(name), tuple(allowed))
+
+
+@lru_cache(maxsize=1024)
+def _suggest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
+    by_bare = {_bare(known): known for known in allowed}
+    if bare in by_bare:
+        return Suggestion(by_bare[bare], certain=True)
+    elsewhere = _ELSEWHERE.get(bare)
+    if elsewhere in allowed:
+        return Suggestion(elsewhere, certain=False)
+    # Skip very short names: ``at`` resembles half of all short words.
+    long = [known for known in by_bare if len(known) >= _SHORTEST]
+    close = nearest(bare, long, cutoff=_CLOSE_ENOUGH)
+    return Suggestion(by_bare[close[0]], certain=False) if close else None
+
+
+def _bare(name: str) -> str:
+    """Reduce a name to letters and digits, so that ``every_ms`` and ``everyMs`` are equal."""
+    return "".join(sign for sign in name[:_COMPARED].lower() if sign.isalnum())

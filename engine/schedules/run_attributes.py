@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from engine.errors import question
 from engine.schedules.validators import (
     Check,
     Shape,
@@ -136,9 +137,9 @@ def misfit(name: str, value: object, kinds: Mapping[str, str]) -> tuple[str, str
     if kind is None:
         registered = f"--name {name} --type {usual_kind(value)}"
         message = f"the namespace has no search attribute {name}"
-        near = next((each for each in kinds if each.lower() == name.lower()), None)
         create = f"register it: `temporal operator search-attribute create {registered}`"
-        return message, f"did you mean {near}?" if near else create
+        same = [each for each in kinds if each.lower() == name.lower()]
+        return message, question(*same, otherwise=create)
     if kind not in _KINDS[type(value)]:
         return f"search attribute {name} is of kind {kind}, and not {show(value)}", "correct it"
     if kind == "Datetime" and moment_of(value) is None:

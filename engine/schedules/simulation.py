@@ -445,7 +445,8 @@ LONGEST: Final = timedelta(days=366)
 
 _NO_MATTER: Final = (
     "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
-    "topic", "tags", "searchAttributes", "memo", "retry", "timeout", "priority",
+    "topic", "tags", "searchAttributes", "memo", "retry", "timeout", "priority", "retention",
+    "alert", "onDead",
 )  # fmt: skip
 """Fields without effect on when runs start."""
 

@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Final, Literal, Self
 
-from engine.errors import DefinitionUnreadable
+from engine.errors import DefinitionUnreadable, nearest
 
 # --- durations ---
 # Durations in files: ``90s``, ``15m``, ``24h``, ``2d``, ``500ms``, ``1h30m``.
@@ -350,9 +349,6 @@ def _number(digits: str | None) -> int | None:
 
 # --- workflow type versions ---
 
-_COMPARED: Final = 100
-"""Characters of a name that are compared; the comparison takes quadratic time."""
-
 
 def version_order(version: str) -> tuple[int, ...]:
     """Return the sort key of a dotted version: ``1.10`` is newer than ``1.9``.
@@ -388,9 +384,7 @@ def nearest_name(workflow: str, announced: Iterable[str]) -> str | None:
     names = set(announced)
     if "@" not in workflow:
         names = {name.partition("@")[0] for name in names}
-    by_lower = {name.lower()[:_COMPARED]: name for name in sorted(names)}
-    near = get_close_matches(workflow.lower()[:_COMPARED], by_lower, n=1)
-    return by_lower[near[0]] if near else None
+    return next(iter(nearest(workflow, names)), None)
 
 
 def _is_dotted(version: str) -> bool:

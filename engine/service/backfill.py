@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import islice
 
-from engine.errors import BackfillOverlaps, MomentInFuture, ScheduleError, WindowNotFound
+from engine.errors import (
+    BackfillOverlaps,
+    MomentInFuture,
+    ScheduleError,
+    WindowNotFound,
+    did_you_mean,
+)
 from engine.ledger import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Fire, Included
 from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked, require_type
@@ -165,8 +170,8 @@ async def _requested(
     state, now = schedule.state, schedule.now
     begin = max(begin, _FIRST)
     for word in sorted(set(include) - set(INCLUDED)):
-        near = get_close_matches(word, INCLUDED, n=1) or [f"one of {', '.join(INCLUDED)}"]
-        raise ScheduleError(f"include has {word!r}", cure=f"write {near[0]}")
+        cure = did_you_mean(word, INCLUDED, f"write one of {', '.join(INCLUDED)}")
+        raise ScheduleError(f"include has {word!r}", cure=cure)
     if end > now:
         raise MomentInFuture(f"{utc_text(end)} is still to come", cure="end at one that has passed")
     spec = state.schedule.spec

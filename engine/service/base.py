@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from engine.errors import (
@@ -17,6 +16,8 @@ from engine.errors import (
     ScheduleNotFound,
     VersionOutdated,
     WindowNotFound,
+    nearest,
+    question,
 )
 from engine.ledger import (
     ActionRow,
@@ -377,7 +378,7 @@ class ReadOperations:
                 " and `sched dead rerun` take the id of one",
             )  # fmt: skip
         async with (
-            self._near(),
+            self._waking_others(),
             locked(
                 self._ledger, key, by=self._actor, all_open=all_open, retired=retired
             ) as schedule,
@@ -385,7 +386,7 @@ class ReadOperations:
             yield schedule
 
     @asynccontextmanager
-    async def _near(self) -> AsyncIterator[None]:
+    async def _waking_others(self) -> AsyncIterator[None]:
         """Wake keys that may have waited for this operation, in a queue or for another schedule."""
         async with self._naming():
             yield
@@ -426,9 +427,7 @@ def not_found(
 
     ``of`` is the misspelt word, where ``key`` says more than that.
     """
-    near = get_close_matches((of or key).lower(), known, n=3)
-    cure = f"did you mean {' or '.join(near)}?" if near else see
-    return ScheduleNotFound(key, cure=cure)
+    return ScheduleNotFound(key, cure=question(*nearest(of or key, known, most=3), otherwise=see))
 
 
 # --- request ids ---

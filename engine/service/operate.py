@@ -1,4 +1,4 @@
-"""Operations on schedules and runs: pause, resume, skip, unskip, trigger, rerun, cancel."""
+"""Operations on schedules and runs: pause, resume, skip, unskip, trigger, rerun, cancel, retire."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import (
     Locked,
     has_window,
-    holds,
     no_worker_lives,
     require_type,
+    stay_unsent,
     unserved_at,
 )
 from engine.schedules import (
@@ -111,8 +111,9 @@ class Holding(ReadOperations):
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Pause a schedule from now on.
 
-        Windows that opened before are decided as usual. Starts that are not yet being sent are
-        skipped, and open runs continue. Pausing again replaces the reason and the end.
+        Windows that opened before are decided as usual. Those that are claimed and not yet being
+        sent are skipped. Open runs continue, and queued windows, requested runs and windows of a
+        backfill stay. Pausing again replaces the reason and the end.
 
         Raises:
             MomentInPast: ``until`` has passed.
@@ -314,7 +315,7 @@ class Started:
 
 
 class Running(Holding):
-    """Operations on runs: trigger, rerun and cancel."""
+    """Operations on runs: trigger, rerun and cancel; and the end of a schedule."""
 
     def check_inputs(self, workflows: Iterable[type]) -> None:
         """Have requests refuse an input of their own that these ``@workflow`` classes cannot take.
@@ -462,7 +463,7 @@ class Running(Holding):
             self._require_fitting(schedule.state.workflow_type, own_input)
             asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
             if asked.fire.status in OPEN:
-                await _deal_with(schedule, bucket, fire.series)
+                await _resolve_letters(schedule, bucket, fire.series)
             return asked
 
     async def ended(
@@ -569,7 +570,7 @@ class Running(Holding):
                 raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
             why = _by_a_user(reason or f"cancelled by {self._actor}")
             stop: Stop = "terminate" if terminate else "cancel"
-            done = await _ended(schedule, fires, stop, reason, why)
+            done = await _stop_all(schedule, fires, stop, reason, why)
             ends = [
                 await end_backfill(schedule.transaction, each, why, schedule.now, by=self._actor)
                 for each in laying
@@ -628,7 +629,7 @@ def _late(fire: Fire, why: str | None) -> EnqueueFailure:
     )  # fmt: skip
 
 
-async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
+async def _resolve_letters(schedule: Locked, bucket: int, series: int) -> None:
     """Resolve the dead letters of a window that runs again."""
     found = await schedule.transaction.dead_letters(schedule.state.key, bucket=bucket)
     await schedule.transaction.resolve_dead_letters(
@@ -688,7 +689,7 @@ async def _ask(
     _require_one_previous(state.schedule, overlap)
     await schedule.read_line(overlap or state.schedule.overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)
-    while not await holds(transaction, resolved.moves):
+    while not await stay_unsent(transaction, resolved.moves):
         (schedule.state,) = await transaction.read([state.key], all_open=True)
         resolved = _resolved(schedule, window, workflow_id, overlap)
     (decision,) = resolved.decisions
@@ -737,7 +738,7 @@ def _resolved(
     )
 
 
-async def _ended(
+async def _stop_all(
     schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None, why: Reason
 ) -> Cancelled:
     """Skip starts that are not yet being sent, request the other runs to stop, and audit each.

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from engine.errors import ScheduleNotFound, WorkflowUnknown
+from engine.errors import ScheduleNotFound, WorkflowUnknown, did_you_mean, question
 from engine.ledger import OPEN, Claim, Evidence, Fire, MemoryLedger, Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
@@ -343,8 +343,8 @@ def _span(at: datetime | str | None, between: Between | None) -> tuple[datetime,
 def _chosen(file: ScheduleFile, key: str | None, code: ServedCode) -> list[Schedule]:
     found = [each for each in file.schedules if key in {None, each.key}]
     if not found:
-        near = nearest_name(key or "", [each.key for each in file.schedules])
-        raise ScheduleNotFound(key or "", cure=f"did you mean {near}?" if near else None)
+        cure = did_you_mean(key or "", [each.key for each in file.schedules])
+        raise ScheduleNotFound(key or "", cure=cure or None)
     _check(found, code)
     return found
 
@@ -355,7 +355,7 @@ def _check(schedules: Sequence[Schedule], code: ServedCode) -> None:
         known = each.workflow in code.types
         if not known and (each.external or resolve_type(each.workflow, code.types) is None):
             near = nearest_name(each.workflow, code.types)
-            cure = f"did you mean {near}?" if near else "import it, or name it in workflows="
+            cure = question(near, otherwise="import it, or name it in workflows=")
             raise WorkflowUnknown(f"{each.key}: there is no workflow {each.workflow}", cure=cure)
         if each.overlap in _NEEDS_TWO_AT_ONCE:
             raise ValueError(f"{each.key}: overlap {each.overlap} cannot be played in a test")

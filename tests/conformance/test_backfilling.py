@@ -534,5 +534,5 @@ async def test_what_cannot_be_laid_waits_and_is_told_and_others_go_on(bench, mon
 
 async def test_a_cause_that_is_misspelt_is_refused(bench):
     first = await a_paused_past(bench)
-    with pytest.raises(ScheduleError, match="include has 'exclude'; write excluded"):
+    with pytest.raises(ScheduleError, match="include has 'exclude'; did you mean excluded"):
         await backfilled(bench, first, first, include=["exclude"])

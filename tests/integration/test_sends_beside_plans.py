@@ -11,7 +11,7 @@ from engine.ledger import PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import holding
+from engine.runtime.planning import still_valid
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
@@ -34,11 +34,11 @@ async def test_a_window_never_starts_beside_the_run_whose_place_it_takes(databas
         assert [move.to for move in step.moves] == ["skip"]
         (taken,) = await ledger.take_over(SERVING, limit=10, lease=LEASE)
         assert taken.workflow_id == before.workflow_id
-        assert await holding(transaction, [step]) == [], "what it gives up is on its way"
+        assert await still_valid(transaction, [step]) == [], "what it gives up is on its way"
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
         step = plan(state, await transaction.now())
-        assert await holding(transaction, [step]) == [step]
+        assert await still_valid(transaction, [step]) == [step]
         assert await transaction.record([step], owner="replica", lease=LEASE) == []
     statuses = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
     assert sorted(statuses.values()) == ["queued", "starting"], "it waits for the end of the other"
@@ -54,7 +54,7 @@ async def test_what_a_plan_gives_up_is_taken_by_no_sweeper_before_it_is_written(
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
         step = plan(state, await transaction.now())
-        assert await holding(transaction, [step]) == [step]
+        assert await still_valid(transaction, [step]) == [step]
         assert await ledger.take_over(SERVING, limit=10, lease=LEASE) == []
         assert len(await transaction.record([step], owner="replica", lease=LEASE)) == 1
     await ledger.close()
@@ -69,9 +69,9 @@ async def test_an_edit_gives_up_nothing_that_is_on_its_way(database_url):
 
     async def later(transaction, steps):
         await ledger.take_over(SERVING, limit=10, lease=LEASE)
-        return await holding(transaction, steps)
+        return await still_valid(transaction, steps)
 
-    with patch.object(planning, "holding", later):
+    with patch.object(planning, "still_valid", later):
         await apply(ledger, load_schedules(file % ", description: edited"), by="test")
     fires = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
     assert fires.pop(before.workflow_id) == "starting"

@@ -22,7 +22,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from tests.model.loop import WHOSE, Loop, Mortal
 from tests.model.server import Server
@@ -54,7 +54,7 @@ class Member(Mortal):
             client, ledger, clock, SETTINGS, ledger_id=identity, on_event=on_event
         )
         canceller = RunCanceller(client, ledger, inspector, serving, SETTINGS, on_event=on_event)
-        auditor = Auditor(client, ledger, inspector, clock, SETTINGS,
+        auditor = RunAuditor(client, ledger, inspector, clock, SETTINGS,
                           replica=name, on_event=on_event)  # fmt: skip
         lookups = RunLookups(ledger, inspector=inspector, auditor=auditor, canceller=canceller)
         self.poller = Poller(ledger, self.dispatcher, clock, serving, SETTINGS,

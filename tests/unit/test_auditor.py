@@ -16,7 +16,7 @@ from engine.ledger import MemoryLedger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.runs import Auditor, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunInspector
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
@@ -55,16 +55,16 @@ def state(key: str, cursor: datetime, **when: Any) -> ScheduleState:
     )  # fmt: skip
 
 
-def auditor_of(temporal: Temporal, *, remembers: bool = False) -> Auditor:
+def auditor_of(temporal: Temporal, *, remembers: bool = False) -> RunAuditor:
     clock = LedgerClock()
     clock.observe(NOW)
-    return Auditor(
+    return RunAuditor(
         cast("Any", temporal), MemoryLedger(remembers=remembers), cast("RunInspector", temporal),
         clock, Settings(), replica="one", on_event=print,
     )  # fmt: skip
 
 
-async def audited(auditor: Auditor, states: list[ScheduleState]) -> None:
+async def audited(auditor: RunAuditor, states: list[ScheduleState]) -> None:
     """Let as many turns pass as it takes."""
     while left := [state for state in states if not auditor.is_audited(state)]:
         assert not await auditor.audit(left)

@@ -20,7 +20,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import OpenFire, Plan, ScheduleState
@@ -96,7 +96,7 @@ def replica(temporal: Temporal, ledger: MemoryLedger, name: str) -> tuple[RunLoo
     inspector = RunInspector(
         client, ledger, clock, Settings(), ledger_id="", budget=budget, on_event=print
     )
-    auditor = Auditor(
+    auditor = RunAuditor(
         client, ledger, inspector, clock, Settings(), replica=name, budget=budget, on_event=print
     )
     canceller = SimpleNamespace()

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from engine.cli.app import run
-from engine.errors import ScheduleFileError
+from engine.errors import ScheduleError, ScheduleFileError
 from engine.flow import cron, every, workflow
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import Source
 from engine.runtime.discovery import packages_with_schedules
 from engine.schedules import Declaration, Schedule, load_schedules
+from engine.schedules.model import FIELDS
 from tests.fundamentals.samples.declared import HERE, DeclaredReport
 
 FILE = """
@@ -114,6 +115,19 @@ def test_every_mistake_is_told_at_its_place_and_all_at_once(path):
             "name a schedule of this project"
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("interval", "every"), ("labels", "tags"), ("ondeath", "onDead")]
+)
+def test_code_and_requests_propose_the_field_that_a_file_would(path, written, meant):
+    fields = {"key": "a", "workflow": "noop", "every": "1h", written: "1h"}
+    with pytest.raises(ScheduleFileError, match=rf"did you mean {meant}\?"):
+        load_schedules(json.dumps({"schedules": [fields]}))
+    with pytest.raises(ScheduleError, match=rf"did you mean {meant}\?"):
+        Schedule.from_json(fields)
+    (line,) = problems(path, Declaration(fields, "workflows/a.py", 7))
+    assert line.endswith(f"did you mean {FIELDS[meant]}?")
 
 
 def test_what_is_no_schedule_is_refused_where_the_class_is_decorated():

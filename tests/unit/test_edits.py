@@ -26,6 +26,7 @@ def schedule(fields: str):
             ["every 5s → (none)", "cron (none) → 0 2 * * *"],
         ),
         ("everyMs: 5000", "everyMs: 5000, grace: 5m", ["grace default → 5m"]),
+        ("everyMs: 5000", "everyMs: 5000, limit: 3", ["limit (none) → 3"]),
         ("everyMs: 5000, input: {a: 1}", "everyMs: 5000", ['input {"a": 1} → (none)']),
         ("everyMs: 5000, enabled: false", "everyMs: 5000", ["enabled false → default"]),
         (

@@ -24,7 +24,7 @@ from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.schedules import load_schedules
 from tests.virtual_time import VirtualTime, virtual_time
 
@@ -110,7 +110,8 @@ class Bench:
         self.outbox = Outbox(self.ledger)
         self.lookups = RunLookups(
             self.ledger, inspector=cast("RunInspector", self.temporal),
-            auditor=cast("Auditor", self.temporal), canceller=cast("RunCanceller", self.temporal),
+            auditor=cast("RunAuditor", self.temporal),
+            canceller=cast("RunCanceller", self.temporal),
             on_event=self.told.append,
         )  # fmt: skip
         self.poller = Poller(

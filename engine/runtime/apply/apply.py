@@ -30,7 +30,7 @@ from engine.runtime.apply.edits import (
     read_all,
     take,
 )
-from engine.runtime.planning import decide_ahead, decided_to_the_end, end
+from engine.runtime.planning import decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.sealing import Sealing
 from engine.schedules import STARTS, TICK, ScheduleFile, first_of
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
@@ -238,7 +238,9 @@ async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) 
     """Decide what these keys owe until now, and retire them."""
     for part in chunks(keys):
         states = await read_all(transaction, part)
-        await end(transaction, states, lambda each: decided_to_the_end(each, now, then="retired"))
+        await record_decided(
+            transaction, states, lambda each: decided_to_the_end(each, now, then="retired")
+        )
         await transaction.retire(part, now)
 
 

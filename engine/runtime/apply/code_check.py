@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.errors import Code, WorkflowUnknown
+from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
 from engine.schedules import Declaration, Schedule, jsonable, misfit, nearest_name, resolve_type
@@ -59,8 +59,7 @@ def mismatches(
 
 
 def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Mismatch:
-    near = nearest_name(name, types)
-    cure = f"did you mean {near}?" if near else "import the package that has it"
+    cure = question(nearest_name(name, types), otherwise="import the package that has it")
     message = f"{key}: there is no {what} {name}"
     return Mismatch(WorkflowUnknown.code, key, message, cure, (field,))
 
@@ -147,8 +146,7 @@ def input_faults(given: object, definition: WorkflowDefinition) -> Iterator[Inpu
         name = ".".join(["input", *map(str, path)])
         yield InputFault(f"{name}: {fault}", f"the workflow {kind} takes {_name(wanted)}", path)
     for name in _left_out(given, wanted):
-        near = nearest_name(name, [each.name for each in fields(wanted)])
-        cure = f"did you mean {near}?" if near else "remove it"
+        cure = did_you_mean(name, [each.name for each in fields(wanted)], "remove it")
         yield InputFault(f"input.{name}: {_name(wanted)} has no such field", cure, (name,))
 
 

@@ -20,7 +20,7 @@ from engine.ledger import (
     Transaction,
 )
 from engine.runtime import planning
-from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
+from engine.runtime.planning import decided_to_the_end, owes_many, record_decided, still_valid
 from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import (
     TICK,
@@ -382,7 +382,9 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             # A step that gives up a fire which is in flight is left to a tick, by the same rules.
-            plans = await holding(transaction, [each for each in plans if _is_adopted(each, now)])
+            plans = await still_valid(
+                transaction, [each for each in plans if _is_adopted(each, now)]
+            )
             await transaction.record(plans)
         if not keys:
             return adopted
@@ -604,7 +606,7 @@ class ApplyTransaction:
         self._require_codec(states)
         if behind := [s.key for s in states if s.key not in self._ahead and owes_many(s, now)]:
             raise OwesManyError(behind)
-        owed = await end(
+        owed = await record_decided(
             self._transaction, states, lambda state: _owed(state, schedules[state.key], now)
         )
         before = {state.key: state for state in states}

@@ -430,6 +430,7 @@ class Starter:
     def _judge(
         self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
     ) -> Answer:
+        """Return whether a run under the claim's id is the claim's own; another one rejects it."""
         if info is None or not self._is_of(claim, info):
             whose = "no memo of a ledger" if info is None else f"the memo of ledger {info.ledger}"
             error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"

@@ -27,7 +27,7 @@ from engine.runtime.run_ends import read_counts
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error, degraded_by, server_of
-from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.schedules.planner import Plan, ScheduleState
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class RunLookups:
         ledger: Ledger,
         *,
         inspector: RunInspector,
-        auditor: Auditor,
+        auditor: RunAuditor,
         canceller: RunCanceller,
         on_event: OnEvent = log,
     ) -> None:

@@ -486,7 +486,7 @@ class _Described:
     good_until: dict[str, float] = field(default_factory=dict)
 
 
-class Auditor:
+class RunAuditor:
     """Audit of undecided windows: books those that already have a run."""
 
     def __init__(

@@ -55,8 +55,8 @@ _DESCRIBED_LINES = 5
 _KNOWN = 1000
 _POLLS_A_SECOND = 10.0
 _PATIENCE = 2.0
-"""Seconds of a poll, and before a run is polled again whose close did not unblock its line. A
-stopping worker waits as long for the answer."""
+"""Seconds that the server holds a poll. A run whose close did not unblock its line is polled again
+after as long, and a stopping worker waits as long for the answer."""
 _ANSWERED_BEFORE = 1.0
 """Seconds before the call's deadline at which the server stops waiting."""
 _EVERY, _GATHER = timedelta(seconds=1), timedelta(milliseconds=20)
@@ -262,7 +262,10 @@ class Polls:
             waits = row.is_left_alone and row.waiting > 0
             if waits and row.task_queue not in self._reported:
                 self._emit(Alert(Code.TASK_QUEUE_UNPOLLED, nobody_polls(row)))
-            (self._reported.add if waits else self._reported.discard)(row.task_queue)
+            if waits:
+                self._reported.add(row.task_queue)
+            else:
+                self._reported.discard(row.task_queue)
         self._reported.intersection_update(queues)
 
     async def _asked(self, queue: str) -> tuple[datetime | None, int]:
@@ -289,7 +292,8 @@ class Polls:
 
 _NEAR = timedelta(seconds=5)
 """Overlap of a turn with the time before the previous look."""
-_SWEEP_EVERY = 10
+_WATERMARK_EVERY = 10
+"""Turns from one listing from the watermark to the next."""
 _PART = 50
 """Runs that are booked together."""
 _AT_ONCE = 8
@@ -321,7 +325,7 @@ _LEASE = timedelta(seconds=10)
 
 
 class Tracker:
-    """Settler of closed runs behind a watermark; also describes long-open runs in turn.
+    """Recorder of closed runs behind a watermark; also describes long-open runs in turn.
 
     Args:
         breaker: knows whether this replica can reach Temporal; if not, it releases the duty.
@@ -439,19 +443,22 @@ class Tracker:
         """List closes and describe long-open runs; ``whole``: list from the watermark on."""
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
-        if doubts := (suspect_until := self._suspect_until()) != self._knows_of:
+        suspect_until = self._suspect_until()
+        doubts = suspect_until != self._knows_of
+        if doubts:
             self._seen.clear()
             near = max(near, _DOUBTED)
         now = self._clock.now()
         if watermark == datetime.fromtimestamp(0, UTC):
             watermark = now - VISIBILITY_LAG
-        # List the near past at every turn, and all that visibility may still lack in a sweep.
-        sweep = doubts or whole or self._turns % _SWEEP_EVERY == 0
+        # List the near past at every turn, and now and then all that visibility may still lack.
+        from_watermark = doubts or whole or self._turns % _WATERMARK_EVERY == 0
         self._turns += 1
-        changed = await self._settle_closed((min if sweep else max)(watermark, now - near))
+        since = min(watermark, now - near) if from_watermark else max(watermark, now - near)
+        changed = await self._record_closed(since)
         if changed is None:
             return
-        if changed or sweep:
+        if changed or from_watermark:
             await self._ledger.wake()  # queued fires may wait for a close
         if await self._look_at_long_open(now):
             await self._ledger.wake()
@@ -460,7 +467,7 @@ class Tracker:
             return
         self._knows_of = suspect_until
         await self._follow(whole=whole)
-        if sweep:
+        if from_watermark:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
                 self._emit(Alert(Code.DATA_GAP, gap.description))
@@ -485,7 +492,7 @@ class Tracker:
             self._told_sealed = True
             self._emit(Alert(Code.UNREADABLE_HERE, text))
 
-    async def _settle_closed(self, since: datetime) -> bool | None:
+    async def _record_closed(self, since: datetime) -> bool | None:
         """Settle the runs that have closed since then; return whether that changed any fire.
 
         None if this replica has lost the duty, or leaves it to one that can read them all.

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.loader.relations import chain_faults
 from engine.schedules.model import FIELDS, Declaration, Schedule, ScheduleFile
-from engine.schedules.rules import Fault, faults_of
+from engine.schedules.rules import Fault, faults_of, suggest
 
 _INLINE: Final = "SchedulePlugin"
 """Name of a file that consists of objects, in messages."""
@@ -101,8 +100,8 @@ def _read(declared: Declaration) -> tuple[Schedule | None, list[Problem]]:
 def _problem(declared: Declaration, key: str, fault: Fault) -> Problem:
     cure = fault.cure
     if fault.code == Code.FIELD_UNKNOWN and len(fault.path) == 1:
-        meant = get_close_matches(str(fault.path[0]), [*FIELDS, *FIELDS.values()], n=1)
-        cure = f"did you mean {meant[0]}?" if meant else cure
+        meant = suggest(str(fault.path[0]), FIELDS.values())
+        cure = meant.cure if meant else cure
     message = f"{key}: {fault.message}"
     return Problem(fault.code, message, cure, declared.line, 1, key=key, file=declared.file)
 

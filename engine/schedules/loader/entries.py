@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
-from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend, nearest
+from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend
 from engine.schedules.model import FIELDS, NESTED, WHEN_PART, Defaults, Queue, Schedule
 from engine.schedules.rules import (
     BY_CLOCK,
@@ -25,6 +25,7 @@ from engine.schedules.rules import (
     is_local,
     limit_faults,
     spec_faults,
+    suggest,
 )
 from engine.schedules.terms import BROKEN
 from engine.schedules.timing import croniter_check
@@ -79,7 +80,7 @@ def read_fields(
         if name in given:
             continue
         # A schedule's field in the wrong place is not a misspelling.
-        meant = None if name in FIELDS or crowded else nearest(name, allowed)
+        meant = None if name in FIELDS or crowded else suggest(name, allowed)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
             cure = meant.cure
@@ -152,7 +153,7 @@ class Shared:
             case ("exclude", int(index)) if isinstance(listed, list) and index < len(listed):
                 item = listed[index]
                 if isinstance(item, str) and not is_item(item):
-                    meant = nearest(item, self._calendars)
+                    meant = suggest(item, self._calendars)
                     return replace(fault, cure=meant.cure) if meant else fault
         return fault
 
@@ -304,7 +305,7 @@ def report_faults(
         message, cure = fault.message, fault.cure
         if fault.code == Code.FIELD_UNKNOWN:  # a nested field
             name, owner = str(fault.path[-1]), str(fault.path[0])
-            meant = nearest(name, [*map(to_camel, NESTED[owner].model_fields)])
+            meant = suggest(name, [*map(to_camel, NESTED[owner].model_fields)])
             message = f"{shorten(name)} is not a field of {owner}"
             cure = meant.cure if meant else f"write {NESTED[owner].example}"
         report.add(place, fault.code, message, cure, key=key, value=value)

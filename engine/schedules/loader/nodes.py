@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
@@ -288,74 +285,3 @@ def _shown(node: Node) -> str | None:
     if node.value is BROKEN:
         return None
     return shorten(node.value) if isinstance(node.value, str) else show(node.value)
-
-
-# --- spelling suggestions ---
-# The known field that a misspelt one probably stands for.
-
-_CLOSE_ENOUGH = 0.7
-_SHORTEST = 3
-
-# Names of the same fields in other schedulers.
-_ELSEWHERE = {
-    "id": "key", "name": "key",
-    "interval": "every", "offset": "offsetMs",
-    "crontab": "cron", "expression": "cron", "pattern": "cron",
-    "schedule": "cron", "scheduleinterval": "cron",
-    "tz": "timezone", "zone": "timezone", "runat": "at",
-    "startdate": "start", "starttime": "start", "enddate": "end", "endtime": "end",
-    "active": "enabled", "disabled": "enabled", "suspend": "enabled", "suspended": "enabled",
-    "concurrencypolicy": "overlap", "jitter": "spread", "calendar": "exclude",
-    "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
-    "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
-    "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
-    "cronexpression": "cron", "jobtype": "workflow", "jobpayload": "input",
-    "maxretries": "retry", "retries": "retry", "retrypolicy": "retry",
-    "timeoutseconds": "timeout", "timeoutms": "timeout", "labels": "tags",
-    "annotations": "metadata",
-    "repeatcount": "limit", "maxruns": "limit", "remainingactions": "limit",
-    "shadow": "mode", "dryrun": "mode", "pauseonfailure": "pauseAfterFailures",
-    "maxfailures": "pauseAfterFailures",
-    "jobs": "schedules", "tasks": "schedules",
-}  # fmt: skip
-
-
-MAX_PROPOSED: Final = 200
-"""Maximum characters of a name that a cure proposes: those of a key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Field that was meant; ``certain`` if only case or punctuation differs."""
-
-    name: str
-    certain: bool
-
-    @property
-    def cure(self) -> str:
-        """The question that proposes it. Names in a file may be long, or not printable."""
-        return f"did you mean {shorten(self.name, MAX_PROPOSED)}?"
-
-
-def nearest(name: str, allowed: Collection[str]) -> Suggestion | None:
-    """Return the field of ``allowed`` that ``name`` probably stands for, or None."""
-    return _nearest(_bare(name), tuple(allowed))
-
-
-@lru_cache(maxsize=1024)
-def _nearest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
-    by_bare = {_bare(known): known for known in allowed}
-    if bare in by_bare:
-        return Suggestion(by_bare[bare], certain=True)
-    elsewhere = _ELSEWHERE.get(bare)
-    if elsewhere in allowed:
-        return Suggestion(elsewhere, certain=False)
-    # Skip very short names: ``at`` resembles half of all short words.
-    long = [known for known in by_bare if len(known) >= _SHORTEST]
-    close = get_close_matches(bare, long, n=1, cutoff=_CLOSE_ENOUGH)
-    return Suggestion(by_bare[close[0]], certain=False) if close else None
-
-
-def _bare(name: str) -> str:
-    """Reduce a name to letters and digits, so that ``every_ms`` and ``everyMs`` are equal."""
-    return "".join(sign for sign in name[:MAX_NAME].lower() if sign.isalnum())

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from engine.errors import Code, Problem
 from engine.schedules.loader.entries import Shared, read_schedule, report_faults
-from engine.schedules.loader.nodes import MapNode, Node, Report, nearest
+from engine.schedules.loader.nodes import MapNode, Node, Report
 from engine.schedules.model import Schedule
-from engine.schedules.rules import KINDS, Fault, error_class
+from engine.schedules.rules import KINDS, Fault, error_class, suggest
 from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
@@ -80,7 +80,7 @@ def _name_fault(
         message = f"{rule.parent} is in after and in needs"
         return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
     if keys is not None and rule.parent not in keys:
-        meant = nearest(rule.parent, keys) if len(keys) <= _GUESSED else None
+        meant = suggest(rule.parent, keys) if len(keys) <= _GUESSED else None
         cure = meant.cure if meant else "name a schedule of this project"
         return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
     return None

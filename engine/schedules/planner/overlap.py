@@ -20,7 +20,7 @@ from engine.schedules.planner.decisions import (
     ready_at,
     unmet,
 )
-from engine.schedules.terms import LOOKS_AT_ONCE, STOPS, Overlap, Reason, Rule, Stop
+from engine.schedules.terms import LOOKS_AT_ONCE, STOPS, Overlap, Reason, ReasonCode, Rule, Stop
 
 # --- confirmed open runs ---
 
@@ -165,6 +165,7 @@ def resolve(
     line.promote()
     line.release(final=final)
     if rules:
+        # Under any policy a window waits for its parents in the line.
         line.most_queued = 1 if policy == "queue_one" else most_queued
         for decision in decisions:
             line.wait(decision, rules)
@@ -296,8 +297,7 @@ class _Line:
 
     def _release(self, fire: OpenFire, own: Overlap, *, final: bool) -> None:
         at = ready_at(fire.awaited, fire.fire_time)
-        ahead = self._ahead(fire)
-        there = len(self.running) + len(ahead)
+        there = len(self.running) + len(self._before(fire))
         doubtful = self._doubtful(at, own)
         is_sure = not doubtful if own in STOPS else there - len(doubtful) >= self.places
         if own == "skip" and there + self.unread.running < self.places:
@@ -308,11 +308,10 @@ class _Line:
             self.unsettled = True
         elif own == "skip":
             self.waiting.remove(fire)
-            reason = Reason("overlap", f"overlap: {self._in_the_way(at)}")
-            self.moves.append(Move(fire, "skip", reason))
+            self.moves.append(Move(fire, "skip", self._blocked(at)))
         else:
             self.waiting.remove(fire)
-            given_up = Reason("overlap", f"overlap: {fire.workflow_id} took its place")
+            given_up = _replaced_by(fire.workflow_id)
             others = (*self.waiting, *self.pending)
             older = [each for each in others if each.fire_time <= fire.fire_time]
             newer = [each for each in others if each.fire_time > fire.fire_time]
@@ -325,7 +324,7 @@ class _Line:
             else:
                 self._start(fire)
 
-    def _ahead(self, fire: OpenFire) -> list[OpenFire]:
+    def _before(self, fire: OpenFire) -> list[OpenFire]:
         """Return the fires in line that a fire waiting for a look would have to wait for."""
         if not awaits_look(fire):
             return []
@@ -348,11 +347,7 @@ class _Line:
             return
         waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
         if waiting >= self.most_queued:
-            text = f"the queue is full ({self.most_queued})"
-            if self.policy in FIFO:
-                full = Reason("queue_full", f"overlap: {text}")
-            else:
-                full = Reason(REASON, f"{REASON}: {text}")
+            full = self._full() if self.policy in FIFO else self._full(REASON, REASON)
             self.decided.append(_skipped(decision, full))
             return
         awaits = Dependencies(rules, decision.reason)
@@ -397,11 +392,9 @@ class _Line:
     def _give_way(self, decision: Decision) -> None:
         """Skip a start that enough fires certainly block; queue it for a look otherwise."""
         at = decision.window.fire_time
-        mine = sum(self.decided[place].overlap is None for place in self.mine)
+        mine = sum(self.decided[index].overlap is None for index in self.mine)
         if len(self._certain(at)) + mine >= self.places:
-            self.decided.append(
-                _skipped(decision, Reason("overlap", f"overlap: {self._in_the_way(at)}"))
-            )
+            self.decided.append(_skipped(decision, self._blocked(at)))
         else:
             self._put(replace(decision, verdict="queued", overlap="skip"))
 
@@ -410,26 +403,25 @@ class _Line:
         return [*runs, *(each for each in self.waiting if not awaits_look(each))]
 
     def _queue(self, decision: Decision) -> None:
-        waiting = self.queued + sum(self.decided[at].verdict == "queued" for at in self.mine)
-        if waiting >= self.most_queued:
-            full = Reason("queue_full", f"overlap: the queue is full ({self.most_queued})")
-            self.decided.append(_skipped(decision, full))
+        mine = sum(self.decided[index].verdict == "queued" for index in self.mine)
+        if self.queued + mine >= self.most_queued:
+            self.decided.append(_skipped(decision, self._full()))
         else:
             self._put(replace(decision, verdict="queued"))
 
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
         """Stop running fires, give up those not begun, and queue the start until the former end."""
-        given_up = Reason("overlap", f"overlap: {self.named(decision)} took its place")
+        given_up = _replaced_by(self.named(decision))
         stopped = self._end((*self.running, *self.waiting), stop, given_up)
         self.running, self.waiting = stopped, []
-        for at in self.mine:
-            self.decided[at] = _skipped(self.decided[at], given_up)
+        for index in self.mine:
+            self.decided[index] = _skipped(self.decided[index], given_up)
         self.mine = []
         self._put(replace(decision, verdict="queued") if self.running else decision)
 
     def give_up_waiting(self, decision: Decision) -> None:
         """Give up the waiting fires that were read, for a start that replaces them."""
-        given_up = Reason("overlap", f"overlap: {self.named(decision)} took its place")
+        given_up = _replaced_by(self.named(decision))
         self._end(self.waiting, STOPS[self.policy], given_up)
         self.waiting = []
 
@@ -451,17 +443,25 @@ class _Line:
         self.mine.append(len(self.decided))
         self.decided.append(decision)
 
-    def _in_the_way(self, at: datetime) -> str:
-        """Describe what certainly blocks a start: the oldest run, or else the first fire."""
+    def _full(self, code: ReasonCode = "queue_full", cause: str = "overlap") -> Reason:
+        return Reason(code, f"{cause}: the queue is full ({self.most_queued})")
+
+    def _blocked(self, at: datetime) -> Reason:
+        """Return what certainly blocks a start: the oldest run, or else the first fire."""
         fires = sorted(self._certain(at), key=lambda each: each.status != "started")
         names = [each.workflow_id for each in fires]
-        names += [self.named(self.decided[place]) for place in self.mine
-                  if self.decided[place].overlap is None]  # fmt: skip
+        mine = [self.decided[index] for index in self.mine]
+        names += [self.named(each) for each in mine if each.overlap is None]
         runs = fires and fires[0].status == "started"
         if self.places > 1:
-            more = f"and {len(names) - 1} more"
-            return f"{names[0]} {more} {'are open' if runs else 'come first'}"
-        return f"{names[0]} {'is still running' if runs else 'comes first'}"
+            text = f"and {len(names) - 1} more {'are open' if runs else 'come first'}"
+        else:
+            text = "is still running" if runs else "comes first"
+        return Reason("overlap", f"overlap: {names[0]} {text}")
+
+
+def _replaced_by(workflow_id: str) -> Reason:
+    return Reason("overlap", f"overlap: {workflow_id} took its place")
 
 
 def _skipped(decision: Decision, reason: Reason) -> Decision:

@@ -379,18 +379,9 @@ def plan(
     hold = hold or state.hold
     hold_until = state.pause.until if state.pause and hold == "paused" else None
     planner = _Planner(
-        state,
-        cursor,
-        hold,
-        hold_until,
-        on_resume,
-        unable,
-        final,
-        limit,
-        audited or final,
-        suspect_until,
-        rows,
-    )
+        state, cursor, hold=hold, hold_until=hold_until, on_resume=on_resume, unable=unable,
+        final=final, limit=limit, audited=audited or final, suspect_until=suspect_until, rows=rows,
+    )  # fmt: skip
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     # At an earlier moment the pause still lasts: what it ends with would be lost.

@@ -14,7 +14,6 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from itertools import accumulate
@@ -23,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import tzdata  # type: ignore[import-untyped]  # it ships data, not types
 
-from engine.errors import TimezoneInvalid
+from engine.errors import TimezoneInvalid, nearest, question
 from engine.schedules.terms import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -180,8 +179,7 @@ def _unknown(name: str) -> TimezoneInvalid:
         sign, hours = "-" if fixed[1] == "+" else "+", int(fixed[2])
         cure = f"write Etc/GMT{sign}{hours} (the sign is reversed there)" if hours else "write UTC"
         return TimezoneInvalid(f'timezone "{name}" is an offset, not an IANA name', cure=cure)
-    near = _nearest(name)
-    cure = f"did you mean {' or '.join(near)}?" if near else 'write a name such as "Europe/Paris"'
+    cure = question(*_nearest(name), otherwise='write a name such as "Europe/Paris"')
     return TimezoneInvalid(f'timezone "{name[:80]}" is not an IANA name', cure=cure)
 
 
@@ -190,10 +188,9 @@ def _nearest(name: str) -> list[str]:
     by_lower = {known.lower(): known for known in sorted(_names())}
     city = wanted.rpartition("/")[2]
     same_city = [known for low, known in by_lower.items() if low.rpartition("/")[2] == city]
-    close = [by_lower[low] for low in get_close_matches(wanted, by_lower, n=3, cutoff=0.7)]
-    return list(
-        dict.fromkeys(([by_lower[wanted]] if wanted in by_lower else []) or same_city + close)
-    )[:3]
+    close = nearest(wanted, by_lower.values(), most=3, cutoff=0.7)
+    exact = [by_lower[wanted]] if wanted in by_lower else []
+    return exact or [*dict.fromkeys([*same_city, *close])][:3]
 
 
 def _read_tzif(data: bytes) -> tuple[list[tuple[int, int]], str]:
