@@ -26,7 +26,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
-from engine.runtime.apply.apply import apply, rehearse
+from engine.runtime.apply.apply import apply, dry_run
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 
 SIZES = (1_000, 10_000)
@@ -85,7 +85,7 @@ async def _moves(ledger: PostgresLedger, size: int) -> dict[str, float]:
     file, edited = _file(size, 1), _file(size, 2)
     values: dict[str, float] = {}
     for move, declared in zip(MOVES, (file, file, edited, edited), strict=True):
-        act = partial(rehearse if move == "plan" else apply, ledger, _unread(declared))
+        act = partial(dry_run if move == "plan" else apply, ledger, _unread(declared))
         found = await _timed(lambda: act(by="benchmark"))  # noqa: B023 - called at once
         values |= {f"{move} {what}": value for what, value in found.items()}
     return values

@@ -13,24 +13,26 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package, and have ``dir()`` list its public names.
 
     Notebooks and shells complete from ``dir()``.
 
     Args:
         package: its ``__name__``.
-        rooms: its modules by their names in it, each with the public names that it has.
+        modules: its modules by their names in it, each with the public names that it has.
     """
-    modules = {name: f"{package}.{room}" for room, names in rooms.items() for name in names.split()}
+    module_of = {
+        name: f"{package}.{module}" for module, names in modules.items() for name in names.split()
+    }
 
-    def opened(name: str) -> Any:
-        if name not in modules:
+    def exported(name: str) -> Any:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(modules[name]), name)
+        found = getattr(import_module(module_of[name]), name)
         setattr(sys.modules[package], name, found)  # later lookups bypass this function
         return found
 
     there = vars(sys.modules[package])
-    there["__dir__"] = lambda: sorted({*there, *modules})
-    return opened
+    there["__dir__"] = lambda: sorted({*there, *module_of})
+    return exported

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from engine.events import ScheduleEvent
-from engine.events.delivery import Deliverer, Surrounding
+from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
 from engine.ledger import PostgresLedger
 
@@ -24,9 +24,9 @@ def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
     sys.stderr.write(f"{text} {good}\n")
 
 
-def surrounding(holder: str) -> Surrounding:
+def surrounding(holder: str) -> DeliveryContext:
     tick = timedelta(milliseconds=20)
-    return Surrounding(
+    return DeliveryContext(
         holder=holder, namespace="test", project="default", tick=tick, idle=tick,
         report=report,
     )  # fmt: skip

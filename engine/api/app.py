@@ -20,7 +20,14 @@ from engine import __version__
 from engine.api import executions, files, page_actions, page_views, schedules
 from engine.api.access import LIMITED, PREFIX, Access, is_loopback
 from engine.api.problems import ProblemDocument, add_handlers
-from engine.api.requests import ApiOptions, Desk, GuardedRoute, PageDesk, RateLimits, Repetitions
+from engine.api.requests import (
+    ApiOptions,
+    ApiState,
+    GuardedRoute,
+    PageState,
+    RateLimits,
+    Repetitions,
+)
 from engine.errors import LedgerError, SettingsInvalid
 from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
@@ -86,14 +93,14 @@ def create_app(
         title="sched-engine", version=__version__, lifespan=lifespan, docs_url=None,
         redoc_url=None, openapi_url=None, redirect_slashes=False,
     )  # fmt: skip
-    app.state.desk = Desk(
+    app.state.api = ApiState(
         service=service,
         access=Access(service, options.tokens, options.open_door),
         hosts=frozenset(host.lower() for host in options.hosts),
         limits=RateLimits(options.rates),
         repetitions=repetitions,
         shown=schedules.shown_again,
-        page=PageDesk(options.namespace, options.ui_url, dict(options.codes)),
+        page=PageState(options.namespace, options.ui_url, dict(options.codes)),
     )
     app.state.followers, app.state.leaving = set(), False
     app.state.weeks = WeekLoads(service)

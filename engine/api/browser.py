@@ -33,7 +33,7 @@ from engine.api.access import (
     require_own_name,
 )
 from engine.api.problems import ShownProblem, shape_faults, shown_problem
-from engine.api.requests import PageDesk, desk_of, read_body, without_others
+from engine.api.requests import PageState, api_state, read_body, without_others
 from engine.errors import (
     EngineError,
     LedgerUnavailable,
@@ -88,14 +88,14 @@ def form_of(request: Request) -> dict[str, str]:
     return form
 
 
-def page_of(request: Request) -> PageDesk:
+def page_of(request: Request) -> PageState:
     """Return what the page of the application needs."""
-    return desk_of(request).page
+    return api_state(request).page
 
 
 def service_of(request: Request) -> ScheduleService:
     """Return the service on behalf of the caller."""
-    return desk_of(request).service.acting(visit_of(request).caller.actor)
+    return api_state(request).service.acting(visit_of(request).caller.actor)
 
 
 def cookie_name(request: Request, kind: str) -> str:
@@ -110,7 +110,7 @@ async def caller_of_cookie(request: Request) -> Caller:
     Raises:
         TokenRequired: there is none.
     """
-    access = desk_of(request).access
+    access = api_state(request).access
     secret = request.cookies.get(cookie_name(request, "token"), "")
     try:
         return await access.holder(secret, address_of(request), reads=request.method == "GET")
@@ -125,7 +125,7 @@ async def keep_token(request: Request, secret: str, place: str) -> Response:
     Raises:
         TokenRequired: it is not in force.
     """
-    await desk_of(request).access.holder(secret or "?", address_of(request))
+    await api_state(request).access.holder(secret or "?", address_of(request))
     answer = RedirectResponse(place, 303)
     answer.set_cookie(
         cookie_name(request, "token"), secret, httponly=True, samesite="strict",
@@ -185,8 +185,8 @@ async def _accepted(
     rule: RouteRule | None,
 ) -> Response:
     """Check the request, and answer it by its route."""
-    desk = desk_of(request)
-    _require_own_page(request, desk.hosts)
+    state = api_state(request)
+    _require_own_page(request, state.hosts)
     is_form = request.method == "POST"
     if rule is None:
         request.state.form = await _form(request) if is_form else {}
@@ -203,7 +203,7 @@ async def _accepted(
                 cure="load the page again, and send the form once more",
             )
     if rule.limited:
-        desk.limits.count(rule.limited, caller)
+        state.limits.count(rule.limited, caller)
     return await handler(request)
 
 

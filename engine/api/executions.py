@@ -31,7 +31,7 @@ from engine.api.bodies import (
 )
 from engine.api.following import Following, Gap, Place
 from engine.api.problems import documented
-from engine.api.requests import GuardedRoute, desk_of
+from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
 from engine.api.views import (
     ExecutionList,
@@ -189,7 +189,7 @@ def _event(each: Fire | Gap, place: Place | None) -> ServerSentEvent:
 async def _still_may(request: Request, key: str) -> bool:
     """Return whether the caller's token is still in force, and for this schedule."""
     try:
-        caller = await desk_of(request).access.caller(request)
+        caller = await api_state(request).access.caller(request)
         caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
     except LedgerUnavailable:
         return True

@@ -13,7 +13,7 @@ from pydantic import Field
 from engine.api.access import PREFIX
 from engine.api.bodies import Moment
 from engine.api.problems import documented
-from engine.api.requests import GuardedRoute, desk_of
+from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
 from engine.api.views import ApiView
 from engine.errors import RequestMalformed
@@ -57,7 +57,7 @@ async def _read(request: Request) -> ScheduleFile:
     """
     media_type = request.headers["content-type"]
     name = "request.json" if media_type.startswith("application/json") else "request.yaml"
-    async with desk_of(request).files:
+    async with api_state(request).files:
         return await asyncio.to_thread(load_schedules, await request.body(), name)
 
 
@@ -202,7 +202,7 @@ async def simulate_file(
     outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
     if not timedelta(0) < end - begin <= _LONGEST:
         raise RequestMalformed("from and to span no time, or more than 31 days")
-    async with desk_of(request).files:
+    async with api_state(request).files:
         return await asyncio.to_thread(_simulated, file, begin, end, outages)
 
 

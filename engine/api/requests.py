@@ -256,7 +256,7 @@ def request_digest(request: Request, body: bytes, caller: Caller) -> str:
 
 
 @dataclass
-class PageDesk:
+class PageState:
     """Things that the page for operators needs besides.
 
     Attributes:
@@ -271,7 +271,7 @@ class PageDesk:
 
 
 @dataclass
-class Desk:
+class ApiState:
     """Things that the routes of one application share.
 
     Attributes:
@@ -292,13 +292,13 @@ class Desk:
     repetitions: Repetitions
     shown: Callable[[ScheduleService, str, int], Awaitable[Response]]
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    page: PageDesk = field(default_factory=PageDesk)
+    page: PageState = field(default_factory=PageState)
 
 
-def desk_of(request: Request) -> Desk:
-    """Return the desk of the application."""
-    desk: Desk = request.app.state.desk
-    return desk
+def api_state(request: Request) -> ApiState:
+    """Return the state of the application."""
+    state: ApiState = request.app.state.api
+    return state
 
 
 class GuardedRoute(APIRoute):
@@ -316,9 +316,9 @@ class GuardedRoute(APIRoute):
         rule = ROUTES[name]
 
         async def guarded(request: Request) -> Response:
-            desk = desk_of(request)
-            require_own_name(request.headers, desk.hosts)
-            caller = await desk.access.caller(request, reads=rule.scope == "read")
+            state = api_state(request)
+            require_own_name(request.headers, state.hosts)
+            caller = await state.access.caller(request, reads=rule.scope == "read")
             caller.require(rule, request.path_params.get("key"))
             body = b""
             if method in {"POST", "PATCH"}:
@@ -329,7 +329,7 @@ class GuardedRoute(APIRoute):
                 if not rule.takes_file:
                     request._json = _parsed(body)  # noqa: SLF001
             if rule.limited:
-                desk.limits.count(rule.limited, caller)
+                state.limits.count(rule.limited, caller)
             request.state.caller = caller
             request.state.repeated = request.state.identity = None
             key = request.headers.get("idempotency-key")
@@ -338,8 +338,8 @@ class GuardedRoute(APIRoute):
                     return await handler(request)
                 of = RequestKey(caller.id, name, _checked(key))
                 digest = request_digest(request, body, caller)
-                async with desk.repetitions.one_at_a_time(of):
-                    return await _repeatable(desk, request, handler, rule, of, digest)
+                async with state.repetitions.one_at_a_time(of):
+                    return await _repeatable(state, request, handler, rule, of, digest)
             except EngineError as error:
                 allowed = without_others(error, caller, made=rule.limited == "create")
                 if allowed is error:
@@ -378,7 +378,7 @@ def _checked(key: str) -> str:
 
 
 async def _repeatable(
-    desk: Desk,
+    state: ApiState,
     request: Request,
     handler: Callable[[Request], Coroutine[Any, Any, Response]],
     rule: RouteRule,
@@ -386,12 +386,12 @@ async def _repeatable(
     digest: str,
 ) -> Response:
     """Answer a request with an Idempotency-Key: by its route, or as before."""
-    row, mine = await desk.repetitions.taken(of, digest)
+    row, mine = await state.repetitions.taken(of, digest)
     if not mine and row.answer is not None:
         if rule.kept != "nothing":
-            return await _again(desk, json.loads(row.answer))
+            return await _again(state, json.loads(row.answer))
         return await handler(request)
-    book = desk.repetitions.ledger.access
+    book = state.repetitions.ledger.access
     if rule.once and row.attempts > 1:
         await book.release(of, row.claim)
         raise RequestUnfinished(
@@ -431,9 +431,9 @@ def _kept(answer: Response, rule: RouteRule) -> dict[str, Any]:
     return {"status": answer.status_code, "headers": headers, "body": body}
 
 
-async def _again(desk: Desk, kept: dict[str, Any]) -> Response:
+async def _again(state: ApiState, kept: dict[str, Any]) -> Response:
     if "key" in kept:
-        found = await desk.shown(desk.service, kept["key"], kept["status"])
+        found = await state.shown(state.service, kept["key"], kept["status"])
     else:
         found = Response(
             kept["body"], kept["status"], kept["headers"], media_type="application/json"

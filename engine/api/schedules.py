@@ -30,7 +30,7 @@ from engine.api.bodies import (
     line,
 )
 from engine.api.problems import documented
-from engine.api.requests import GuardedRoute, desk_of
+from engine.api.requests import GuardedRoute, api_state
 from engine.api.views import (
     BackfillView,
     CancelResult,
@@ -98,7 +98,7 @@ async def caller_of(request: Request) -> Caller:
 async def service_of(request: Request) -> ScheduleService:
     """Return the service on behalf of the caller."""
     caller = await caller_of(request)
-    return desk_of(request).service.acting(caller.actor)
+    return api_state(request).service.acting(caller.actor)
 
 
 # Async, because FastAPI calls what is not in a thread, twice for each request.

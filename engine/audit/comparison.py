@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
-from engine.ledger import AccountRow
+from engine.ledger import SURELY_NOT_RUN, AccountRow
 from engine.schedules import TICK, Schedule
 
 DifferenceKind = Literal["only_ours", "only_theirs", "doubled"]
 SourceKind = Literal["temporal_schedule", "workflow_type", "id_prefix"]
-
-_NO_RUN: Final = frozenset({"skipped", "expired", "rejected"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class OurWindow:
     @property
     def is_owed(self) -> bool:
         """Whether one of the two was to run it."""
-        return self.in_shadow or self.row.status not in _NO_RUN
+        return self.in_shadow or self.row.status not in SURELY_NOT_RUN
 
 
 @dataclass(frozen=True, slots=True)

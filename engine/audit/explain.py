@@ -13,9 +13,9 @@ from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
 from engine.audit.evaluator import instant, moment
-from engine.audit.history import FOREVER, History, exact
+from engine.audit.history import NO_END, History, exact
 from engine.audit.judge import RAN
-from engine.ledger import AccountRow, DefinitionVersion
+from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion
 from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
 from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, plan
 
@@ -336,7 +336,7 @@ def _pause(history: History, at: int) -> Pause | None:
     span = history.pause_at(at)
     if span is None:
         return None
-    until = None if span.resumed or span.ends == FOREVER else moment(span.ends)
+    until = None if span.resumed or span.ends == NO_END else moment(span.ends)
     return Pause(moment(span.begins), until=until)
 
 
@@ -376,7 +376,7 @@ def _kind_of(row: AccountRow) -> tuple[_Kind, str | None]:
     if status == "queued":
         return "queued", None
     given_up = code in _GIVEN_UP_LATER or row.timing is not None
-    if given_up or status not in {"skipped", "expired", "rejected"}:
+    if given_up or status not in SURELY_NOT_RUN:
         return "claimed", None
     return status, code  # type: ignore[return-value] # one of the three
 

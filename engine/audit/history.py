@@ -15,7 +15,7 @@ from engine.audit.evaluator import OwedWindows, instant, moment
 from engine.ledger import ActionRow, DefinitionVersion, Standing
 from engine.schedules import exact_text, parse_duration
 
-FOREVER: Final = 2**62
+NO_END: Final = 2**62
 """After every instant."""
 
 _MICROSECONDS: Final = 1_000_000
@@ -164,12 +164,12 @@ class History:
         pause = standing.pause
         if pause is None:
             return None
-        ends = FOREVER if pause.until is None else instant(pause.until)
+        ends = NO_END if pause.until is None else instant(pause.until)
         return "paused" if instant(standing.now) <= ends + patience else None
 
     def has_ended(self, chapter: Chapter) -> bool:
         """Return whether nothing becomes due any more, by the limit of the present definition."""
-        return self.standing.idle and chapter.ends == FOREVER and chapter.limit is not None
+        return self.standing.idle and chapter.ends == NO_END and chapter.limit is not None
 
 
 def _chapter(versions: Sequence[DefinitionVersion], place: int, standing: Standing) -> Chapter:
@@ -184,7 +184,7 @@ def _chapter(versions: Sequence[DefinitionVersion], place: int, standing: Standi
             version=this.version,
             series=this.series,
             begins=begins,
-            ends=instant(following.effective_from) if following else FOREVER,
+            ends=instant(following.effective_from) if following else NO_END,
             windows=OwedWindows(definition),
             enabled=bool(definition.get("enabled", True)),
             policy=str(definition.get("catchUp", {}).get("policy", _POLICY)),
@@ -214,7 +214,7 @@ def _shadow_until(definition: Mapping[str, Any]) -> int:
     if definition.get("mode") != "shadow":
         return 0
     until = definition.get("shadowUntil")
-    return FOREVER if until is None else instant(datetime.fromisoformat(until))
+    return NO_END if until is None else instant(datetime.fromisoformat(until))
 
 
 def _spread(definition: Mapping[str, Any]) -> int:
@@ -238,7 +238,7 @@ def _pauses(
     begun: tuple[int, int] | None = None
     first = versions[0] if versions else None
     if first is not None and first.version == 1 and first.definition.get("paused"):
-        begun = instant(first.effective_from) - 1, FOREVER
+        begun = instant(first.effective_from) - 1, NO_END
     for action in sorted(actions, key=lambda each: each.at):
         if action.verb == "pause" and action.after is not None:
             new = _span(action.after["paused"])
@@ -251,17 +251,17 @@ def _pauses(
             by_itself = ends < instant(action.at)
             yield PauseSpan(begins, min(ends, instant(action.at)), resumed=not by_itself)
             begun = None
-    if begun is not None and (begun[1] < FOREVER or standing.pause is not None):
+    if begun is not None and (begun[1] < NO_END or standing.pause is not None):
         yield PauseSpan(*begun)
     elif standing.pause is not None:
         until = standing.pause.until
-        ends = FOREVER if until is None else instant(until)
+        ends = NO_END if until is None else instant(until)
         yield PauseSpan(instant(standing.pause.at), ends)
 
 
 def _span(paused: Mapping[str, Any]) -> tuple[int, int]:
     until = paused.get("until")
-    ends = FOREVER if until is None else instant(datetime.fromisoformat(until))
+    ends = NO_END if until is None else instant(datetime.fromisoformat(until))
     return instant(datetime.fromisoformat(paused["at"])), ends
 
 

@@ -84,7 +84,7 @@ def api(
     """
     where = target(data_dir)
     settings = Settings.from_environment()
-    _write_log(settings)
+    _configure_logging(settings)
     tokens = environment_tokens()
     served = _served()
 
@@ -114,16 +114,16 @@ def api(
     asyncio.run(run())
 
 
-def _write_log(settings: Settings) -> None:
+def _configure_logging(settings: Settings) -> None:
     """Set up the log that the settings ask for; else errors of the server alone are shown.
 
     No answer has more of them than a title.
     """
     if settings.log_format is not None:
         # It loads the Temporal SDK, which the API does without.
-        from engine.telemetry.logs import write_log  # noqa: PLC0415
+        from engine.telemetry.logs import configure_logging  # noqa: PLC0415
 
-        write_log(as_json=settings.log_format == "json")
+        configure_logging(as_json=settings.log_format == "json")
     elif not logging.getLogger().isEnabledFor(logging.ERROR):
         logging.getLogger("sched").setLevel(logging.ERROR)
 

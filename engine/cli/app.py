@@ -424,9 +424,9 @@ def _options(
 ) -> None:
     if verbose:
         # It loads the Temporal SDK, whose import takes longer than many commands.
-        from engine.telemetry.logs import write_log  # noqa: PLC0415
+        from engine.telemetry.logs import configure_logging  # noqa: PLC0415
 
-        write_log()
+        configure_logging()
     else:
         logging.basicConfig(level=logging.CRITICAL)
     if version:

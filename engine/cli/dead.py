@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from engine.cli.operate import (
-    NO_RUN,
+    STARTS_NOTHING,
     Answer,
     Left,
     Preview,
@@ -252,7 +252,7 @@ def _rerun_all(
             except EngineError as error:
                 refused[run] = f"{error.code}: {error}"
         fires = await decided_soon(opened, key, requests)
-        refused |= {run: why(fire) for run, fire in fires.items() if fire.status in NO_RUN}
+        refused |= {run: why(fire) for run, fire in fires.items() if fire.status in STARTS_NOTHING}
         asked = [fire.workflow_id for run, fire in fires.items() if run not in refused]
         failed = failed or bool(refused)
         text = [f"{key}: {counted(len(asked), 'run')} asked for"]

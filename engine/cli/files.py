@@ -26,7 +26,7 @@ from engine.cli.output import (
     fields,
     instant,
     print_json,
-    unserved_project,
+    project_without_worker,
     wait_for_worker,
 )
 from engine.cli.target import (
@@ -43,7 +43,7 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import EngineError, LedgerError, Problem, ScheduleFileError, TemporalUnavailable
-from engine.runtime.apply.source import Source, located_remarks, placed, unknown_workflows
+from engine.runtime.apply.source import Source, locate, located_remarks, unknown_workflows
 from engine.schedules import Declaration, Schedule, ScheduleFile, first_of
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
@@ -174,7 +174,7 @@ def _source(file: ScheduleFile, path: Path) -> Source:
 
 
 def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
-    over, unsaid = _over(file, datetime.now(UTC)), missing_timezones(file)
+    over, missing = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
@@ -185,7 +185,7 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
             "over": over,
         }
         head["declared"] = file.places
-        print_json({**head, "no_timezone": unsaid, "problems": [], "warnings": warnings})
+        print_json({**head, "no_timezone": missing, "problems": [], "warnings": warnings})
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")
@@ -194,7 +194,7 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
         typer.echo(line)
     for sentence in describe_silent([(key, "over") for key in over]):
         typer.echo(sentence)
-    if note := describe_missing_timezones(unsaid):
+    if note := describe_missing_timezones(missing):
         typer.echo(note)
 
 
@@ -226,7 +226,7 @@ def _check_names(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         raise EngineError(error.message, cure="mend it, or check with --no-import") from error
     queue = os.environ.get("SCHED_TASK_QUEUE") or "sched"
     mine = [each for each in file.schedules if each.task_queue == queue]
-    if found := placed(known_to_fit(mine, code.workflows, types=code.types), Source(path)):
+    if found := locate(known_to_fit(mine, code.workflows, types=code.types), Source(path)):
         raise ScheduleFileError(file.name, tuple(found))
 
 
@@ -248,7 +248,7 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
     found = [
-        *placed(
+        *locate(
             known_to_fit(file.schedules, code.workflows, types=code.types), _source(file, path)
         ),
         *asyncio.run(unloadable(code.workflows)),
@@ -294,10 +294,10 @@ def apply_file(
     async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
         report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
         retired = await _prune(opened, file, path, force=force) if prune else ()
-        return report, retired, await unserved_project(opened, file.project)
+        return report, retired, await project_without_worker(opened, file.project)
 
     async def wait_for_workers(opened: ScheduleService) -> None:
-        await wait_for_worker(partial(unserved_project, opened, file.project, unknown=True))
+        await wait_for_worker(partial(project_without_worker, opened, file.project, unknown=True))
 
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
@@ -363,7 +363,7 @@ def unfit_attributes_of(session: Session, file: ScheduleFile, path: Path) -> lis
     except TemporalUnavailable as error:
         typer.echo(f"note: searchAttributes were not checked: {error}", err=True)
         return []
-    return placed(unfit_attributes(file.schedules, kinds), _source(file, path))
+    return locate(unfit_attributes(file.schedules, kinds), _source(file, path))
 
 
 def _over(file: ScheduleFile, now: datetime) -> list[str]:
@@ -381,7 +381,7 @@ async def _is_unchanged(path: Path, data_dir: Path) -> bool:
         if of := find_target(data_dir):
             async with open_service(of) as opened:
                 if report := await opened.unchanged(path):
-                    alone = await unserved_project(opened, report.project)
+                    alone = await project_without_worker(opened, report.project)
                     typer.echo(str(report))
                     if alone:
                         typer.echo(alone, err=True)
@@ -475,7 +475,7 @@ def plan(
     found = session.ask(
         lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
     )
-    problems = placed(unknown_workflows(found.unknown), _source(file, path))
+    problems = locate(unknown_workflows(found.unknown), _source(file, path))
     problems += wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     if session.as_json:
         print_json({**as_document(found, file), "problems": [*map(asdict, problems)]})

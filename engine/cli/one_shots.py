@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.output import WaitForWorker, clock, fields, fire_json, unserved_key, wait_for_worker
+from engine.cli.output import (
+    WaitForWorker,
+    clock,
+    fields,
+    fire_json,
+    key_without_worker,
+    wait_for_worker,
+)
 from engine.cli.target import (
     InputCode,
     Key,
@@ -100,7 +107,7 @@ def at(
         )  # fmt: skip
         _print(session, asked, warns=not wait)
         if wait:
-            await wait_for_worker(partial(unserved_key, opened, asked.key))
+            await wait_for_worker(partial(key_without_worker, opened, asked.key))
 
     session.ask(ask)
 

@@ -19,9 +19,9 @@ from engine.cli.output import (
     fields,
     fire_json,
     instant,
+    key_without_worker,
     pause_json,
     paused_until,
-    unserved_key,
     why,
 )
 from engine.cli.output import wait_for_worker as wait_for_a_worker
@@ -493,7 +493,7 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # --- trigger and rerun ---
 # ``sched trigger`` and ``sched rerun``.
 
-NO_RUN = {"skipped", "rejected"}
+STARTS_NOTHING = {"skipped", "rejected"}
 """Statuses of a request that starts nothing."""
 _SOON = {"claimed": "starts at once", "queued": "starts when the open runs have ended"}
 _ASKS = "starts at once, unless a run is open, which is checked first"
@@ -626,8 +626,8 @@ def request_run(
         if wait and asked.fire.status in _SOON:
             # The request stays when Ctrl-C ends the wait, so its id has to be known by then.
             typer.echo(f"requested: {asked.fire.workflow_id}", err=True)
-            await wait_for_a_worker(partial(unserved_key, opened, row.key))
-        alone, held = await unserved_key(opened, row.key), row.state == "paused"
+            await wait_for_a_worker(partial(key_without_worker, opened, row.key))
+        alone, held = await key_without_worker(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
             asked = await _looked_at(opened, asked, monotonic() + _LOOK_TAKES)
         return asked, alone, held
@@ -637,7 +637,7 @@ def request_run(
     session.print(document, describe_request(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
-    if asked.fire.status in NO_RUN:
+    if asked.fire.status in STARTS_NOTHING:
         raise typer.Exit(1)
 
 
@@ -662,7 +662,7 @@ async def decided_soon(
     """
     found = dict(requests)
     asks = [name for name, each in requests.items() if each.asks]
-    if asks and not await unserved_key(opened, key):
+    if asks and not await key_without_worker(opened, key):
         end = monotonic() + _LOOK_TAKES
         if (await opened.schedule(key)).state != "paused":
             for name in asks:

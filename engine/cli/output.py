@@ -38,7 +38,7 @@ from engine.page.text import (
     took,
     why,
 )
-from engine.runtime.planning import no_worker_lives, unserved_at
+from engine.runtime.planning import missing_worker_at, no_worker_lives
 from engine.schedules.planner import Pause
 from engine.service import (
     Backfill,
@@ -299,26 +299,28 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
         served: the announcements of live workers.
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
-    return unserved((row for row in fires if not problem_of(row)), served)
+    return any_without_worker((row for row in fires if not problem_of(row)), served)
 
 
-def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
+def any_without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return a warning about those of these schedules, in any state, without a live worker."""
     places = Counter[str]()
     for row in rows:
         if row.schedule is not None and not row.of_starts:
             workflow = row.workflow_type or row.workflow
-            if place := unserved_at(row.project, row.schedule.lane, workflow, served):
+            if place := missing_worker_at(row.project, row.schedule.lane, workflow, served):
                 places[place] += 1
     return no_worker_lives(places)
 
 
-async def unserved_key(opened: ScheduleService, key: str) -> str:
-    """Return a warning if this schedule has no live worker; see ``unserved``."""
-    return unserved([await opened.schedule(key)], await opened.served())
+async def key_without_worker(opened: ScheduleService, key: str) -> str:
+    """Return a warning if this schedule has no live worker; see ``any_without_worker``."""
+    return any_without_worker([await opened.schedule(key)], await opened.served())
 
 
-async def unserved_project(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
+async def project_without_worker(
+    opened: ScheduleService, project: str, *, unknown: bool = False
+) -> str:
     """Return a warning about schedules of a project without a live worker.
 
     The ledger counts them, so that any number is cheap. ``unknown`` includes schedules whose
@@ -327,7 +329,7 @@ async def unserved_project(opened: ScheduleService, project: str, *, unknown: bo
     places, served = Counter[str](), await opened.served()
     for each in await opened.wanted(project):
         workflow = each.workflow_type or (each.workflow if unknown else None)
-        if workflow and (place := unserved_at(project, each.lane, workflow, served)):
+        if workflow and (place := missing_worker_at(project, each.lane, workflow, served)):
             places[place] += each.schedules
     return no_worker_lives(places)
 

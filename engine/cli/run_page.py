@@ -14,9 +14,9 @@ from engine.cli.output import (
     fields,
     fire_json,
     instant,
+    key_without_worker,
     print_json,
     took,
-    unserved_key,
     why,
 )
 from engine.cli.target import Session, Target
@@ -149,7 +149,7 @@ def run_to_its_end(
         asked = await request(opened)
         requested.append(asked.fire.workflow_id)
         typer.echo(f"requested: {requested[0]}; Ctrl-C ends the wait alone", err=True)
-        if alone := await unserved_key(opened, asked.fire.key):
+        if alone := await key_without_worker(opened, asked.fire.key):
             typer.echo(alone, err=True)
         fire = await opened.ended(requested[0], within=within) or asked.fire
         return asked, fire, await opened.run_details(requested[0])

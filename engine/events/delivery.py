@@ -200,7 +200,7 @@ _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Surrounding:
+class DeliveryContext:
     """Knowledge of a deliverer about its process.
 
     Attributes:
@@ -240,7 +240,7 @@ class Deliverer:
     def __init__(
         self,
         book: EventBook,
-        around: Surrounding,
+        around: DeliveryContext,
         listeners: Sequence[Listener] = (),
         *,
         open_hook: OpenHook = open_hook,

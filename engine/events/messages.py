@@ -18,6 +18,7 @@ PATIENCE: Final = 10.0
 MOST_PAYLOAD: Final = 256 * 1024
 """Bytes of JSON of an input that a message carries."""
 
+# Those of `engine.flow`, which loads Temporal's SDK; a test compares them.
 _IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")
 
 

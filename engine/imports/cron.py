@@ -25,7 +25,6 @@ WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS: Final = (
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
 )  # fmt: skip
-_EVERY_DAY: Final = frozenset(range(1, 32))
 _EVERY_WEEKDAY: Final = frozenset(range(7))
 _WEEK: Final = 7
 _RUN: Final = 3

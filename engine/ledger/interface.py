@@ -507,8 +507,8 @@ class Ledger(Slots, AccountBook, Protocol):
     async def lineage(self) -> tuple[Lineage, Lineage]:
         """Return the lineage of the server that answers now, and the lineage noted last."""
 
-    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
-        """Record the lineage of the server; with ``doubted`` also a sign of lost commits.
+    async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
+        """Record the lineage of the server; with ``suspect`` also a sign of lost commits.
 
         Windows up to the last such sign may have runs that the ledger has lost. Return its time,
         whichever replica saw it.

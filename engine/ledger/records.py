@@ -579,6 +579,9 @@ class SlotAsk:
 UNPOLLED: Final = timedelta(minutes=2)
 """The time without a poll after which a task queue is reported. A poll lasts a minute at most."""
 
+POLLS_COUNT_FOR: Final = timedelta(minutes=5)
+"""The age up to which the last answer about a task queue is shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolledQueue:

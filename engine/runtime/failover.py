@@ -78,7 +78,7 @@ class FailoverDetector:
         here, noted = await self._ledger.lineage()
         for before in (noted, self._lineage):
             signs += [sign for sign in _differences(before, here) if sign not in signs]
-        suspect_until = await self._ledger.note_lineage(here, doubted=bool(signs))
+        suspect_until = await self._ledger.note_lineage(here, suspect=bool(signs))
         self._lineage = Lineage(
             here.system or self._lineage.system, here.timeline or self._lineage.timeline
         )

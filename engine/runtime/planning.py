@@ -83,7 +83,7 @@ def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collecti
     return f"{unresolved_workflow(schedule)}; {code}; `sched up --reload` does so on each save"
 
 
-def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
+def missing_worker_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
     """Return where a living worker is missing to start due windows; None if there is one.
 
     Args:

@@ -23,7 +23,7 @@ from engine.events.listeners import listener_of
 from engine.flow import CleanUp, RunOptions, definition_of
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import place_of
-from engine.runtime.apply.apply import require_no_memory
+from engine.runtime.apply.apply import require_stateless_rules
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
@@ -410,7 +410,7 @@ def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str
         return DEFAULT_PROJECT
     if stateless:
         file = source.read() if isinstance(source, Source) else source
-        require_no_memory(file)
+        require_stateless_rules(file)
         return file.project
     if not isinstance(source, Source):
         return source.project

@@ -366,7 +366,7 @@ class Poller:
         return woken
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
-        """Adopt the ledger's time, or hold while it deviates from elapsed time."""
+        """Take the ledger's time, or hold while it deviates from elapsed time."""
         held = self._watch.holds
         if not self._travels:
             self._watch.observe(now, asked, answered)

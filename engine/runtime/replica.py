@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.events.addresses import Allowed
-from engine.events.delivery import Deliverer, Surrounding
+from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
 from engine.ledger import Ledger, PostgresLedger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
@@ -258,7 +258,7 @@ class Replica:
             orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
             go_on=polling.wake,
         )  # fmt: skip
-        janitor = self._tidying = self._janitor(ledger, identity)
+        janitor = self._janitor = self._make_janitor(ledger, identity)
         totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         loop = partial(Loop, on_event=on_event)
@@ -319,7 +319,7 @@ class Replica:
     def _observed(self, presence: Presence, dispatcher: Dispatcher) -> Iterator[None]:
         """Export the gauges of this replica, and judge its health, while the block lasts."""
         poller, polling, measured = self._poller, self._loops[0], instruments.measures()
-        janitor, settings = self._tidying, self._settings
+        janitor, settings = self._janitor, self._settings
         gauges = {
             **self._totals.gauges(),
             instruments.POLLER_AGE: gauge(lambda: age_of(polling.turned_at)),
@@ -398,7 +398,7 @@ class Replica:
         def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
             self._emit(Notice(text, good=good))
 
-        around = Surrounding(
+        around = DeliveryContext(
             holder=self._serving.replica, namespace=self._client.namespace,
             project=self._serving.project, tick=settings.tick, idle=settings.heartbeat,
             report=report, allowed=Allowed.parse(settings.hooks_allow or ""),
@@ -445,7 +445,7 @@ class Replica:
             namespace=self._client.namespace, on_event=self._on_event,
         )  # fmt: skip
 
-    def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
+    def _make_janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
         """Return the janitor, unless it is off; the in-memory ledger forgets by itself."""
         settings = self._settings
         if settings.janitor is None or not isinstance(ledger, PostgresLedger):
@@ -458,9 +458,9 @@ class Replica:
 
     async def _recompute_outdated(self, ledger: Ledger) -> None:
         """Recompute by this replica's rules of time what older rules computed."""
-        adopted = await recompute_outdated(ledger, self._serving)
-        if adopted:
-            text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
+        recomputed = await recompute_outdated(ledger, self._serving)
+        if recomputed:
+            text = f"{recomputed} schedules were computed again by the zone rules {TZDATA_VERSION}"
             self._emit(Notice(text, good=True))
 
     async def _apply(self, ledger: Ledger) -> None:

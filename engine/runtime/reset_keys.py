@@ -43,6 +43,7 @@ from engine.flow import (
     step_key,
 )
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
+from engine.schedules import first_of
 
 _MOST_BYTES = 1_000_000
 """Limit on the inputs in one answer; Temporal refuses results of more than two million bytes."""
@@ -260,9 +261,10 @@ class KeyMatcher:
     def _without_equal(self, line: RunKeys, run: RunHistory, call: RecordedStep) -> None:
         standing = [e.name for e in self._others(line, call) if not any(e.undos.values())]
         if standing:
+            names = first_of(standing, _NAMED)
             line.unmatched[call.event_id] = (
-                f"this call of {call.step} has another input than {_some(standing)}, made before"
-                " the reset: it may be the same with a changed input"
+                f"this call of {call.step} has another input than {names}, made"
+                " before the reset: it may be the same with a changed input"
             )
         else:
             self._enter(line, run, call, step_key(run.run_id, call.place))
@@ -320,9 +322,9 @@ class KeyMatcher:
         elif known is None and any(each.call.given == call.given for each in others):
             return None  # the equal one was undone
         elif known is None and standing:
-            names = [each.name for each in standing]
+            names = first_of([each.name for each in standing], _NAMED)
             line.refused_children[call.event_id] = (
-                f"this child {call.workflow_id} has another input than {_some(names)}, started"
+                f"this child {call.workflow_id} has another input than {names}, started"
                 " before the reset: it may be the same with a changed input"
             )
         return known
@@ -331,11 +333,6 @@ class KeyMatcher:
 def _assumed(run: RunHistory, call: RecordedStep) -> str:
     """Return the key that the workflow assumes, and that workers of earlier versions used."""
     return call.note.key or step_key(call.note.origin or run.run_id, call.place)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 # --- the worker's side ---

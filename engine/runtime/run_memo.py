@@ -26,7 +26,7 @@ from engine.flow import MEMO_KEY, FireInfo
 from engine.runtime.events import Alert
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.temporal_client import read_search_attributes
-from engine.schedules import KEY_ATTRIBUTE, misfit, moment_of, usual_kind
+from engine.schedules import KEY_ATTRIBUTE, attribute_fault, moment_of, usual_kind
 from engine.telemetry.instruments import ATTRIBUTES_LEFT_OUT, measures
 
 
@@ -247,7 +247,7 @@ class RunAttributes:
             del self._refused[name]
         if self._kinds is None:  # the namespace does not say
             return name != KEY_ATTRIBUTE
-        return misfit(name, value, self._kinds) is None
+        return attribute_fault(name, value, self._kinds) is None
 
     def _pair(self, name: str, value: Any) -> SearchAttributePair[Any]:
         kind = (self._kinds or {}).get(name) or usual_kind(value)
@@ -261,7 +261,7 @@ class RunAttributes:
             if name in self._told:
                 continue
             self._told.add(name)
-            found = misfit(name, value, self._kinds) if self._kinds is not None else None
+            found = attribute_fault(name, value, self._kinds) if self._kinds is not None else None
             why, cure = found or (f"search attribute {name}: {_UNEXPLAINED}", "see the Web UI")
             text = f"{key}: {why}; {cure}. Its runs start without it"
             self._emit(Alert(Code.SEARCH_ATTRIBUTE_INVALID, text))

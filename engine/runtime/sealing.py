@@ -42,7 +42,7 @@ class Sealing:
         converter: the client's data converter, or a function that returns it when it is needed.
             Without one, or without a codec, inputs are written as they are.
         by: the actor that the ledger records.
-        rehearses: whether nothing is written: a project that is not sealed yet stays so.
+        dry_run: whether nothing is written: a project that is not sealed yet stays so.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Sealing:
         converter: DataConverter | Callable[[], DataConverter | None] | None = None,
         *,
         by: str = "",
-        rehearses: bool = False,
+        dry_run: bool = False,
     ) -> None:
         self._ledger, self._given, self._by = ledger, converter, by
-        self._rehearses = rehearses
+        self._dry_run = dry_run
         self._keys: dict[str, bytes] = {}
         self._told = False
 
@@ -69,9 +69,9 @@ class Sealing:
         """Whether inputs can be sealed and opened here."""
         return self._converter is not None
 
-    def rehearsal(self) -> Sealing:
+    def for_dry_run(self) -> Sealing:
         """Return one that seals the same, and writes nothing to the ledger."""
-        return Sealing(self._ledger, self._converter, rehearses=True)
+        return Sealing(self._ledger, self._converter, dry_run=True)
 
     async def seal(self, project: str, values: Sequence[Any]) -> list[Any]:
         """Return inputs as the ledger stores them: sealed if there is a codec, else as they are.
@@ -167,7 +167,7 @@ class Sealing:
         """Seal the project; return its key as it is stored, or None if an older replica lives."""
         (payload,) = await _attempt(converter.encode, [secrets.token_hex(32)])
         text = _text(payload)
-        if self._rehearses:
+        if self._dry_run:
             return text
         async with self._ledger.transaction() as transaction:
             stored = await transaction.seal_project(project, text, by=self._by)

@@ -20,7 +20,7 @@ from engine.schedules.hooks import refusals as refusals
 from engine.schedules.loader.loader import load_schedules as load_schedules
 from engine.schedules.model import *
 from engine.schedules.run_attributes import KEY_ATTRIBUTE as KEY_ATTRIBUTE
-from engine.schedules.run_attributes import misfit as misfit
+from engine.schedules.run_attributes import attribute_fault as attribute_fault
 from engine.schedules.run_attributes import moment_of as moment_of
 from engine.schedules.run_attributes import usual_kind as usual_kind
 from engine.schedules.terms import *

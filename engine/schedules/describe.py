@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from engine.schedules.model import Schedule
 from engine.schedules.terms import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
-from engine.schedules.timing.calendars import WEEKDAYS, Item
-from engine.schedules.timing.cron_matcher import Readings, readings
+from engine.schedules.timing.calendars import EPOCH_DAY, WEEKDAYS, Item
+from engine.schedules.timing.cron_matcher import Readings, bits, readings
 from engine.schedules.timing.cron_parser import DayFields, Special, parse
 from engine.schedules.timing.spec import (
     EVERY_READING,
@@ -159,7 +159,6 @@ def around(values: Sequence[int], names: Sequence[str], begin: int) -> list[str]
 # from what people expect. `note` explains a fire, `missing` the absence of fires.
 
 _FEW: Final = 4  # times that are listed one by one
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth")
 _NUMBERS: Final = ("no", "one", "two", "three", "four")
 
@@ -323,7 +322,7 @@ def _time(reading: int) -> str:
 
 
 def _date(reading: int) -> str:
-    return date.fromordinal(_EPOCH_DAY + reading // SECONDS_PER_DAY).isoformat()
+    return date.fromordinal(EPOCH_DAY + reading // SECONDS_PER_DAY).isoformat()
 
 
 def _moment_text(reading: int, beside: int) -> str:
@@ -558,9 +557,9 @@ def _spoken(spec: Spec, timezone: str) -> str:
 
 def _cron(spec: Cron) -> str:
     fields, named = parse(spec.expression, spec.key), rule_of(spec).named
-    hours = _bits(fields.hours)
+    hours = bits(fields.hours)
     days = spoken_days(fields.calendar)
-    times = spoken_times(named.seconds, _bits(fields.minutes), hours, daily=days == "every day")
+    times = spoken_times(named.seconds, bits(fields.minutes), hours, daily=days == "every day")
     if len(hours) == 24:  # noqa: PLR2004 - around the clock
         days = days.removeprefix("every day").removeprefix(" ")
     return f"{times} {days}".rstrip()
@@ -651,10 +650,6 @@ def _at_changes(spec: Spec, now: datetime | None) -> str:
         clauses.append(f"when the clock goes back, a repeated time fires {often[rule.policy.fold]}")
     text = "; ".join(clauses)
     return f". {text[0].upper()}{text[1:]}." if text else ""
-
-
-def _bits(mask: int) -> tuple[int, ...]:
-    return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)
 
 
 # --- values of a file ---

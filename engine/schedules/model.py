@@ -42,6 +42,7 @@ from engine.schedules.rules import (
 )
 from engine.schedules.run_attributes import ATTRIBUTES, MEMO
 from engine.schedules.terms import (
+    EPOCH,
     HORIZON,
     SEALED_INPUT,
     TICK,
@@ -377,7 +378,6 @@ MOST_LIMITED: Final = 10_000
 """Highest ``limit`` of a schedule; each plan counts up to it."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_BEGINNING: Final = from_seconds(0)
 
 
 class Schedule(BaseModel):
@@ -560,7 +560,7 @@ class Schedule(BaseModel):
         if not faults:
             try:
                 _ = self.spec  # built now rather than during a tick
-                if self.exclusions is not None and self.first_start(_BEGINNING) is None:
+                if self.exclusions is not None and self.first_start(EPOCH) is None:
                     what, cure = "every window is excluded", "leave a day on which it fires"
                     faults = [Fault(("exclude",), Code.FIELD_INVALID, what, cure)]
             except ScheduleError as error:

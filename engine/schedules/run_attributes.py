@@ -125,7 +125,7 @@ def usual_kind(value: object) -> str:
     return _KINDS[type(value)][0]
 
 
-def misfit(name: str, value: object, kinds: Mapping[str, str]) -> tuple[str, str] | None:
+def attribute_fault(name: str, value: object, kinds: Mapping[str, str]) -> tuple[str, str] | None:
     """Return why a namespace would refuse a search attribute, and the cure; None if it fits.
 
     Args:

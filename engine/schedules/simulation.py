@@ -134,7 +134,7 @@ class Line:
                 if self.policy in STOPS:
                     begun, end = running.pop()
                     running.append((begun, max(begun, min(end, fire_time))))
-                elif self._may_wait(fire_time, running[0][1]):
+                elif self._enqueue(fire_time, running[0][1]):
                     begin = running[0][1]
                 else:
                     self.skipped += 1
@@ -148,7 +148,7 @@ class Line:
                 break
         yield from running
 
-    def _may_wait(self, fire_time: int, ends: int) -> bool:
+    def _enqueue(self, fire_time: int, ends: int) -> bool:
         """Queue a window until its turn at a place, and return whether there is room for it."""
         while self._waiting and self._waiting[0] <= fire_time:
             self._waiting.popleft()

@@ -136,7 +136,7 @@ SECONDS_PER_DAY: Final = 86_400
 TICK: Final = timedelta(microseconds=1)
 """The resolution of instants here and in PostgreSQL: ``t - TICK`` is the last one before ``t``."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -171,13 +171,13 @@ def from_seconds(seconds: int) -> datetime:
 
 def from_ms(milliseconds: int) -> datetime:
     """Return the UTC datetime that lies ``milliseconds`` after the epoch."""
-    return _EPOCH + milliseconds * _MILLISECOND
+    return EPOCH + milliseconds * _MILLISECOND
 
 
 def _since_epoch(instant: datetime) -> timedelta:
     try:
         # The subtraction of two zone-aware datetimes is exact and honours ``fold``.
-        return instant - _EPOCH
+        return instant - EPOCH
     except TypeError:
         raise ValueError(
             f"{instant!r} is naive; give it a time zone, for example datetime(..., tzinfo=UTC)"

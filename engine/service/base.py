@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from engine.errors import (
+    LedgerRequired,
     RequestInvalid,
     ScheduleError,
     ScheduleNotFound,
@@ -20,6 +21,7 @@ from engine.errors import (
     question,
 )
 from engine.ledger import (
+    POLLS_COUNT_FOR,
     ActionRow,
     Backfill,
     DataGap,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
 # --- reads ---
 # Read operations on the ledger, for operators and applications.
 
-_POLLS_COUNT_FOR = timedelta(minutes=5)
 FIRST_MOMENT: Final = from_seconds(EARLIEST)
 LAST_MOMENT: Final = from_seconds(HORIZON)
 
@@ -189,7 +190,7 @@ class ReadOperations:
             for row in rows
             if row.schedule and row.schedule.external and row.state != "retired"
         }
-        polled = await self._ledger.polled_queues(within=_POLLS_COUNT_FOR) if queues else []
+        polled = await self._ledger.polled_queues(within=POLLS_COUNT_FOR) if queues else []
         return left_alone(polled, queues)
 
     async def wanted(self, project: str) -> list[Wanted]:
@@ -400,6 +401,16 @@ class ReadOperations:
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None
+
+
+def require_persistent(ledger: Ledger, what: str) -> None:
+    """Check that what is written outlives this process; ``what`` it is, for the message.
+
+    Raises:
+        LedgerRequired: the ledger is in memory.
+    """
+    if not ledger.remembers:
+        raise LedgerRequired(f"{what} needs a ledger", cure="set SCHED_DATABASE_URL")
 
 
 def require_version(held: Locked, version: int | None) -> None:

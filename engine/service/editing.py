@@ -11,14 +11,13 @@ from engine.runtime.apply.edits import next_definition
 from engine.runtime.planning import Locked, decide_ahead, type_of
 from engine.schedules import SEALED_INPUT, Schedule, readable_definition
 from engine.schedules.diff import WHEN
-from engine.service.base import require_version
+from engine.service.base import require_persistent, require_version
 from engine.service.one_shots import (
     ApplicationSchedules,
     in_our_words,
     require_fitting_children,
     require_fitting_parents,
     require_future,
-    require_memory,
     require_owned_by_application,
 )
 
@@ -61,7 +60,7 @@ class ScheduleEdits(ApplicationSchedules):
             ScheduleError: a field is invalid, or cannot be edited.
             MomentInPast: it would never fire again.
         """
-        require_memory(self._ledger)
+        require_persistent(self._ledger, "a schedule of an application")
         _require_editable(changes)
         changes, given = await self._apart(key, in_our_words(changes))
         await decide_ahead(self._ledger, key)

@@ -9,12 +9,12 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from engine.errors import HookNotFound, LedgerError, LedgerRequired, OwnedByFile, ScheduleError
+from engine.errors import HookNotFound, LedgerError, OwnedByFile, ScheduleError
 from engine.events.messages import ScheduleEvent
 from engine.ledger import Action, Delivery, EventBook, EventRow, Subscription
 from engine.runtime.clock import boottime, wait_for
 from engine.schedules import ALL_EVENTS, Hook, event_patterns, key_patterns, refusals
-from engine.service.base import ReadOperations
+from engine.service.base import ReadOperations, require_persistent
 
 _AT_ONCE: Final = 200
 _WATCHES_FOR: Final = timedelta(minutes=1)
@@ -134,8 +134,7 @@ class EventOperations(ReadOperations):
             LedgerRequired: the ledger is in memory.
         """
         hook = Hook.of(url, secret=secret, events=events, keys=keys)
-        if not self._ledger.remembers:
-            raise LedgerRequired("a hook needs a ledger", cure="set SCHED_DATABASE_URL")
+        require_persistent(self._ledger, "a hook")
         new = Subscription.of_hook(hook, project, "api")
         async with self._ledger.transaction() as transaction:
             known = {each.name: each for each in await transaction.hooks()}

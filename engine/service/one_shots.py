@@ -12,7 +12,6 @@ from uuid import UUID
 
 from engine.errors import (
     KeyInUse,
-    LedgerRequired,
     MomentInPast,
     NotCancellable,
     OwnedByFile,
@@ -20,7 +19,7 @@ from engine.errors import (
     RetryPolicyInvalid,
     ScheduleError,
 )
-from engine.ledger import Action, Ledger, NewDefinition, Transaction
+from engine.ledger import Action, NewDefinition, Transaction
 from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
@@ -29,7 +28,7 @@ from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_defi
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
-from engine.service.base import ReadOperations, require_request_id
+from engine.service.base import ReadOperations, require_persistent, require_request_id
 
 if TYPE_CHECKING:
     import asyncpg
@@ -252,18 +251,6 @@ async def _asked(
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
 
-def require_memory(ledger: Ledger) -> None:
-    """Check that schedules of applications outlive this process.
-
-    Raises:
-        LedgerRequired: the ledger is not persistent.
-    """
-    if not ledger.remembers:
-        raise LedgerRequired(
-            "a schedule of an application needs a ledger", cure="set SCHED_DATABASE_URL"
-        )
-
-
 def require_future(schedule: Schedule, now: datetime) -> None:
     """Check that a schedule will fire.
 
@@ -365,7 +352,7 @@ class ApplicationSchedules(ReadOperations):
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
-        require_memory(self._ledger)
+        require_persistent(self._ledger, "a schedule of an application")
         fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
@@ -417,7 +404,7 @@ class ApplicationSchedules(ReadOperations):
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
-        require_memory(self._ledger)
+        require_persistent(self._ledger, "a schedule of an application")
         await decide_ahead(self._ledger, key)
         children = await self.children(key)
         async with self._locked(key, retired=True) as held:
@@ -447,7 +434,7 @@ class ApplicationSchedules(ReadOperations):
             return asked
         workflow = asked.workflow_type or asked.schedule.workflow
         lane, served = asked.schedule.lane, await self.served()
-        place = planning.unserved_at(asked.project, lane, workflow, served)
+        place = planning.missing_worker_at(asked.project, lane, workflow, served)
         return replace(asked, waiting=planning.no_worker_lives({place: 1})) if place else asked
 
 

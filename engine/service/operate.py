@@ -40,10 +40,10 @@ from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import (
     Locked,
     has_window,
+    missing_worker_at,
     no_worker_lives,
     require_type,
     stay_unsent,
-    unserved_at,
 )
 from engine.schedules import (
     STARTS,
@@ -394,7 +394,9 @@ class Running(Holding):
 
         async def unserved() -> str | None:
             workflow = state.workflow_type or state.schedule.workflow
-            missing = unserved_at(state.project, state.schedule.lane, workflow, await self.served())
+            missing = missing_worker_at(
+                state.project, state.schedule.lane, workflow, await self.served()
+            )
             return no_worker_lives({missing: 1}) if missing else None
 
         refused = DENIED - {"skipped"}

@@ -14,7 +14,7 @@ from engine.runtime.apply.apply import (
     DryRun,
     applied_digest,
     apply,
-    rehearse,
+    dry_run,
     retire_absent,
     retire_project,
 )
@@ -108,8 +108,8 @@ class FileOperations(ReadOperations):
         force: bool = False,
         take_from: str | None = None,
     ) -> DryRun:
-        """Return what ``apply`` would change; see ``engine.runtime.apply.apply.rehearse``."""
-        return await rehearse(
+        """Return what ``apply`` would change; see ``engine.runtime.apply.apply.dry_run``."""
+        return await dry_run(
             self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from,
             sealing=self._sealing,
         )  # fmt: skip

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overlo
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from engine.errors import (
-    LedgerRequired,
-    LetterNotFound,
-    ScheduleError,
-    StartInUse,
-    StartInvalid,
-    WorkflowUnknown,
-)
+from engine.errors import LetterNotFound, ScheduleError, StartInUse, StartInvalid, WorkflowUnknown
 from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Start, Transaction
 from engine.runtime.apply.source import DEFAULT_PROJECT
+from engine.service.base import require_persistent
 from engine.service.operate import Requested, Running, Started
 
 if TYPE_CHECKING:
@@ -101,10 +95,7 @@ class Starting(Running):
                 id of the row.
             LedgerRequired: the ledger is not persistent.
         """
-        if not self._ledger.remembers:
-            raise LedgerRequired(
-                "a start by an application needs a ledger", cure="set SCHED_DATABASE_URL"
-            )
+        require_persistent(self._ledger, "a start by an application")
         requested = _requested(workflow, input)
         name = Start.workflow_of(requested)
         if name is None:

@@ -11,7 +11,7 @@ from engine.errors import Code
 from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
 from engine.runtime.events import Server
 from engine.runtime.settings import Settings
-from engine.runtime.watch.conditions import Surroundings, is_silent, judge
+from engine.runtime.watch.conditions import WatchContext, is_silent, judge
 from engine.service.base import ReadOperations
 
 _MOST: Final = 1000
@@ -116,7 +116,7 @@ class Overview(ReadOperations):
         away = await temporal() if temporal else None
         facts = await self._ledger.facts()
         load = await self._ledger.load(most=_MOST)
-        found = judge(facts, Surroundings(heartbeat, away)).conditions
+        found = judge(facts, WatchContext(heartbeat, away)).conditions
         asked = [ServerState("temporal", away)] if temporal else []
         workers = _workers(facts, load)
         return StatusReport(

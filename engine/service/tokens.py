@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Final
 
-from engine.errors import LedgerRequired, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.errors import TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.ledger import SCOPES, Scope, TokenRow
 from engine.schedules import utc_text
-from engine.service.base import ReadOperations
+from engine.service.base import ReadOperations, require_persistent
 
 EVERY_KEY: Final = "*"
 
@@ -85,8 +85,7 @@ class Tokens(ReadOperations):
             TokenNameInUse: a token in force has the name.
             LedgerRequired: the ledger is not persistent.
         """
-        if not self._ledger.remembers:
-            raise LedgerRequired("a token needs a ledger", cure="set SCHED_DATABASE_URL")
+        require_persistent(self._ledger, "a token")
         patterns = tuple(dict.fromkeys(keys))
         _require_valid(name, scope, patterns)
         async with self._ledger.transaction() as transaction:

@@ -181,7 +181,7 @@ def _is_lost_connection(record: logging.LogRecord) -> bool:
 # --- setup ---
 
 
-def write_log(*, as_json: bool = False) -> None:
+def configure_logging(*, as_json: bool = False) -> None:
     """Send every record from INFO on to standard error, in place of what was set before."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else TextLines(plain=not sys.stderr.isatty()))

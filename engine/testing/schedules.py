@@ -90,7 +90,7 @@ class Play:
         self._turns = 0
         self._ran: dict[str, RunResult] = {}
 
-    async def to_the_end(self) -> list[FireResult]:
+    async def finish(self) -> list[FireResult]:
         """Play until nothing is due or open, and return the results."""
         queues = sorted({schedule.task_queue for schedule in self._file.schedules})
         pollers = [await self._poller(queue) for queue in queues]
@@ -295,7 +295,7 @@ async def run_schedule(
         patience=patience, resources=resources,
     ) as opened:  # fmt: skip
         play = Play(opened, replace(file, schedules=tuple(playable)), begin - TICK, end)
-        found = await play.to_the_end()
+        found = await play.finish()
     ended = [each.run.history for each in found if each.run]
     if replay and ended:
         await assert_replayable(ended, workflows=code.workflows)

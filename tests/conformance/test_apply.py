@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.runtime.apply.apply import apply, rehearse, retire_absent
+from engine.runtime.apply.apply import apply, dry_run, retire_absent
 from engine.runtime.apply.edits import LOOK_BACK, PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
@@ -206,7 +206,7 @@ async def test_a_renamed_project_takes_its_schedules_along_with_all_that_has_not
     renamed = "project: two\n" + text
     with pytest.raises(KeyForeign, match=r"let `sched apply --take-from one` move them"):
         await bench.declare(renamed)
-    plan = await rehearse(bench.ledger, load_schedules(renamed), by="test", take_from="one")
+    plan = await dry_run(bench.ledger, load_schedules(renamed), by="test", take_from="one")
     assert (plan.refused, plan.unchanged) == (None, ("k",))
     for _ in range(2):  # a deploy may say so each time
         report = await bench.declare(renamed, take_from="one")
@@ -225,8 +225,8 @@ async def test_a_plan_shows_no_drift_where_the_file_itself_says_paused(bench):
     text = "schedules: [{key: k, workflow: noop, everyMs: 3600000%s}]"
     paused = load_schedules(text % ", paused: true")
     await bench.declare(text % ", paused: true")
-    assert (await rehearse(bench.ledger, paused, by="test")).drift == ()
-    found = await rehearse(bench.ledger, load_schedules(text % ""), by="test")
+    assert (await dry_run(bench.ledger, paused, by="test")).drift == ()
+    found = await dry_run(bench.ledger, load_schedules(text % ""), by="test")
     assert [row.key for row in found.drift if row.pause] == ["k"]
 
 

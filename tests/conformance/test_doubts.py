@@ -16,11 +16,11 @@ HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 
 async def test_a_doubt_is_seen_by_every_probe_from_then_on(bench):
     assert (await bench.ledger.probe(bench.serving)).suspect_until is None
-    assert await bench.ledger.note_lineage(Lineage("s1", 1), doubted=False) is None
-    suspect_until = await bench.ledger.note_lineage(Lineage("s1", 2), doubted=True)
+    assert await bench.ledger.note_lineage(Lineage("s1", 1), suspect=False) is None
+    suspect_until = await bench.ledger.note_lineage(Lineage("s1", 2), suspect=True)
     for serving in (bench.serving, bench.other):
         assert (await bench.ledger.probe(serving)).suspect_until == suspect_until
-    assert await bench.ledger.note_lineage(Lineage("s1", 2), doubted=False) == suspect_until
+    assert await bench.ledger.note_lineage(Lineage("s1", 2), suspect=False) == suspect_until
 
 
 async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):

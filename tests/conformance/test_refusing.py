@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from engine.runtime.apply.apply import rehearse, retire_absent
+from engine.runtime.apply.apply import dry_run, retire_absent
 from engine.schedules import load_schedules
 
 STARTS = "ew code is found when the worker starts again; `sched up --reload` does so on each save"
@@ -119,7 +119,7 @@ async def test_what_is_refused_is_in_the_file_and_what_is_not_there_is_retired_a
 async def test_plan_tells_what_would_be_refused_and_what_would_not(bench):
     await bench.declare(file(entry("k", "noop")))
     text = file(entry("k", "noop@2"), entry("new", "noop"))
-    found = await rehearse(bench.ledger, load_schedules(text), by="ops")
+    found = await dry_run(bench.ledger, load_schedules(text), by="ops")
     assert [(change.key, change.kind) for change in found.changes] == [("new", "added")]
     assert found.refused_keys == ("k",)
     assert found.unknown["k"].startswith("refused: no worker on task queue sched knows noop@2")

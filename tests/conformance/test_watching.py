@@ -13,18 +13,18 @@ from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event, Notice
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.follow_ups import pause_failing
-from engine.runtime.watch.conditions import Surroundings, judge
+from engine.runtime.watch.conditions import WatchContext, judge
 from engine.runtime.watch.watch import Watch
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import Bench
 from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of
 
 HEARTBEAT = timedelta(seconds=10)
-AROUND = Surroundings(HEARTBEAT)
+AROUND = WatchContext(HEARTBEAT)
 FIELDS = "everyMs: 60000, grace: 1s, catchUp: {policy: all}"
 
 
-async def look(bench: Bench, around: Surroundings = AROUND) -> list[Condition]:
+async def look(bench: Bench, around: WatchContext = AROUND) -> list[Condition]:
     found = judge(await bench.ledger.facts(), around).conditions
     if isinstance(bench.ledger, PostgresLedger) and around == AROUND:
         await assert_the_view_agrees(bench.ledger, found)
@@ -44,7 +44,7 @@ async def assert_the_view_agrees(ledger: PostgresLedger, found: Sequence[Conditi
     assert {each for each in since if each[0] in dict(shown)} <= shown
 
 
-async def the_only(bench: Bench, around: Surroundings = AROUND) -> Condition:
+async def the_only(bench: Bench, around: WatchContext = AROUND) -> Condition:
     (condition,) = await look(bench, around)
     return condition
 
@@ -176,9 +176,9 @@ async def test_a_worker_without_the_workflow_does_not_count(bench: Bench):
 
 async def test_a_server_or_a_clock_that_cannot_be_used_is_the_cause(bench: Bench):
     await declare_ago(bench, FIELDS, 5 * MINUTE)
-    away = await the_only(bench, Surroundings(HEARTBEAT, temporal="connection refused"))
+    away = await the_only(bench, WatchContext(HEARTBEAT, temporal="connection refused"))
     assert (away.cause, "connection refused" in away.text) == ("temporal_unreachable", True)
-    jumped = await the_only(bench, Surroundings(HEARTBEAT, clock="the clock has jumped by +60 s"))
+    jumped = await the_only(bench, WatchContext(HEARTBEAT, clock="the clock has jumped by +60 s"))
     assert (jumped.cause, "+60 s" in jumped.text) == ("clock_hold", True)
 
 
@@ -283,7 +283,7 @@ async def test_each_replica_is_judged_by_the_heartbeat_that_it_has_announced(ben
     moment = timedelta(microseconds=1)
     await bench.announce(heartbeat=moment)
     await bench.announce(bench.other, heartbeat=HOUR)
-    for around in (AROUND, Surroundings(moment)):
+    for around in (AROUND, WatchContext(moment)):
         found = {condition.code: condition for condition in await look(bench, around)}
         assert "replica replica-a of" in found[Code.REPLICA_VANISHED].text
         assert "replica-b could decide it" in found[Code.NOT_FIRED].text
@@ -298,7 +298,7 @@ async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_n
     await bench.ledger.withdraw(bench.other)
     assert await look(bench) == []
     # A hundredth of a heartbeat: both announcements are old by now.
-    condition = await the_only(bench, Surroundings(timedelta(microseconds=1)))
+    condition = await the_only(bench, WatchContext(timedelta(microseconds=1)))
     assert condition.code is Code.REPLICA_VANISHED
     assert "replica-a of project default has been silent since" in condition.text
     assert "no other serves task queue sched" in condition.text

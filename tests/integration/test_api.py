@@ -689,7 +689,7 @@ def test_sched_api_shows_errors_of_its_server_unless_it_writes_a_log(level):
     before = root.level, ours.level
     try:
         root.setLevel(level)
-        cli_api._write_log(Settings())
+        cli_api._configure_logging(Settings())
         assert ours.isEnabledFor(logging.ERROR)
         assert ours.isEnabledFor(logging.INFO) == (level == logging.INFO), "`sched -v` shows more"
     finally:

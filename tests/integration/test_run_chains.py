@@ -260,7 +260,7 @@ async def test_what_a_replica_cannot_read_is_neither_foreign_nor_lost(client, le
     assert answer.outcome.status == "starting"
     assert "could not be read" in (answer.outcome.error or "")
     with pytest.raises(ValueError, match="could not be read"):
-        await bench.inspector(client).look([bench.claim.workflow_id])
+        await bench.inspector(client).inspect([bench.claim.workflow_id])
     (fire,) = await ledger.fires()
     assert fire.error is None, "nothing was written of it"
     readable = await bench.starter(sealing).start(again, boottime() + 30)
@@ -285,10 +285,10 @@ async def test_the_cause_of_a_failure_is_recorded_by_a_replica_that_can_read_it(
             await sealing.get_workflow_handle(*name).result()
     for _ in range(2):
         with pytest.raises(UnreadableHere) as why:
-            await bench.inspector(client).look(name)
+            await bench.inspector(client).inspect(name)
         assert why.value.run_id == answer.outcome.run_id
         (fire,) = await ledger.fires()
         assert (fire.status, fire.error) == ("started", None), "it is left to others"
-    await bench.inspector(sealing).look(name)
+    await bench.inspector(sealing).inspect(name)
     (fire,) = await ledger.fires()
     assert (fire.status, fire.error) == ("failed", "no money")

@@ -67,7 +67,7 @@ async def test_a_role_that_may_not_ask_still_sees_that_transactions_are_gone(
 async def test_a_server_numbers_ever_more_transactions(database_url):
     ledger = await PostgresLedger.connect(database_url)
     before = await ledger.probe(SERVING)
-    await ledger.note_lineage(Lineage("s", 1), doubted=True)
+    await ledger.note_lineage(Lineage("s", 1), suspect=True)
     after = await ledger.probe(SERVING)
     assert after.transactions > before.transactions
     assert after.server == before.server

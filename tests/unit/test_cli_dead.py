@@ -215,7 +215,7 @@ def test_a_window_whose_run_overlap_prevented_is_named_and_the_exit_code_is_1(
     async def served(*_: object) -> None:
         return None
 
-    monkeypatch.setattr("engine.cli.operate.unserved_key", served)
+    monkeypatch.setattr("engine.cli.operate.key_without_worker", served)
     asked_of(Skipping(asks=asks), monkeypatch)
     arguments = ["dead", "rerun", "k", "--all", *(["--json"] if as_json else [])]
     assert run(arguments) == 1

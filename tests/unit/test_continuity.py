@@ -36,9 +36,9 @@ class Noted:
             raise LedgerUnavailable
         return self.here, self.noted
 
-    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
+    async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
         self.noted = lineage
-        if doubted:
+        if suspect:
             self.suspect_until = NOW
         return self.suspect_until
 

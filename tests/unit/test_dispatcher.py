@@ -207,7 +207,7 @@ async def test_nothing_is_sent_after_a_lease_that_nobody_renewed():
 
 async def test_a_replica_that_leaves_under_a_limit_hands_back_what_waits():
     bench = Bench(Temporal(started), start_rate=None)
-    bench.dispatcher.pressure._ceiling = 0.01
+    bench.dispatcher.limiter._ceiling = 0.01
     await bench.declare(5)
     ticking = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: bench.temporal.sent)

@@ -14,7 +14,7 @@ from engine.events import ScheduleEvent, delivery, on
 from engine.events.delivery import (
     MOST_ATTEMPTS,
     Deliverer,
-    Surrounding,
+    DeliveryContext,
     listeners_by_name,
     pause_after,
 )
@@ -45,7 +45,7 @@ class Scene:
     def deliverer(
         self, *listeners: Any, holder: str = "a", project: str = "default", **options: Any
     ) -> Deliverer:
-        around = Surrounding(
+        around = DeliveryContext(
             holder=holder, namespace="ns", project=project, tick=TICK, idle=TICK,
             report=lambda text, good: self.reports.append((text, good)),
         )  # fmt: skip

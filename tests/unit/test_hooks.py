@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import LedgerRequired, ScheduleError, ScheduleFileError
-from engine.runtime.apply.apply import require_no_memory
+from engine.runtime.apply.apply import require_stateless_rules
 from engine.schedules import Hook, load_schedules
 from engine.schedules.loader.loader import NamedText, load_several
 
@@ -99,7 +99,7 @@ def test_files_of_a_project_share_no_hook():
 def test_without_a_ledger_a_hook_is_refused():
     file = load_schedules(f"hooks: [{GOOD}]\n{SCHEDULES}")
     with pytest.raises(LedgerRequired, match=r"the hook of https://a.example/… needs a ledger"):
-        require_no_memory(file)
+        require_stateless_rules(file)
 
 
 def test_an_application_gets_the_same_refusals():

@@ -52,7 +52,7 @@ def test_a_probe_held_up_on_its_way_makes_no_proof_from_the_future(time):
         seen.append((clock.now(), bench.ledger.clock()))
         return False
 
-    bench.temporal.look = look  # type: ignore[method-assign,assignment] # only dates are wanted
+    bench.temporal.inspect = look  # type: ignore[method-assign,assignment] # only dates are wanted
 
     async def course() -> None:
         await bench.declare(STUCK)

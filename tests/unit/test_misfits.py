@@ -13,7 +13,7 @@ from engine.flow import definition_of, forget_modules
 from engine.runtime.apply.attempts import remarks
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.source import Source, located_remarks, placed
+from engine.runtime.apply.source import Source, locate, located_remarks
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.parcels import Parcels
 from tests.fundamentals.samples.together import Naive
@@ -67,7 +67,7 @@ def code():
 
 def test_each_schedule_that_does_not_fit_is_named_with_its_place(file: Path):
     found = mismatches(load_schedules(FILE).schedules, code(), types={"parcels@1"})
-    assert [each.located("") for each in placed(found, Source(file))] == [
+    assert [each.located("") for each in locate(found, Source(file))] == [
         f"{file}:{line}" for line in EXPECTED
     ]
 
@@ -103,7 +103,7 @@ def test_a_handler_that_could_not_be_told_is_named_once(tmp_path: Path, handler:
     assert naive
     known = {**code(), naive.type: naive}
     found = mismatches(Source(path).read().schedules, known, types=set(known))
-    (line,) = [each.located("") for each in placed(found, Source(path))]
+    (line,) = [each.located("") for each in locate(found, Source(path))]
     assert line.startswith(f"{path}:{said}")
 
 
@@ -111,14 +111,14 @@ def test_json_has_places_too(tmp_path: Path):
     path = tmp_path / "schedules.json"
     path.write_text('{"schedules": [\n{"key": "x", "workflow": "nope", "everyMs": 1000}]}')
     found = mismatches(Source(path).read().schedules, code(), types={"parcels@1"})
-    assert placed(found, Source(path))[0].line == 2
+    assert locate(found, Source(path))[0].line == 2
 
 
 def test_a_file_that_has_gone_leaves_the_message_without_a_place(file: Path):
     found = mismatches(load_schedules(FILE).schedules, code())
     file.unlink()
     assert (
-        placed(found, Source(file))[0]
+        locate(found, Source(file))[0]
         .located("schedules.yaml")
         .startswith("schedules.yaml: SCHEDULE_INPUT_INVALID: wrong: input.cents")
     )

@@ -6,9 +6,9 @@ import pytest
 
 from engine.errors import Code, ScheduleFileError
 from engine.runtime.apply.code_check import unfit_attributes
-from engine.runtime.apply.source import Source, placed
+from engine.runtime.apply.source import Source, locate
 from engine.schedules import Schedule, load_schedules
-from engine.schedules.run_attributes import misfit
+from engine.schedules.run_attributes import attribute_fault
 
 KINDS = {
     "SchedKey": "Keyword", "Region": "Keyword", "Note": "Text", "Tries": "Int", "Cents": "Double",
@@ -25,7 +25,7 @@ KINDS = {
     ],
 )  # fmt: skip
 def test_a_value_of_the_kind_that_is_registered_fits(name, value):
-    assert misfit(name, value, KINDS) is None
+    assert attribute_fault(name, value, KINDS) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_value_of_the_kind_that_is_registered_fits(name, value):
     ],
 )
 def test_a_value_that_the_namespace_would_refuse_is_explained(name, value, message, cure):
-    found = misfit(name, value, KINDS)
+    found = attribute_fault(name, value, KINDS)
     assert found is not None
     assert message in found[0]
     assert cure in found[1]
@@ -117,7 +117,7 @@ def test_what_a_namespace_does_not_take_is_told_at_its_line(tmp_path):
         "  searchAttributes:\n    Region: eu\n    Lost: x\n    Tries: 0.5\n"
     )
     source = Source(path)
-    found = placed(unfit_attributes(source.read().schedules, KINDS), source)
+    found = locate(unfit_attributes(source.read().schedules, KINDS), source)
     assert [(each.code, each.line, each.column, each.key) for each in found] == [
         (Code.SEARCH_ATTRIBUTE_INVALID, 7, 11, "a"),
         (Code.SEARCH_ATTRIBUTE_INVALID, 8, 12, "a"),

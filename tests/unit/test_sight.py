@@ -48,7 +48,7 @@ class Temporal:
         self.looks: list[tuple[float, str]] = []
         self.budget = Budget()
 
-    async def look(self, workflow_ids: Sequence[str]) -> bool:
+    async def inspect(self, workflow_ids: Sequence[str]) -> bool:
         for name in workflow_ids:
             await self.budget.call()
             self.looks.append((self.time.now, name))

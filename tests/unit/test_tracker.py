@@ -67,7 +67,7 @@ class Temporal:
             raise AWAY
         return Evidence(run.id, run.run_id, run.start_time), object()
 
-    async def look(self, _: object, **__: Any) -> None:
+    async def inspect(self, _: object, **__: Any) -> None:
         return
 
     async def answers(self) -> str | None:
@@ -306,7 +306,7 @@ async def test_a_run_that_a_look_finds_ended_or_lost_lets_go_what_waits_at_once(
 
     tracker = bench.tracker()
     monkeypatch.setattr(bench.ledger, "wake", wake)
-    monkeypatch.setattr(bench.temporal, "look", look)
+    monkeypatch.setattr(bench.temporal, "inspect", look)
     await tracker.run_once()  # the first looks at everything
     woken.clear()
     await tracker.run_once()
@@ -328,7 +328,7 @@ async def test_a_failure_that_a_turn_over_open_runs_cannot_read_is_left_to_anoth
             raise why
         return True
 
-    monkeypatch.setattr(bench.temporal, "look", look)
+    monkeypatch.setattr(bench.temporal, "inspect", look)
     tracker = bench.tracker()
     await tracker.run_once()
     assert left == [True]

@@ -31,7 +31,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
-from engine.ledger import shown_timing
+from engine.ledger import SURELY_NOT_RUN, shown_timing
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -65,7 +65,6 @@ _NOW = timedelta(seconds=5)
 _WIDE = 110
 """Width of a terminal with room for the fire time in UTC as well."""
 _GAP, _LONGEST_KEY, _LEAST_RUN = 2, 28, 12
-_NO_RUN = frozenset({"skipped", "expired", "rejected"})
 _JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right", "TOOK": "right"}
 
 
@@ -133,7 +132,7 @@ def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
 
 def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | None) -> Text:
     """Return the run id and a note; if the run went wrong, the note, and the id if it fits."""
-    run = Text(line.workflow_id if line.status not in _NO_RUN else "")
+    run = Text(line.workflow_id if line.status not in SURELY_NOT_RUN else "")
     told = [line.effort, line.note if line.note != "on time" else ""]
     note = Text("; ".join(filter(None, told)), "dim")
     parts = [run, note]

@@ -67,7 +67,7 @@ from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_du
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving
-from engine.telemetry.logs import core_runtime, write_log
+from engine.telemetry.logs import configure_logging, core_runtime
 from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _begin() -> Settings:
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before user code is imported, and any server started
     if settings.log_format is not None:
-        write_log(as_json=settings.log_format == "json")
+        configure_logging(as_json=settings.log_format == "json")
     return settings
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from uuid import uuid4
 
@@ -46,7 +46,7 @@ from engine.ledger.memory.tables import (
 )
 from engine.ledger.records import ActionRow, Backfill, DefinitionVersion, Serving, Standing
 from engine.ledger.schedule_rows import RunSummary
-from engine.schedules import Reason, ReasonCode, code_of
+from engine.schedules import EPOCH, Reason, ReasonCode, code_of
 
 # --- open runs ---
 
@@ -290,7 +290,6 @@ class MemoryAccounts(MemoryRows):
 # Leases, outcomes and evidence of fires, and reading them.
 
 _WITHOUT_RUN = DENIED | {"queued"}
-EPOCH = datetime.fromtimestamp(0, UTC)
 _LOOKED_AT = 5000
 
 

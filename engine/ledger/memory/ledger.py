@@ -11,11 +11,11 @@ from itertools import islice
 from uuid import UUID
 
 from engine.errors import LedgerRequired
-from engine.ledger.access import AccessInMemory
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import shared
+from engine.ledger.memory.access_rows import AccessRows
 from engine.ledger.memory.event_rows import EventsInMemory
-from engine.ledger.memory.fire_rows import EPOCH, MemoryFires
+from engine.ledger.memory.fire_rows import MemoryFires
 from engine.ledger.memory.operations import laying_of
 from engine.ledger.memory.tables import (
     FireEntry,
@@ -41,7 +41,7 @@ from engine.ledger.records import (
     as_served,
 )
 from engine.ledger.schedule_rows import NextFire, ScheduleFilter, ScheduleRow, state_of
-from engine.schedules import resolve_type
+from engine.schedules import EPOCH, resolve_type
 from engine.schedules.planner import TIME_RULES
 
 # --- queue slots ---
@@ -152,13 +152,13 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self.remembers = self._tables.remembers = remembers
         self._identity = identity
         self._suspect_until: datetime | None = None
-        self._hearing: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
         self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
         self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
-        self.access = AccessInMemory(lambda: self.clock())  # noqa: PLW0108 - as above
+        self.access = AccessRows(lambda: self.clock())  # noqa: PLW0108 - as above
         self.events = EventsInMemory(
             self._tables.outbox, self._lock, lambda: self.clock(),  # noqa: PLW0108 - the same
             lambda: {serving.project for serving, _, _ in self._tables.replicas.values()},
@@ -186,7 +186,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
                 yield MemoryTransaction(self._tables, self.clock)
             self._tables.forget_closed(_KEPT_FIRES)
             if self._asked_for() != asked:
-                for wake in self._hearing:
+                for wake in self._listeners:
                     wake()
 
     def _asked_for(self) -> tuple[int, ...]:
@@ -195,12 +195,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` for requests made in this process only."""
-        self._hearing.append(wake)
+        self._listeners.append(wake)
         try:
             wake()
             await asyncio.Event().wait()
         finally:
-            self._hearing.remove(wake)
+            self._listeners.remove(wake)
 
     async def probe(self, serving: Serving, *, ahead: timedelta | None = None) -> Probe:
         due = [row.due_at for row in self._tables.schedules.values()
@@ -230,8 +230,8 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Return no lineage: a process has one history."""
         return Lineage(), Lineage()
 
-    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
-        if doubted:
+    async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
+        if suspect:
             self._suspect_until = self.clock()
         return self._suspect_until
 

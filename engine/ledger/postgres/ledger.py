@@ -522,9 +522,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
         return here, Lineage(**row)
 
-    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
+    async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
         fetch = self._connections.fetch
-        await fetch(query("doubt"), lineage.system, lineage.timeline, doubted)
+        await fetch(query("doubt"), lineage.system, lineage.timeline, suspect)
         (row,) = await fetch("SELECT doubted_at FROM ledger")
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 

@@ -58,7 +58,7 @@ class Upkeep:
 
     async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
         """Return keys in order after ``after``, including retired ones."""
-        rows = [dict(row) for row in await self._run("chores", after, limit)]
+        rows = [dict(row) for row in await self._run("maintenance_of_keys", after, limit)]
         return [KeyMaintenance(schedule=readable(row.pop("definition")), **row) for row in rows]
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
@@ -81,12 +81,12 @@ class Upkeep:
         """Return the rows whose windows span several days and reach into ``since <= t < until``."""
         return [OldRow(**row) for row in await self._run("over_days", key, since, until)]
 
-    async def summarise(
+    async def rollup_days(
         self, key: str, since: datetime, until: datetime, parts: Sequence[DayPart]
     ) -> None:
         """Recount the days between two midnights; ``parts``: what long rows add to them."""
         columns = [(each.project, each.day.date(), each.windows, each.status) for each in parts]
-        await self._run("summarise", key, since, until, *_columns(columns, 4))
+        await self._run("rollup_days", key, since, until, *_columns(columns, 4))
 
     async def open_days(self, after: tuple[str, date], limit: int) -> list[tuple[str, date]]:
         """Return days with runs that were open when they were counted, in order."""
@@ -129,7 +129,7 @@ class Upkeep:
         forgotten: datetime | None = None,
     ) -> None:
         """Record the janitor's progress, which never goes back."""
-        await self._run("chores_done", key, summarised, merged, settled, forgotten)
+        await self._run("maintenance_done", key, summarised, merged, settled, forgotten)
 
     async def to_fill(self) -> Mapping[int, int | None]:
         """Return the migrations whose columns old rows lack, and the first fire that is filled."""

@@ -24,10 +24,9 @@ from engine.ledger.alerts import (
     pause_text,
 )
 from engine.ledger.postgres.rows import readable
-from engine.ledger.records import PolledQueue
+from engine.ledger.records import POLLS_COUNT_FOR, PolledQueue
 from engine.schedules import Alerting
 
-_POLLS_COUNT_FOR = timedelta(minutes=5)
 _MOST_LETTERS = 500
 
 
@@ -43,7 +42,7 @@ async def stored_facts(run: Callable[..., Awaitable[Any]], limit: int) -> Facts:
             SeenReplica(**{**row, "types": frozenset(row["types"])})
             for row in await run("seen_replicas")
         ],
-        queues=[PolledQueue(**row) for row in await run("polled_queues", _POLLS_COUNT_FOR)],
+        queues=[PolledQueue(**row) for row in await run("polled_queues", POLLS_COUNT_FOR)],
         watched=[_as_watched(row, now) for row in await run("watched", limit)],
         letters=[Letters(**row) for row in letters],
         some_letters=sum(row["number"] for row in letters) >= _MOST_LETTERS,

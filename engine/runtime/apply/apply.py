@@ -79,7 +79,7 @@ async def apply(
         LedgerRequired: the file needs something that a stateless replica cannot do.
     """
     if not ledger.remembers:
-        require_no_memory(file)
+        require_stateless_rules(file)
     sealing = sealing or Sealing(ledger)
     if not (force or prune or take_from):
         if last is None:
@@ -244,7 +244,7 @@ async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) 
         await transaction.retire(part, now)
 
 
-def require_no_memory(file: ScheduleFile) -> None:
+def require_stateless_rules(file: ScheduleFile) -> None:
     """Refuse rules that a stateless replica cannot keep because it does not see others' runs.
 
     Raises:
@@ -381,10 +381,10 @@ class DryRun:
 
 
 class _TakenBackError(Exception):
-    """Error that rolls the transaction of a rehearsal back."""
+    """Error that rolls the transaction of a dry run back."""
 
 
-async def rehearse(
+async def dry_run(
     ledger: Ledger,
     file: ScheduleFile,
     *,
@@ -409,7 +409,7 @@ async def rehearse(
         InputsSealed: the project's inputs are sealed, and there is no codec here.
         DefinitionUnreadable: a key that changes was written by a newer version.
     """
-    sealing = (sealing or Sealing(ledger)).rehearsal()
+    sealing = (sealing or Sealing(ledger)).for_dry_run()
     file = await sealing.file(file)
     await prepare(file)
     found: list[DryRun] = []
@@ -434,7 +434,7 @@ def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRo
 
 
 class _DryRunTransaction(ApplyTransaction):
-    """One rehearsal, inside its transaction."""
+    """One dry run, inside its transaction."""
 
     async def play(self, *, prune: bool, force: bool, take_from: str | None) -> DryRun:
         transaction, file = self._transaction, self._file

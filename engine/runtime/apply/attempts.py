@@ -17,7 +17,7 @@ from engine.errors import (
 from engine.flow import registered_workflows
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.source import Source, located_remarks, placed
+from engine.runtime.apply.source import Source, locate, located_remarks
 from engine.runtime.events import Notice
 from engine.schedules import ScheduleFile
 
@@ -82,10 +82,8 @@ def wrong_inputs(
 ) -> list[Problem]:
     """Return the inputs of a file that do not fit the workflows of these Temporal types."""
     code = {name: each for name, each in registered_workflows().items() if name in types}
-    found = [
-        misfit for misfit in mismatches(file.schedules, code) if misfit.code == Code.INPUT_INVALID
-    ]
-    return placed(found, source)
+    found = [each for each in mismatches(file.schedules, code) if each.code == Code.INPUT_INVALID]
+    return locate(found, source)
 
 
 def named(lines: list[str]) -> list[str]:

@@ -14,7 +14,14 @@ from pydantic import TypeAdapter, ValidationError
 from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
-from engine.schedules import Declaration, Schedule, jsonable, misfit, nearest_name, resolve_type
+from engine.schedules import (
+    Declaration,
+    Schedule,
+    attribute_fault,
+    jsonable,
+    nearest_name,
+    resolve_type,
+)
 
 _NAMED: Final = 5
 """Maximum number of faults reported per input; a list may have thousands."""
@@ -122,7 +129,7 @@ def unfit_attributes(schedules: Sequence[Schedule], kinds: Mapping[str, str]) ->
         )
         for schedule in schedules
         for name, value in schedule.search_attributes.items()
-        if (fault := misfit(name, value, kinds))
+        if (fault := attribute_fault(name, value, kinds))
     ]  # fmt: skip
 
 

@@ -365,12 +365,12 @@ _ROWS = 20
 
 
 async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
-    """Adopt schedules of this replica's lanes that older time rules computed; return how many.
+    """Recompute schedules of this replica's lanes that older time rules computed; return how many.
 
     Decides what they owe by this replica's rules. As with an edit, sweepers start owed runs. A
     local time that has fired by the older rules does not fire again; see ``plan``.
     """
-    adopted, after = 0, ""
+    recomputed, after = 0, ""
     while True:
         async with ledger.transaction(long=True) as transaction:
             keys = await transaction.lock_outdated(serving, after, _BATCH)
@@ -383,15 +383,15 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             # A step that gives up a fire which is in flight is left to a tick, by the same rules.
             plans = await still_valid(
-                transaction, [each for each in plans if _is_adopted(each, now)]
+                transaction, [each for each in plans if _is_recomputed(each, now)]
             )
             await transaction.record(plans)
         if not keys:
-            return adopted
-        adopted, after = adopted + len(plans), keys[-1]
+            return recomputed
+        recomputed, after = recomputed + len(plans), keys[-1]
 
 
-def _is_adopted(planned: Plan, now: datetime) -> bool:
+def _is_recomputed(planned: Plan, now: datetime) -> bool:
     """Return whether to record a plan: not part of a catch-up, and no start without a type."""
     is_due = planned.next_fire_at is not None and planned.next_fire_at <= now
     if is_due and len(planned.decisions) >= _ROWS:

@@ -321,7 +321,7 @@ class Mismatch:
     path: tuple[str | int, ...]
 
 
-def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> list[Problem]:
+def locate(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> list[Problem]:
     """Return problems with file, line and column, as far as they can be found.
 
     Args:
@@ -360,7 +360,7 @@ def located_remarks(report: ApplyReport, source: Source | ScheduleFile | None) -
     name = source.name if isinstance(source, ScheduleFile | Source) else ""
     return [
         *(remark for remark in report.remarks if remark not in plain),
-        *(each.located(name) if name else each.message for each in placed(mismatches, source)),
+        *(each.located(name) if name else each.message for each in locate(mismatches, source)),
     ]
 
 

@@ -125,7 +125,7 @@ class Dispatcher:
         self._starts: deque[float] = deque()
         self._leaving = False
         self.breaker = Breaker(starter.ask, on_event=on_event)
-        self.pressure = AdaptiveRateLimiter(
+        self.limiter = AdaptiveRateLimiter(
             settings.start_rate.per_second if settings.start_rate else None
         )
         self.leases = Leases(ledger, settings.lease)
@@ -230,13 +230,13 @@ class Dispatcher:
                 measures().count(STARTS, outcome=_measured(answer))
                 if answer.failure == "throttled":
                     self.breaker.answered()
-                    self.pressure.refused(sent_at)
+                    self.limiter.refused(sent_at)
                     continue
                 if answer.failure == "unavailable":
                     self.breaker.unanswered()
                 else:
                     self.breaker.answered()
-                    self.pressure.accepted()
+                    self.limiter.accepted()
                     if answer.outcome.status == "started" and answer.seen is None:
                         answered(sent_at)  # finding an existing run costs the server less
                 return answer
@@ -263,7 +263,7 @@ class Dispatcher:
         oldest = boottime() - self._settings.lease.total_seconds()
         if lease.sent_at is not None and lease.sent_at < oldest:
             return False
-        has_turn = await self.pressure.acquire(lambda: self.breaker.holds or self._leaving)
+        has_turn = await self.limiter.acquire(lambda: self.breaker.holds or self._leaving)
         return await self.breaker.closed() and has_turn
 
     async def _written(self) -> None:

@@ -48,10 +48,9 @@ from engine.schedules import (
     RunRetry,
     Sealed,
     format_duration,
-    from_seconds,
     parse_workflow_id,
 )
-from engine.schedules.planner import Due
+from engine.schedules.planner import last_start
 
 # --- texts for the Temporal Web UI ---
 # Summary, details and memo of a run.
@@ -64,7 +63,6 @@ _ASKED_FOR: Mapping[str, str] = {
 _HANDLER = "handler: an earlier run of its window ended badly"
 _LONGEST_SUMMARY = 300
 """Characters of a summary; Temporal refuses more than 400 bytes."""
-_BEGINNING = from_seconds(0)
 _MOST_METADATA = 8192
 """Bytes of metadata in a memo; a visibility store keeps it with each run."""
 
@@ -108,9 +106,7 @@ def _data_from(claim: Claim) -> datetime | None:
         return None
     if claim.data_from not in {None, REPEATS}:
         return claim.data_from
-    until = (claim.missed_from or claim.fire_time) - TICK
-    due = Due(claim.schedule, claim.series, until, until)
-    return next(iter(due.newest(_BEGINNING, until, 1)), None)
+    return last_start(claim.schedule, (claim.missed_from or claim.fire_time) - TICK)
 
 
 def summary(claim: Claim, info: FireInfo) -> str:

@@ -23,7 +23,7 @@ from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
-from engine.schedules import TICK, Schedule, Spec
+from engine.schedules import EPOCH, TICK, Schedule, Spec
 
 
 class Tended(Protocol):
@@ -60,10 +60,10 @@ class Cutoffs:
 
     @classmethod
     def of(
-        cls, chores: KeyMaintenance, settings: Settings, now: datetime, remembered: timedelta
+        cls, maintenance: KeyMaintenance, settings: Settings, now: datetime, remembered: timedelta
     ) -> Cutoffs:
         """Return the cutoffs of a key; ``remembered``: how long Temporal may know a closed run."""
-        own = chores.schedule.retention if chores.schedule else None
+        own = maintenance.schedule.retention if maintenance.schedule else None
         age = (own and own.age) or settings.retention_age
         failed = max(age, (own and own.failed_age) or settings.retention_failed_age)
         longest = (own and own.max_age) or settings.retention_max_age
@@ -76,20 +76,20 @@ class Cutoffs:
             merge=old(min(age, longest)),
             settle=old(min(failed, longest)),
             remove=old(longest),
-            once=chores.schedule is not None and chores.schedule.kind == "at",
+            once=maintenance.schedule is not None and maintenance.schedule.kind == "at",
         )
 
-    def may_merge(self, row: OldFire, chores: KeyMaintenance, *, archived: bool) -> bool:
+    def may_merge(self, row: OldFire, maintenance: KeyMaintenance, *, archived: bool) -> bool:
         """Return whether a row may become part of a range."""
         if row.kind != "window" or row.status in OPEN or row.status == "unvouched" or row.missed:
             return False
         if (row.telling or row.status in _FAILED) and not archived:
             return False
-        return self._rests(row, chores) and row.rested_since < self._end(row)
+        return self._rests(row, maintenance) and row.rested_since < self._end(row)
 
-    def may_leave(self, row: OldFire, chores: KeyMaintenance) -> bool:
+    def may_leave(self, row: OldFire, maintenance: KeyMaintenance) -> bool:
         """Return whether a row may be deleted once it is archived."""
-        if row.status in OPEN or not self._rests(row, chores) or _is_counted(row, chores):
+        if row.status in OPEN or not self._rests(row, maintenance) or _is_counted(row, maintenance):
             return False
         alone = self.once or row.kind != "window"
         end = max(self._end(row), self.remove) if alone else self.remove
@@ -99,19 +99,23 @@ class Cutoffs:
         return self.settle if row.status in _FAILED else self.merge
 
     @staticmethod
-    def _rests(row: OldFire, chores: KeyMaintenance) -> bool:
+    def _rests(row: OldFire, maintenance: KeyMaintenance) -> bool:
         """Return whether the cursor has passed the row and no backfill may still lay windows there.
 
         Windows after the cursor have rows if they were skipped ahead.
         """
-        if chores.is_laying(row.fire_time, row.last_fire_time):
+        if maintenance.is_laying(row.fire_time, row.last_fire_time):
             return False
-        return row.series < chores.series or row.last_fire_time <= chores.cursor
+        return row.series < maintenance.series or row.last_fire_time <= maintenance.cursor
 
 
-def _is_counted(row: OldFire, chores: KeyMaintenance) -> bool:
+def _is_counted(row: OldFire, maintenance: KeyMaintenance) -> bool:
     """Return whether a row counts for the ``limit`` of its schedule: see ``ScheduleState``."""
-    if chores.schedule is None or chores.schedule.limit is None or row.series < chores.series:
+    if (
+        maintenance.schedule is None
+        or maintenance.schedule.limit is None
+        or row.series < maintenance.series
+    ):
         return False
     return row.kind == "window" and row.status not in SURELY_NOT_RUN and row.timing != "backfill"
 
@@ -221,7 +225,7 @@ _ROW = 10
 async def rollup_days(
     ledger: Tended,
     sizer: BatchSizer,
-    chores: KeyMaintenance,
+    maintenance: KeyMaintenance,
     since: datetime,
     until: datetime,
     *,
@@ -232,12 +236,12 @@ async def rollup_days(
     With ``note`` this progress is recorded in the ledger.
     """
     while since < until:
-        end, windows = stretch(chores.schedule, since, until, sizer.amount)
+        end, windows = stretch(maintenance.schedule, since, until, sizer.amount)
         begun = boottime()
         async with ledger.upkeep() as upkeep:
-            await rollup(upkeep, chores.key, since, end)
+            await rollup(upkeep, maintenance.key, since, end)
             if note:
-                await upkeep.done(chores.key, summarised=end)
+                await upkeep.done(maintenance.key, summarised=end)
         sizer.took(windows, boottime() - begun)
         yield end
         since = end
@@ -260,7 +264,7 @@ async def rollup(upkeep: Upkeep, key: str, since: datetime, until: datetime) -> 
     for row in await upkeep.over_days(key, since, until):
         definition = await upkeep.definition(key, row.definition_version)
         parts += parts_of(row, definition.spec, since, until)
-    await upkeep.summarise(key, since, until, parts)
+    await upkeep.rollup_days(key, since, until, parts)
 
 
 def parts_of(row: OldRow, spec: Spec, since: datetime, until: datetime) -> list[DayPart]:
@@ -295,7 +299,7 @@ _ROWS, _PIECES = 5000, 200
 class Batch:
     """Merges and removals of adjacent rows of one key, and the progress that they mean."""
 
-    chores: KeyMaintenance
+    maintenance: KeyMaintenance
     groups: list[list[OldFire]] = field(default_factory=list)
     removals: list[OldFire] = field(default_factory=list)
     merged: datetime | None = None
@@ -384,15 +388,15 @@ class Compactor:
         """
         begin = midnight(min(row.fire_time for row in piece.rows))
         end = midnight(max(row.last_fire_time for row in piece.rows)) + _DAY
-        if not piece.removals and self._counted == (piece.chores.key, begin + _DAY):
+        if not piece.removals and self._counted == (piece.maintenance.key, begin + _DAY):
             begin += _DAY  # the previous batch has counted the day that both share
         sizer = self._sizers.counting
-        async for _ in rollup_days(self._ledger, sizer, piece.chores, begin, end, note=False):
+        async for _ in rollup_days(self._ledger, sizer, piece.maintenance, begin, end, note=False):
             pass
-        self._counted = (piece.chores.key, end)
+        self._counted = (piece.maintenance.key, end)
 
     async def _change(self, upkeep: Upkeep, piece: Batch) -> None:
-        key, rows = piece.chores.key, piece.rows
+        key, rows = piece.maintenance.key, piece.rows
         same = await upkeep.unchanged(rows) if rows else set()
         groups = [group for group in piece.groups if all(row.id in same for row in group)]
         removals = [row for row in piece.removals if row.id in same]
@@ -412,60 +416,63 @@ class Compactor:
 # --- selection of old rows ---
 # The old rows of one key are found batch by batch, and assigned to removal or merge.
 
-_BEGINNING = datetime.fromtimestamp(0, UTC)
-
 
 async def removals(
-    ledger: Tended, sizers: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs
+    ledger: Tended, sizers: BatchSizers, maintenance: KeyMaintenance, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows that may be removed, each with whether more may follow.
 
     The newest row of a key stays, unless the key has only one window.
     """
-    if chores.oldest is None:
+    if maintenance.oldest is None:
         return
     alone = max(cutoffs.merge, cutoffs.remove)
     async with ledger.upkeep() as upkeep:
-        newest = await upkeep.edge_of_kept(chores.key, 1)
-        kept = await upkeep.edge_of_kept(chores.key, cutoffs.keep)
+        newest = await upkeep.edge_of_kept(maintenance.key, 1)
+        kept = await upkeep.edge_of_kept(maintenance.key, cutoffs.keep)
     ends = [(cutoffs.remove, True), (min(alone, kept) if kept else cutoffs.remove, False)]
     if cutoffs.once:
         ends = [(alone, True)]
     for end, windows in ends:
-        since = _BEGINNING
-        while chores.oldest < end:
+        since = EPOCH
+        while maintenance.oldest < end:
             limit, at = sizers.rows, boottime()
             async with ledger.upkeep() as upkeep:
-                rows = await upkeep.old_fires(chores.key, since, end, limit, windows=windows)
+                rows = await upkeep.old_fires(maintenance.key, since, end, limit, windows=windows)
             sizers.reading.took(len(rows), boottime() - at)
-            leave = [row for row in rows if cutoffs.may_leave(row, chores)
+            leave = [row for row in rows if cutoffs.may_leave(row, maintenance)
                      and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
             full = len(rows) == limit
             if leave:
-                yield Batch(chores, removals=leave), full
+                yield Batch(maintenance, removals=leave), full
             if not full:
                 break
             since = max(since + TICK, rows[-1].fire_time)
 
 
 async def merges(
-    ledger: Tended, sizers: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs, *, archived: bool
+    ledger: Tended,
+    sizers: BatchSizers,
+    maintenance: KeyMaintenance,
+    cutoffs: Cutoffs,
+    *,
+    archived: bool,
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows to merge, each with whether the next one continues after it.
 
     If it does, the caller must carry the batch out first, because a range may continue.
     """
-    if cutoffs.once or chores.oldest is None:
+    if cutoffs.once or maintenance.oldest is None:
         return
-    begun, settled = chores.merged_until or _BEGINNING, chores.settled_until or _BEGINNING
+    begun, settled = maintenance.merged_until or EPOCH, maintenance.settled_until or EPOCH
     together = archived and begun <= settled
     apart = archived and not together
     passes = [("merged", begun, cutoffs.merge), ("settled", settled, cutoffs.settle)]
     for name, done, cut in passes if apart else passes[:1]:
-        if max(done, chores.oldest) >= cut:
+        if max(done, maintenance.oldest) >= cut:
             continue
         async with ledger.upkeep() as upkeep:
-            edge = await upkeep.edge_of_kept(chores.key, cutoffs.keep)
+            edge = await upkeep.edge_of_kept(maintenance.key, cutoffs.keep)
         if edge is None:
             return
         until = min(cut, edge)
@@ -473,13 +480,13 @@ async def merges(
         while since < until:
             limit, at = sizers.rows, boottime()
             async with ledger.upkeep() as upkeep:
-                rows = await upkeep.old_fires(chores.key, since, until, limit)
-                specs = await _specs(upkeep, chores.key, rows)
+                rows = await upkeep.old_fires(maintenance.key, since, until, limit)
+                specs = await _specs(upkeep, maintenance.key, rows)
             sizers.reading.took(len(rows), boottime() - at)
-            found = _groups(rows, specs, chores, cutoffs, archived=archived)
+            found = _groups(rows, specs, maintenance, cutoffs, archived=archived)
             full = len(rows) == limit
             following = _behind(rows, found, reached) if full else until
-            piece = Batch(chores, groups=found)
+            piece = Batch(maintenance, groups=found)
             if name == "merged":
                 piece.merged = following
             if name == "settled" or together:
@@ -505,14 +512,14 @@ async def _specs(upkeep: Upkeep, key: str, rows: list[OldFire]) -> dict[int, Spe
 def _groups(
     rows: list[OldFire],
     specs: dict[int, Spec],
-    chores: KeyMaintenance,
+    maintenance: KeyMaintenance,
     cutoffs: Cutoffs,
     *,
     archived: bool,
 ) -> list[list[OldFire]]:
     def may_merge(row: OldFire) -> bool:
-        if archived and cutoffs.may_leave(row, chores):
+        if archived and cutoffs.may_leave(row, maintenance):
             return False
-        return cutoffs.may_merge(row, chores, archived=archived)
+        return cutoffs.may_merge(row, maintenance, archived=archived)
 
     return groups(rows, may_merge, specs.__getitem__)

@@ -204,9 +204,9 @@ class Janitor:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
         if remembered is None or self._tidied == now.date():
             return  # the cutoffs move only at midnight
-        tidying = Compactor(self._ledger, self._archive, self._sizers, now)
+        compactor = Compactor(self._ledger, self._archive, self._sizers, now)
         try:
-            async for _ in self._tidy(now, remembered, tidying):
+            async for _ in self._compact(now, remembered, compactor):
                 yield
         except ArchiveFailed as error:
             self._emit_once("failed", Alert(error.code, str(error)))
@@ -215,7 +215,7 @@ class Janitor:
             self._told.discard("failed")
             self._emit(Notice("the archive can be written again", good=True))
         self._tidied = now.date()
-        if summary := str(tidying.tally):
+        if summary := str(compactor.tally):
             self._emit(Notice(f"cleaned up the ledger: {summary}", good=True))
 
     async def _name_old_snapshots(self) -> None:
@@ -227,8 +227,8 @@ class Janitor:
                 self._emit(Alert(Code.OLD_SNAPSHOT, str(each)))
         self._holders = {(each.kind, each.name) for each in found}
 
-    async def _tidy(
-        self, now: datetime, remembered: timedelta, tidying: Compactor
+    async def _compact(
+        self, now: datetime, remembered: timedelta, compactor: Compactor
     ) -> AsyncIterator[None]:
         """Count and compact all keys, also those of other projects."""
         after = ""
@@ -236,42 +236,50 @@ class Janitor:
             async with self._ledger.upkeep() as upkeep:
                 found = await upkeep.keys(after, _KEYS)
             yield
-            for chores in found:
-                after = chores.key
+            for maintenance in found:
+                after = maintenance.key
                 try:
-                    async for _ in self._tidy_key(chores, now, remembered, tidying):
+                    async for _ in self._compact_key(maintenance, now, remembered, compactor):
                         yield
                 except (ScheduleError, DefinitionUnreadable) as error:
-                    logger.warning("%s cannot be cleaned up: %s", chores.key, error)
+                    logger.warning("%s cannot be cleaned up: %s", maintenance.key, error)
             if len(found) < _KEYS:
                 break
-        await tidying.carry_out()
+        await compactor.carry_out()
 
-    async def _tidy_key(
-        self, chores: KeyMaintenance, now: datetime, remembered: timedelta, tidying: Compactor
+    async def _compact_key(
+        self,
+        maintenance: KeyMaintenance,
+        now: datetime,
+        remembered: timedelta,
+        compactor: Compactor,
     ) -> AsyncIterator[None]:
-        async for _ in self._summarise(chores, midnight(now - _LATE)):
+        async for _ in self._rollup_days(maintenance, midnight(now - _LATE)):
             yield
-        cutoffs = Cutoffs.of(chores, self._settings, now, remembered)
-        if self._archive is None and chores.oldest and chores.oldest < cutoffs.remove:
+        cutoffs = Cutoffs.of(maintenance, self._settings, now, remembered)
+        if self._archive is None and maintenance.oldest and maintenance.oldest < cutoffs.remove:
             text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
             self._emit_once("unset", Notice(text, good=True))
         if self._archive is not None:
-            async for piece, _ in removals(self._ledger, self._sizers, chores, cutoffs):
-                await tidying.add(piece)
+            async for piece, _ in removals(self._ledger, self._sizers, maintenance, cutoffs):
+                await compactor.add(piece)
             yield
         async for piece, goes_on in merges(
-            self._ledger, self._sizers, chores, cutoffs, archived=self._archive is not None
+            self._ledger, self._sizers, maintenance, cutoffs, archived=self._archive is not None
         ):
-            await tidying.add(piece, now=goes_on)
+            await compactor.add(piece, now=goes_on)
             yield
 
-    async def _summarise(self, chores: KeyMaintenance, until: datetime) -> AsyncIterator[None]:
+    async def _rollup_days(
+        self, maintenance: KeyMaintenance, until: datetime
+    ) -> AsyncIterator[None]:
         """Count the past days that have not been counted yet."""
-        since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
+        since = maintenance.summarised_until or (
+            maintenance.oldest and midnight(maintenance.oldest)
+        )
         if since is not None:
             sizer = self._sizers.counting
-            async for _ in rollup_days(self._ledger, sizer, chores, since, until, note=True):
+            async for _ in rollup_days(self._ledger, sizer, maintenance, since, until, note=True):
                 yield
 
     async def _fill_columns(self) -> AsyncIterator[None]:

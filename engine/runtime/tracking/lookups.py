@@ -220,7 +220,7 @@ class RunLookups:
 
     async def _look(self, key: str, workflow_id: str) -> None:
         try:
-            changed = bool(await self._inspector.look([workflow_id]))
+            changed = bool(await self._inspector.inspect([workflow_id]))
         except UnreadableHere:
             # The tracker reports it, and has the run recorded by a replica that can read it.
             self._failed.failed(workflow_id)

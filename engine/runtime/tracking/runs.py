@@ -97,7 +97,7 @@ class RunInspector:
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
         self._notices, self._on_open = notices, on_open
 
-    async def look(
+    async def inspect(
         self,
         workflow_ids: Sequence[str],
         *,
@@ -347,7 +347,7 @@ class RunCanceller:
     async def _seen(self, order: StopOrder) -> StopOrder:
         """Record what became of a run that has closed, is unknown, or belongs to another chain."""
         with suppress(UnreadableHere):  # the tracker has it recorded by a replica that can read it
-            await self._inspector.look([order.workflow_id])
+            await self._inspector.inspect([order.workflow_id])
         return order
 
 

@@ -129,7 +129,7 @@ class CloseWaiter:
         closed, self._closed = [*self._closed], set()
         if closed:
             with suppress(RPCError, ValueError):  # the results of the others are written
-                await self._inspector.look(closed)
+                await self._inspector.inspect(closed)
             await self._ledger.wake()
             self._go_on()
 
@@ -302,7 +302,7 @@ _DESCRIBED = 8
 """Long-open runs that one turn describes: two seconds of the tracker's calls."""
 _PUT_OFF = 5
 """Maximum number of consecutive turns that yield to starts."""
-_DOUBTED = timedelta(minutes=5)
+_SUSPECT_FOR = timedelta(minutes=5)
 """Minimum look-back after the ledger lost commits: the watermark may have moved on before the loss
 was noticed."""
 _REMEMBERED = 20_000
@@ -444,15 +444,15 @@ class Tracker:
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
         suspect_until = self._suspect_until()
-        doubts = suspect_until != self._knows_of
-        if doubts:
+        is_suspect = suspect_until != self._knows_of
+        if is_suspect:
             self._seen.clear()
-            near = max(near, _DOUBTED)
+            near = max(near, _SUSPECT_FOR)
         now = self._clock.now()
         if watermark == datetime.fromtimestamp(0, UTC):
             watermark = now - VISIBILITY_LAG
         # List the near past at every turn, and now and then all that visibility may still lack.
-        from_watermark = doubts or whole or self._turns % _WATERMARK_EVERY == 0
+        from_watermark = is_suspect or whole or self._turns % _WATERMARK_EVERY == 0
         self._turns += 1
         since = min(watermark, now - near) if from_watermark else max(watermark, now - near)
         changed = await self._record_closed(since)
@@ -599,7 +599,7 @@ class Tracker:
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - VISIBILITY_LAG)
         with suppress(RPCError, ValueError):  # the results of the others are written
             names = [run.workflow_id for run in runs]
-            return await self._inspector.look(names, tracking=True, leaves=self._pass_on)
+            return await self._inspector.inspect(names, tracking=True, leaves=self._pass_on)
         return True
 
     def _remember(self, run_ids: Iterable[str]) -> None:

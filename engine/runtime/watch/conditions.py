@@ -41,7 +41,7 @@ _TIMED = frozenset({"on_time", "late", "caught_up"})
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WatchContext:
     """Knowledge of the process that looks, besides the ledger.
 
     Attributes:
@@ -63,7 +63,7 @@ class Judgement:
     of: Collection[Code] = field(default=JUDGED)
 
 
-def judge(facts: Facts, around: Surroundings) -> Judgement:
+def judge(facts: Facts, around: WatchContext) -> Judgement:
     """Return every condition that the facts show."""
     # By a clock that was set, every replica may seem dead, or alive.
     known = facts.replicas if around.clock is None else ()
@@ -109,7 +109,7 @@ class _Late:
 
 
 def _not_fired(
-    overdue: Sequence[Overdue], living: Sequence[SeenReplica], around: Surroundings
+    overdue: Sequence[Overdue], living: Sequence[SeenReplica], around: WatchContext
 ) -> Iterator[Condition]:
     late = [_Late(each, *_cause(each, living, around)) for each in overdue]
     for (project, queue, key, cause), same in groupby(
@@ -137,7 +137,7 @@ def _not_fired(
         )
 
 
-def _cause(late: Overdue, living: Sequence[SeenReplica], around: Surroundings) -> tuple[Cause, str]:
+def _cause(late: Overdue, living: Sequence[SeenReplica], around: WatchContext) -> tuple[Cause, str]:
     """Return the probable cause, and a clause with the cause and its cure."""
     if around.clock is not None:
         return "clock_hold", f"workers start nothing: {around.clock}"

@@ -37,7 +37,7 @@ from engine.runtime.events import (
 )
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
-from engine.runtime.watch.conditions import JUDGED, Judgement, Surroundings, judge
+from engine.runtime.watch.conditions import JUDGED, Judgement, WatchContext, judge
 from engine.runtime.watch.receiver import Receiver, ping
 
 _DUTY, _APART = "watch", "watch-apart"
@@ -157,7 +157,7 @@ class Watch:
         asked = boottime()
         facts = await ledger.facts()
         clock = self._clock(facts.now, asked)
-        around = Surroundings(self._settings.heartbeat, temporal, clock)
+        around = WatchContext(self._settings.heartbeat, temporal, clock)
         judged = judge(facts, around)
         found = self._lasting(judged)
         conditions = [

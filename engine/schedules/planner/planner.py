@@ -22,7 +22,7 @@ from engine.schedules.planner.decisions import (
     current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.terms import TICK, Reason, Window, code_of, from_seconds
+from engine.schedules.terms import EPOCH, TICK, Reason, Window, code_of, from_seconds
 
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
@@ -391,6 +391,11 @@ def plan(
         # than runs are looked at would wait forever.
         return replace(planner.plan(min(proofs)), looks=decided.looks, withheld=True)
     return decided
+
+
+def last_start(schedule: Schedule, until: datetime) -> datetime | None:
+    """Return the newest window at or before ``until`` that is on no day off, or None."""
+    return next(iter(Due(schedule, 0, EPOCH, until).newest(EPOCH, until, 1)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ MAX_DAYS: Final = 50_000
 LONGEST_DAYS: Final = 366
 """Maximum days of one range or stretch."""
 
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _WITH_TIME: Final = re.compile(r"\dT\d")
 _LONG_WEEKDAY: Final = re.compile("(SUN|MON|TUES|WEDNES|THURS|FRI|SATUR)DAYS?")
@@ -217,7 +217,7 @@ def _weekdays(first: str, last: str) -> list[str]:
 
 def _day(text: str) -> int:
     try:
-        return date.fromisoformat(text).toordinal() - _EPOCH_DAY
+        return date.fromisoformat(text).toordinal() - EPOCH_DAY
     except ValueError:
         raise ValueError(f"{text} is no day of the calendar", "write a day that exists") from None
 

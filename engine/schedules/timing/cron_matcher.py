@@ -155,7 +155,7 @@ class Readings:
 def _readings(fields: Fields) -> Readings:
     calendar = _calendar(fields.calendar)
     minutes = _minutes_of_day(fields.hours, fields.minutes)
-    return Readings(calendar, calendar.masks, minutes, _bits(fields.seconds))
+    return Readings(calendar, calendar.masks, minutes, bits(fields.seconds))
 
 
 def readings(expression: str, key: str) -> tuple[Readings, bool]:
@@ -196,7 +196,7 @@ def _calendar(fields: DayFields) -> MatchingDays:
 
 @lru_cache(maxsize=4096)
 def _minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
-    return tuple(hour * 60 + minute for hour in _bits(hours) for minute in _bits(minutes))
+    return tuple(hour * 60 + minute for hour in bits(hours) for minute in bits(minutes))
 
 
 def _month_mask(fields: DayFields, weekday: int, length: int) -> int:
@@ -253,5 +253,6 @@ def _preceding(masks: tuple[int, ...], month: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _bits(mask: int) -> tuple[int, ...]:
+def bits(mask: int) -> tuple[int, ...]:
+    """Return the numbers of the bits that are set, in ascending order."""
     return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)

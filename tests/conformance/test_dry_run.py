@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
-from engine.runtime.apply.apply import rehearse
+from engine.runtime.apply.apply import dry_run
 from engine.schedules import load_schedules
 from engine.schedules.diff import Moved
 from engine.service import ScheduleService
@@ -29,7 +29,7 @@ def service(bench) -> ScheduleService:
 
 
 async def told(bench, declared: str, **options):
-    return await rehearse(bench.ledger, load_schedules(declared), by="ops", **options)
+    return await dry_run(bench.ledger, load_schedules(declared), by="ops", **options)
 
 
 async def everything(bench):
