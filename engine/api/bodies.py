@@ -32,7 +32,7 @@ Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LI
 KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
 
 
-def possible(moment: datetime) -> datetime:
+def checked_moment(moment: datetime) -> datetime:
     """Return a moment in UTC.
 
     Raises:
@@ -47,7 +47,7 @@ def possible(moment: datetime) -> datetime:
 
 
 Moment: TypeAlias = Annotated[
-    AwareDatetime, AfterValidator(possible), Field(examples=["2026-12-24T18:00:00Z"])
+    AwareDatetime, AfterValidator(checked_moment), Field(examples=["2026-12-24T18:00:00Z"])
 ]
 """A moment with an offset, of the time in which schedules fire; milliseconds count."""
 
@@ -300,7 +300,7 @@ def _name(given: dict[str, Any], *, edits: bool) -> None:
     given.setdefault("description", name)
 
 
-def line(value: Any, name: str) -> str | None:
+def checked_line(value: Any, name: str) -> str | None:
     """Return a text of one line of a declaration; None if there is none.
 
     Raises:

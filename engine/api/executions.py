@@ -26,7 +26,7 @@ from engine.api.bodies import (
     Line,
     Moment,
     StatusWord,
-    possible,
+    checked_moment,
     statuses_of,
 )
 from engine.api.following import Following, Gap, Place
@@ -119,7 +119,7 @@ def fire_place(cursor: str) -> tuple[datetime, str]:
     moment, workflow_id = place_of_cursor(cursor, 2)
     try:
         found = datetime.fromisoformat(moment)
-        at = None if found.tzinfo is None else possible(found)
+        at = None if found.tzinfo is None else checked_moment(found)
     except ValueError:
         at = None
     if at is None:

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request, Response
 from pydantic_core import from_json
 
-from engine.api.bodies import checked_input, line, possible
+from engine.api.bodies import checked_input, checked_line, checked_moment
 from engine.api.browser import (
     PageRoute,
     done,
@@ -30,14 +30,14 @@ router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_
 
 
 def _reason(form: Mapping[str, str]) -> str | None:
-    return line(form.get("reason"), "reason")
+    return checked_line(form.get("reason"), "reason")
 
 
 def _moment(form: Mapping[str, str], name: str) -> datetime:
     """Return a moment of a form; one without an offset is in UTC, as its label says."""
     try:
         found = datetime.fromisoformat(form.get(name, ""))
-        return possible(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
+        return checked_moment(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
     except ValueError:
         raise RequestMalformed(
             f"{name} is no moment", cure="write one, as 2026-11-22T02:00"

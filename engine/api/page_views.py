@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import RedirectResponse
 
-from engine.api.bodies import possible
+from engine.api.bodies import checked_moment
 from engine.api.browser import (
     PageRoute,
     Visit,
@@ -244,7 +244,7 @@ def _monday(request: Request, now: datetime) -> datetime:
     asked = _asked(request, "week")
     try:
         day = date.fromisoformat(asked) if asked else now.date()
-        possible(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
+        checked_moment(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
     except (ValueError, OverflowError):
         raise RequestMalformed(
             f"{asked!r} is no day", cure="write a date, as 2026-11-23"
@@ -354,12 +354,10 @@ async def show_alerts(request: Request) -> Response:
 
     async def build() -> Mapping[str, Any]:
         report = await service_of(request).status()
-        known = {each.name for each in report.conditions}
-        others = [each for each in report.conditions if each not in report.overdue]
         return {
-            "report": report, "others": others[:_SHOWN], "overdue": report.overdue[:_SHOWN],
+            "report": report, "others": report.others[:_SHOWN], "overdue": report.overdue[:_SHOWN],
             "stuck": [ShownFire(each, _run_link(request, each)) for each in report.stuck[:_SHOWN]],
-            "alerts": [each for each in report.alerts if each.name not in known][:_SHOWN],
+            "alerts": report.unconfirmed[:_SHOWN],
             "lag": took(round(report.lag.total_seconds() * 1000)) if report.lag else None,
         }  # fmt: skip
 

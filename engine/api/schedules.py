@@ -25,9 +25,9 @@ from engine.api.bodies import (
     TriggerRequest,
     WindowRequest,
     Word,
+    checked_line,
     declaration_schema,
     declared,
-    line,
 )
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state
@@ -184,7 +184,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     given = declared(await request.json())
     repeated: RepeatedRequest | None = request.state.repeated
     wrong: list[ScheduleError] = []
-    reason = _checked(wrong, line, given.pop("reason", None), "reason")
+    reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
     request_id = _checked(wrong, _text, given.pop("clientRequestId", None), "clientRequestId")
     project = _checked(wrong, _project, given.pop("project", DEFAULT_PROJECT))
     named = _checked(wrong, _text, given.pop("key", None), "key")
@@ -397,7 +397,7 @@ async def edit_schedule(
     if if_match is None:
         raise VersionMissing(cure="send the ETag of the schedule as If-Match")
     changes = declared(await request.json(), edits=True)
-    reason = line(changes.pop("reason", None), "reason")
+    reason = checked_line(changes.pop("reason", None), "reason")
     if SEALED_INPUT in changes:
         raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
@@ -436,7 +436,7 @@ _WHEN_BODY: Final = {
 async def reschedule(key: KeyPath, request: Request, service: Service) -> Response:
     """Change when an application's schedule fires: these fields replace all former ones of time."""
     when = declared(await request.json(), edits=True)
-    reason = line(when.pop("reason", None), "reason")
+    reason = checked_line(when.pop("reason", None), "reason")
     _require_fields(when, WHEN, key=key, workflow="noop")
     await service.reschedule(key, reason=reason, **when)
     return shown(await service.schedule(key))

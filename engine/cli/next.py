@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,7 +37,16 @@ from engine.cli.target import (
     open_service,
     whole_number,
 )
-from engine.schedules import HORIZON, TICK, Cron, Schedule, Spec, first_of, from_seconds
+from engine.schedules import (
+    HORIZON,
+    TICK,
+    Cron,
+    Schedule,
+    Spec,
+    depends_on_key,
+    first_of,
+    from_seconds,
+)
 from engine.schedules.describe import describe
 from engine.schedules.describe import missing as missing_times
 from engine.schedules.describe import note as clock_note
@@ -175,7 +183,6 @@ Count = Annotated[
     int, typer.Option("--count", "-n", metavar="N", help="Show at most N.", parser=whole_number)
 ]
 
-_H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
 
 
@@ -232,7 +239,7 @@ def _after(text: str, timezone: str | None) -> datetime:
 def _of_expression(cron: str, timezone: str) -> Found:
     source = FireSource("", Cron(cron, timezone=timezone), timezone)
     spread = "H is spread by a schedule's key; these are the times of an empty one"
-    return Found((source,), "of the expression", (spread,) if _H.search(cron) else ())
+    return Found((source,), "of the expression", (spread,) if depends_on_key(cron) else ())
 
 
 async def _of_ledger(ledger: Target, key: str | None) -> Found:

@@ -118,9 +118,7 @@ def status_json(report: StatusReport) -> dict[str, object]:
         "lag_ms": in_ms(report.lag),
         **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
         "overdue": [_condition_json(each) for each in report.overdue],
-        "conditions": [
-            _condition_json(each) for each in report.conditions if each not in report.overdue
-        ],
+        "conditions": [*map(_condition_json, report.others)],
         "stuck": [
             {**fields(each, "key workflow_id run_id"), "failing": [*map(step_json, each.failing)]}
             for each in report.stuck
@@ -164,13 +162,11 @@ def _print(report: StatusReport, target: Target) -> None:
 
 
 def _sections(report: StatusReport) -> Iterator[tuple[str, Sequence[str]]]:
-    others = [each for each in report.conditions if each not in report.overdue]
     yield "not fired", [each.text for each in report.overdue]
-    yield "wrong", [f"{each.code}: {each.text}" for each in others]
+    yield "wrong", [f"{each.code}: {each.text}" for each in report.others]
     yield "stuck or failing runs", list(map(_stuck, report.stuck))
-    known = {each.name for each in report.conditions}
-    open_ = [each for each in report.alerts if each.name not in known]
-    yield "open alerts", [f"{instant(each.opened_at)}  {each.code}: {each.text}" for each in open_]
+    alerts = report.unconfirmed
+    yield "open alerts", [f"{instant(each.opened_at)}  {each.code}: {each.text}" for each in alerts]
 
 
 def _stuck(fire: Fire) -> str:

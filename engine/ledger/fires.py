@@ -161,7 +161,7 @@ class Startable(FireIdentity):
         return self.own_input or ((self.schedule.input,) if self.schedule.has_input else ())
 
 
-def shared(kind: type[Any], other: object) -> dict[str, Any]:
+def common_fields(kind: type[Any], other: object) -> dict[str, Any]:
     """Return the fields of one kind of record that ``other`` has by the same name."""
     names = _shared(kind, type(other))  # type: ignore[arg-type] # a class is hashable, whatever mypy takes it for
     return {name: getattr(other, name) for name in names}
@@ -352,7 +352,7 @@ class OpenRun:
 
 
 @dataclass(frozen=True, slots=True)
-class InTheWay:
+class BlockingRun:
     """A run that queued windows of its key wait for."""
 
     workflow_id: str
@@ -545,7 +545,7 @@ class OldFire(OldRow):
 
     Attributes:
         version: changes with every write to the row.
-        telling: whether it has details that a range cannot hold: an error, a history, its own
+        has_details: whether it has details that a range cannot hold: an error, a history, its own
             input.
         rested_since: the latest of its decision, the close of its run and its last window.
         detail: the row as JSON.
@@ -561,7 +561,7 @@ class OldFire(OldRow):
     timing: str | None
     missed: int
     merged_at: datetime | None
-    telling: bool
+    has_details: bool
     rested_since: datetime
     detail: str
     reason_code: str | None = None
@@ -658,7 +658,7 @@ class DataGap:
         return cls(data_from=first, **rest)  # type: ignore[arg-type] # the other columns
 
 
-def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
+def outermost_gaps(gaps: Sequence[DataGap]) -> list[DataGap]:
     """Return the gaps that are not part of another one; both in order, newest first."""
     found: list[DataGap] = []
     for gap in gaps:

@@ -13,6 +13,7 @@ from engine.ledger.alerts import AlertBook, CountsFailures, Facts
 from engine.ledger.failures import FailingNote, RetryNote, RunCounts, RunDetails, Uncounted
 from engine.ledger.fires import (
     AccountRow,
+    BlockingRun,
     Claim,
     DataGap,
     DeadLetter,
@@ -20,7 +21,6 @@ from engine.ledger.fires import (
     Evidence,
     Fire,
     FollowUp,
-    InTheWay,
     OpenRun,
     Outcome,
     Status,
@@ -612,7 +612,7 @@ class Ledger(Slots, AccountBook, Protocol):
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
-    ) -> list[InTheWay]:
+    ) -> list[BlockingRun]:
         """Return runs that queued windows of their key wait for, the oldest line first.
 
         These are runs that this replica started; with ``orphans`` also those whose replica has not

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
-from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
+from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, common_fields
 from engine.schedules import (
     SEALED_INPUT,
     STARTS,
@@ -125,7 +125,7 @@ class NewFire(Startable):
         """
         if self.token is None or self.workflow_type is None or self.timing is None:
             raise AssertionError("only a start that found its type becomes a claim")
-        return Claim(**shared(Claim, self), **others)
+        return Claim(**common_fields(Claim, self), **others)
 
 
 # --- starts ---

@@ -31,7 +31,7 @@ class Loop:
     Attributes:
         turned_at: when the last turn began (``boottime``); None before the first.
         patience: seconds after which a turn counts as stuck; None if it may take any time.
-        fell: whether the loop ended without having been asked to.
+        crashed: whether the loop ended without having been asked to.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Loop:
         self.name, self.patience = name, patience
         self._turning_since: float | None = None
         self.turned_at: float | None = None
-        self.fell = False
+        self.crashed = False
         self._run_once, self._end, self._emit = run_once, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
@@ -79,7 +79,7 @@ class Loop:
         try:
             await self._turns()
         finally:
-            self.fell = not self._stopping.is_set()
+            self.crashed = not self._stopping.is_set()
         if self._end:
             try:
                 await self._end()

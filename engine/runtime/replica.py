@@ -56,7 +56,7 @@ from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.runtime.watch.watch import Watch
 from engine.schedules import TZDATA_VERSION, ScheduleFile
 from engine.telemetry import instruments
-from engine.telemetry.health import Health, Pulse
+from engine.telemetry.health import Health, ReplicaHealth
 
 if TYPE_CHECKING:  # it loads OpenTelemetry
     from engine.runtime.tracing import ReplicaTraces
@@ -332,12 +332,12 @@ class Replica:
             instruments.SLOTS_RUNNING: lambda: self._of_slots(lambda pool: pool.running),
             instruments.SLOTS_WAITING: lambda: self._of_slots(lambda pool: pool.waiting),
         }
-        pulse = Pulse(
+        pulse = ReplicaHealth(
             self._loops,
             ledger=lambda: age_of(poller.probed_at),
             temporal=lambda: age_of(presence.answered_at),
-            lately=max(settings.heartbeat, settings.tick).total_seconds() * 3,
-            leaving=self._stopping.is_set,
+            answers_within=max(settings.heartbeat, settings.tick).total_seconds() * 3,
+            stopping=self._stopping.is_set,
         )
         measured.begin()
         with measured.observing(gauges), self._health.watching(pulse):

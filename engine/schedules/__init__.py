@@ -26,6 +26,7 @@ from engine.schedules.run_attributes import usual_kind as usual_kind
 from engine.schedules.terms import *
 from engine.schedules.timing.calendars import Calendar as Calendar
 from engine.schedules.timing.calendars import Item as Item
+from engine.schedules.timing.cron_parser import depends_on_key as depends_on_key
 from engine.schedules.timing.spec import *
 from engine.schedules.timing.zones import TZDATA_VERSION as TZDATA_VERSION
 from engine.schedules.timing.zones import zone as zone

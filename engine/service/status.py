@@ -91,6 +91,17 @@ class StatusReport:
         return [each for each in self.conditions if each.code is Code.NOT_FIRED]
 
     @property
+    def others(self) -> list[Condition]:
+        """The conditions that are not windows which have not fired."""
+        return [each for each in self.conditions if each not in self.overdue]
+
+    @property
+    def unconfirmed(self) -> list[AlertRow]:
+        """The open alerts that this look does not confirm."""
+        found = {each.name for each in self.conditions}
+        return [each for each in self.alerts if each.name not in found]
+
+    @property
     def is_good(self) -> bool:
         """Whether servers answer, a worker lives, no condition lasts and no run is stuck."""
         away = any(each.error is not None for each in self.servers)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 _BEAT: Final = 1.0
-_DEAF: Final = 30.0
+_STUCK_AFTER: Final = 30.0
 """Seconds after which an event loop without a beat counts as stuck."""
 
 Age = Callable[[], float | None]
 """Returns the seconds since something happened; None if it never did."""
 
 
-class Turning(Protocol):
+class MonitoredLoop(Protocol):
     """A background loop, as its health is judged."""
 
     @property
@@ -29,7 +29,7 @@ class Turning(Protocol):
         """Name of the loop."""
 
     @property
-    def fell(self) -> bool:
+    def crashed(self) -> bool:
         """Whether it ended without having been asked to."""
 
     @property
@@ -41,22 +41,22 @@ class Turning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class ReplicaHealth:
     """The signs of life of one replica.
 
     Attributes:
         loops: its background loops.
         ledger: age of the ledger's last answer.
         temporal: age of the last answer of Temporal that the replica asked for regularly.
-        lately: seconds for which such an answer is recent.
-        leaving: whether it was asked to stop.
+        answers_within: seconds for which such an answer is recent.
+        stopping: whether it was asked to stop.
     """
 
-    loops: Sequence[Turning]
+    loops: Sequence[MonitoredLoop]
     ledger: Age
     temporal: Age
-    lately: float
-    leaving: Callable[[], bool]
+    answers_within: float
+    stopping: Callable[[], bool]
 
 
 class Verdict(NamedTuple):
@@ -70,17 +70,17 @@ class Health:
     """Health of the replicas of one plugin; any thread may ask for it."""
 
     def __init__(self) -> None:
-        self._pulses: list[Pulse] = []
+        self._replicas: list[ReplicaHealth] = []
         self._beat_at: float | None = None
 
     @contextmanager
-    def watching(self, pulse: Pulse) -> Iterator[None]:
+    def watching(self, replica: ReplicaHealth) -> Iterator[None]:
         """Judge this replica too, while the block lasts."""
-        self._pulses.append(pulse)
+        self._replicas.append(replica)
         try:
             yield
         finally:
-            self._pulses.remove(pulse)
+            self._replicas.remove(replica)
 
     async def beat(self) -> None:
         """Show that the event loop turns, until cancelled."""
@@ -93,10 +93,10 @@ class Health:
 
         Before the first ``beat`` the event loop is not judged.
         """
-        if self._beat_at is not None and (age := time.monotonic() - self._beat_at) > _DEAF:
+        if self._beat_at is not None and (age := time.monotonic() - self._beat_at) > _STUCK_AFTER:
             return Verdict(False, f"the event loop has stood still for {age:.0f} s")
-        for loop in [each for pulse in [*self._pulses] for each in pulse.loops]:
-            if loop.fell:
+        for loop in [each for replica in [*self._replicas] for each in replica.loops]:
+            if loop.crashed:
                 return Verdict(False, f"the loop {loop.name} has ended")
             age = loop.turn_age() or 0.0
             if loop.patience is not None and age > loop.patience:
@@ -105,15 +105,15 @@ class Health:
 
     def ready(self) -> Verdict:
         """Return whether the replicas can claim and start windows now."""
-        pulses = [*self._pulses]
-        if not pulses:
+        replicas = [*self._replicas]
+        if not replicas:
             return Verdict(False, "starting: the ledger or Temporal has not answered yet")
-        for pulse in pulses:
-            if pulse.leaving():
+        for replica in replicas:
+            if replica.stopping():
                 return Verdict(False, "draining: nothing new is claimed")
-            for server, age_of in (("the ledger", pulse.ledger), ("Temporal", pulse.temporal)):
+            for server, age_of in (("the ledger", replica.ledger), ("Temporal", replica.temporal)):
                 age = age_of()
-                if age is None or age > pulse.lately:
+                if age is None or age > replica.answers_within:
                     since = "" if age is None else f" for {age:.0f} s"
                     return Verdict(False, f"{server} has not answered{since}")
         live = self.live()

@@ -14,7 +14,7 @@ from engine.errors import Code
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert, Decided, Event, Recovered, Settled
-from engine.runtime.watch.watch import Alone
+from engine.runtime.watch.watch import WatchProcess
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
@@ -129,7 +129,7 @@ async def test_a_watch_names_the_clock_as_the_cause_and_takes_no_worker_for_dead
     async def connected():
         return client
 
-    alone = Alone(
+    alone = WatchProcess(
         database_url, Settings(heartbeat=HEARTBEAT),
         namespace=client.namespace, schema="sched", connect=connected, on_event=told.append,
     )  # fmt: skip

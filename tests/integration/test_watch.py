@@ -61,7 +61,7 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
         await postgres.start()
         async with receiver.listening() as url:
             settings = Settings(heartbeat=QUICK, alert_url=f"{url}/alerts")
-            alone = looks.Alone(
+            alone = looks.WatchProcess(
                 postgres.url, settings, namespace=client.namespace, schema="sched",
                 connect=connect, on_event=events.append,
             )  # fmt: skip
@@ -98,7 +98,7 @@ async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_b
             load_schedules(FILE), database_url=database_url, settings=settings,
             on_event=events.append,
         )  # fmt: skip
-        alone = looks.Alone(
+        alone = looks.WatchProcess(
             database_url, replace(settings, alert_url=f"{url}/alerts"),
             namespace=client.namespace, schema="sched", connect=connect,
             on_event=lambda _: None,
@@ -152,7 +152,7 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
         plugin = SchedulePlugin(
             database_url=database_url, settings=settings, on_event=events.append
         )
-        alone = looks.Alone(
+        alone = looks.WatchProcess(
             database_url, replace(settings, alert_url=f"{url}/alerts"),
             namespace=client.namespace, schema="sched", connect=connect, on_event=lambda _: None,
         )  # fmt: skip

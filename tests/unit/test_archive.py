@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ROW = OldFire(
     id=1, version="7", project="default", series=1, bucket=1, fire_time=NOW, last_fire_time=NOW,
     windows=1, kind="window", definition_version=1, workflow_type="noop@1", task_queue="sched",
-    status="completed", reason=None, timing="on_time", missed=0, merged_at=None, telling=False,
+    status="completed", reason=None, timing="on_time", missed=0, merged_at=None, has_details=False,
     rested_since=NOW, detail='{"id": 1, "key": "a", "status": "completed"}',
 )  # fmt: skip
 

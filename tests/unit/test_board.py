@@ -15,7 +15,7 @@ from rich.console import Console
 from engine.cli.up.board import Board, FileState
 from engine.cli.up.live_table import LinePrinter, picture
 from engine.ledger import FailingStep
-from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, shared
+from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, common_fields
 from engine.ledger.schedule_rows import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
@@ -84,7 +84,7 @@ def ended(number: int, **more: Any) -> Fire:
         "reason": None, "timing": "on_time", "started_at": NOON, "closed_at": NOON, "lag_ms": 31,
         "error": None, "replica": None, "definition_version": 1,
     }  # fmt: skip
-    return Fire(**{**shared(FireIdentity, made), **fields, **more})
+    return Fire(**{**common_fields(FireIdentity, made), **fields, **more})
 
 
 def test_a_closed_run_shows_how_long_it_took_and_how_often_it_was_tried():
@@ -317,10 +317,10 @@ def test_what_has_been_started_is_no_longer_next_before_the_ledger_is_asked_agai
 
 def test_that_nothing_will_fire_is_said_only_once_the_file_is_applied():
     board = Board()
-    board.stand(FileState("s.yaml", None, 4))
+    board.set_file(FileState("s.yaml", None, 4))
     board.expect([])
     assert "nothing will fire" not in "\n".join(shown(board))
-    board.stand(FileState("s.yaml", NOON, 4))
+    board.set_file(FileState("s.yaml", NOON, 4))
     assert "nothing will fire" not in "\n".join(shown(board)), "not asked since"
     board.expect([])
     assert "nothing will fire" in "\n".join(shown(board))

@@ -16,7 +16,7 @@ import pytest
 from engine.errors import LedgerUnavailable
 from engine.runtime.loop import Loop
 from engine.telemetry import health as health_module
-from engine.telemetry.health import Health, Pulse
+from engine.telemetry.health import Health, ReplicaHealth
 from engine.telemetry.http import serving
 from tests.pages import ask, got
 from tests.waiting import eventually
@@ -27,7 +27,7 @@ class Turns:
     """A loop as its health is judged."""
 
     name: str = "poller"
-    fell: bool = False
+    crashed: bool = False
     patience: float | None = 300.0
     age: float | None = None
 
@@ -38,10 +38,10 @@ class Turns:
 @contextmanager
 def watched(
     *loops: Turns | Loop, ledger: float | None = 0.0, temporal: float | None = 0.0,
-    leaving: bool = False, lately: float = 30.0,
+    leaving: bool = False, answers_within: float = 30.0,
 ) -> Iterator[Health]:  # fmt: skip
     health = Health()
-    pulse = Pulse(loops, lambda: ledger, lambda: temporal, lately, lambda: leaving)
+    pulse = ReplicaHealth(loops, lambda: ledger, lambda: temporal, answers_within, lambda: leaving)
     with health.watching(pulse):
         yield health
 
@@ -57,7 +57,7 @@ def test_ready_names_the_server_that_has_not_answered():
         assert health.ready() == (False, "Temporal has not answered for 31 s")
     with watched(Turns(), temporal=None) as health:
         assert health.ready() == (False, "Temporal has not answered")
-    with watched(Turns(), temporal=31.0, lately=60.0) as health:
+    with watched(Turns(), temporal=31.0, answers_within=60.0) as health:
         assert health.ready() == (True, "ready")
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_starts_or_drains_is_live_and_not_ready():
 
 
 def test_a_loop_that_ended_or_stands_in_one_turn_is_not_live():
-    with watched(Turns(), Turns("leases", fell=True)) as health:
+    with watched(Turns(), Turns("leases", crashed=True)) as health:
         assert health.live() == (False, "the loop leases has ended")
         assert not health.ready().good
     with watched(Turns(age=301.0)) as health:
@@ -80,7 +80,7 @@ def test_a_loop_that_ended_or_stands_in_one_turn_is_not_live():
 
 
 def test_a_replica_that_has_ended_is_judged_no_more():
-    with watched(Turns(fell=True)) as health:
+    with watched(Turns(crashed=True)) as health:
         assert not health.live().good
     assert health.live().good
 
@@ -127,7 +127,7 @@ async def test_a_turn_that_does_not_end_is_seen_while_it_lasts():
 
 
 async def test_each_page_answers_and_others_are_named():
-    with watched(Turns(fell=True)) as health:
+    with watched(Turns(crashed=True)) as health:
         async with serving(health, port=0) as port:
             assert await ask(port, "/healthz") == (503, "the loop poller has ended\n")
             missing = "there are /metrics, /healthz and /readyz\n"
@@ -141,7 +141,7 @@ async def test_each_page_answers_and_others_are_named():
 
 
 async def test_an_event_loop_that_stands_still_is_reported_while_it_does(monkeypatch):
-    monkeypatch.setattr(health_module, "_DEAF", 0.2)
+    monkeypatch.setattr(health_module, "_STUCK_AFTER", 0.2)
     answers: list[tuple[int, str]] = []
     async with serving(Health(), port=0) as port:
         await ask(port, "/healthz")  # the first beat has been

@@ -190,7 +190,8 @@ def test_a_row_that_counts_for_a_limit_does_not_leave_the_ledger(fields, row, st
             "project": "p", "series": 1, "fire_time": NOW - MINUTE, "last_fire_time": NOW - MINUTE,
             "windows": 1, "definition_version": 1, "status": "completed", "id": 1, "version": "1",
             "bucket": 1, "kind": "window", "workflow_type": None, "task_queue": "sched",
-            "reason": None, "timing": "on_time", "missed": 0, "merged_at": None, "telling": False,
+            "reason": None, "timing": "on_time", "missed": 0, "merged_at": None,
+            "has_details": False,
             "rested_since": NOW - MINUTE, "detail": "{}", **row,
         }
     )  # fmt: skip

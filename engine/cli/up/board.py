@@ -120,7 +120,7 @@ class Board:
             case _:
                 pass
 
-    def stand(self, file: FileState) -> None:
+    def set_file(self, file: FileState) -> None:
         """Set the state of the schedule file; if nothing was to fire, that is now unknown."""
         self.file, self.upcoming = file, self.upcoming or None
 

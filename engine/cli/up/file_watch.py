@@ -87,7 +87,7 @@ class FileWatch:
             return
         self._waits_for_replica = False
         if not event.good:
-            self._stand(replace(self._state, problems=tuple(event.text.splitlines())))
+            self._show_state(replace(self._state, problems=tuple(event.text.splitlines())))
         elif self._good:  # else it was repaired meanwhile, and the next poll applies it
             self._applied(self._good, event.refused)
 
@@ -143,7 +143,7 @@ class FileWatch:
                 return digest
         self._prune_at = None  # a file that is not applied retires nothing
         restless = f"{self._path} or a calendar of it keeps changing: it is applied when it rests"
-        self._stand(replace(self._state, problems=(restless,)))
+        self._show_state(replace(self._state, problems=(restless,)))
         return None
 
     async def _signs(self) -> AsyncIterator[None]:
@@ -178,7 +178,7 @@ class FileWatch:
             if isinstance(error, ScheduleFileError):
                 self._read = error
             self._prune_at = None  # a file that is not applied retires nothing
-            self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
+            self._show_state(replace(self._state, problems=tuple(str(error).splitlines())))
             return
         self._good = file
         how = "is good again" if self._state.problems else "applied"
@@ -190,7 +190,7 @@ class FileWatch:
     def _applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
         self._prune_at, self._leaving = _NOW, ()
         state = FileState(str(self._path), datetime.now(UTC), len(file.schedules), refused=refused)
-        self._stand(state)
+        self._show_state(state)
 
     async def _prune(self, file: ScheduleFile) -> None:
         """Record the keys that the file lacks, and retire those absent for long enough."""
@@ -218,6 +218,6 @@ class FileWatch:
         for remark in report.remarks:
             self._emit(Notice(remark, good=False))
 
-    def _stand(self, state: FileState) -> None:
+    def _show_state(self, state: FileState) -> None:
         self._state = state
         self._show(state)

@@ -413,7 +413,7 @@ class Screen:
 
     def show(self, file: FileState) -> None:
         """Show the state of the schedule file."""
-        self._board.stand(file)
+        self._board.set_file(file)
         self._news.set()
 
     def restore(self) -> None:

@@ -61,7 +61,7 @@ from engine.runtime.discovery import UserCode, import_user_code, imports_from_en
 from engine.runtime.events import Event, EventLog, OnEvent, Server
 from engine.runtime.settings import Settings, database_schema, database_url
 from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
-from engine.runtime.watch.watch import Alone
+from engine.runtime.watch.watch import WatchProcess
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
@@ -363,7 +363,7 @@ def watch() -> None:
     core_runtime()
     temporal = temporal_target()
     places: dict[Server, str] = {"ledger": place_of(url), "temporal": temporal["target_host"]}
-    alone = Alone(
+    alone = WatchProcess(
         url, settings, namespace=str(temporal["namespace"]), schema=database_schema(),
         connect=connect_temporal, on_event=EventLog("watch", places, then=printer),
     )  # fmt: skip

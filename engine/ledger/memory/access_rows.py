@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
 
 
-class AccessRows:
+class AccessInMemory:
     """Tokens and requests of a ledger in memory."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:

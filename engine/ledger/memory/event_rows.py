@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
-from engine.ledger.fires import DENIED, Status, shared
+from engine.ledger.fires import DENIED, Status, common_fields
 from engine.ledger.outbox import (
     Attempt,
     Delivery,
@@ -130,7 +130,7 @@ class EventTables:
             if kind == "arrived":
                 mark = fire.first_run_id or fire.run_id
             self._add(put, EventRow(
-                **{**shared(EventRow, fire), **_input_of(fire)},
+                **{**common_fields(EventRow, fire), **_input_of(fire)},
                 event_id=":".join(filter(None, (fire.workflow_id, kind, mark))),
                 type=kind, at=now,
             ))  # fmt: skip

@@ -22,17 +22,17 @@ from engine.ledger.failures import (
 from engine.ledger.fires import (
     DENIED,
     AccountRow,
+    BlockingRun,
     Claim,
     DataGap,
     Evidence,
     Fire,
-    InTheWay,
     OpenRun,
     Outcome,
     Status,
     StopOrder,
-    apart,
-    shared,
+    common_fields,
+    outermost_gaps,
 )
 from engine.ledger.memory.operations import backfills_of, is_to_follow, waits_for_nothing
 from engine.ledger.memory.tables import (
@@ -40,7 +40,7 @@ from engine.ledger.memory.tables import (
     MemoryRows,
     Tables,
     check_gaps,
-    more,
+    larger_known,
     reported_gaps,
     summary_of,
 )
@@ -94,7 +94,7 @@ class MemoryRuns(MemoryRows):
                     self._tables.change(
                         fire,
                         tries=fire.tries if each.tries is None else each.tries,
-                        retries_noted=more(fire.retries_noted, each.step_retries),
+                        retries_noted=larger_known(fire.retries_noted, each.step_retries),
                         tried_noted=each.tried_text or fire.tried_noted,
                         counted="read",
                     )
@@ -143,7 +143,7 @@ class MemoryRuns(MemoryRows):
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
-    ) -> list[InTheWay]:
+    ) -> list[BlockingRun]:
         living = {serving.replica for serving in self.living(alive)}
         fires = self._tables.fires.values()
         lines: dict[str, int] = {}
@@ -151,7 +151,7 @@ class MemoryRuns(MemoryRows):
             if fire.status == "queued":
                 lines.setdefault(fire.key, fire.fire_id)
         found = [
-            InTheWay(fire.workflow_id, fire.key)
+            BlockingRun(fire.workflow_id, fire.key)
             for fire in fires
             if fire.key in lines and fire.status == "started" and fire.lost_at is None
             and fire.kind != "handler"
@@ -216,7 +216,7 @@ class MemoryRuns(MemoryRows):
                     stop = "terminate"
                 taken = self._tables.change(fire, stop=stop, stop_at=now + lease)
                 asked = stop == "cancel" and asked_at is not None
-                orders.append(StopOrder(**{**shared(StopOrder, taken), "asked": asked}))
+                orders.append(StopOrder(**{**common_fields(StopOrder, taken), "asked": asked}))
             return orders
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
@@ -257,7 +257,7 @@ class MemoryAccounts(MemoryRows):
             forgotten = self._tables.forgotten.get(key)
             found.append(
                 Standing(
-                    **shared(Standing, state), now=now, enabled=state.schedule.enabled,
+                    **common_fields(Standing, state), now=now, enabled=state.schedule.enabled,
                     forgotten_until=forgotten,
                     idle=self._tables.schedules[key].next_fire_at is None,
                 )
@@ -278,7 +278,7 @@ class MemoryAccounts(MemoryRows):
         limit: int,
     ) -> list[AccountRow]:
         found = [
-            AccountRow(**{**shared(AccountRow, fire), "decided_at": fire.decided_at})
+            AccountRow(**{**common_fields(AccountRow, fire), "decided_at": fire.decided_at})
             for fire in self._tables.of_key(key)
             if fire.kind == "window" and fire.last_fire_time >= first and fire.fire_time <= last
             and (after is None or (fire.fire_time, fire.series) > after)
@@ -392,7 +392,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
                         counted="reported"
                         if reported and fire.counted != "elsewhere"
                         else fire.counted,
-                        retries_noted=more(fire.retries_noted, 0 if reported else None),
+                        retries_noted=larger_known(fire.retries_noted, 0 if reported else None),
                         lease_until=retry_at if waits else None,
                         token=fire.token if waits else None,
                     )
@@ -501,7 +501,7 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
             return check_gaps(self._tables, self.clock(), rest, limit)
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        return apart(reported_gaps(self._tables, key))[:limit]
+        return outermost_gaps(reported_gaps(self._tables, key))[:limit]
 
     def _leased(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
         """Yield the end of the lease and the number of each fire that a replica may take over."""

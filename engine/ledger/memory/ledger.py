@@ -12,8 +12,8 @@ from uuid import UUID
 
 from engine.errors import LedgerRequired
 from engine.ledger.alerts import AlertsInMemory, Facts
-from engine.ledger.fires import shared
-from engine.ledger.memory.access_rows import AccessRows
+from engine.ledger.fires import common_fields
+from engine.ledger.memory.access_rows import AccessInMemory
 from engine.ledger.memory.event_rows import EventsInMemory
 from engine.ledger.memory.fire_rows import MemoryFires
 from engine.ledger.memory.operations import laying_of
@@ -158,7 +158,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._slots = {}
         self._last_asks = {}
         self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
-        self.access = AccessRows(lambda: self.clock())  # noqa: PLW0108 - as above
+        self.access = AccessInMemory(lambda: self.clock())  # noqa: PLW0108 - as above
         self.events = EventsInMemory(
             self._tables.outbox, self._lock, lambda: self.clock(),  # noqa: PLW0108 - the same
             lambda: {serving.project for serving, _, _ in self._tables.replicas.values()},
@@ -390,7 +390,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
     def _shown(self, key: str, row: ScheduleEntry, request_id: str | None) -> ScheduleRow:
         newest = self._newest(key)
         version = self._tables.versions.get((key, row.state.definition_version))
-        fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
+        fields = common_fields(ScheduleRow, row) | common_fields(ScheduleRow, row.state)
         fields |= {
             "next_fire_at": row.next_fire_at if row.is_due(self.clock()) else row.due_at,
             "workflow": row.state.schedule.workflow,

@@ -30,7 +30,7 @@ from engine.ledger.fires import (
     Timing,
     as_left,
     cause_of,
-    shared,
+    common_fields,
 )
 from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables, is_dead
 from engine.ledger.records import (
@@ -209,7 +209,7 @@ class MemoryOperating(MemoryRows):
         lifted = [fire for key in keys for fire in self._skipped_by_users(key)]
         for fire in lifted:
             self._remove(fire)
-        return [SkippedAhead(**shared(SkippedAhead, fire)) for fire in lifted]
+        return [SkippedAhead(**common_fields(SkippedAhead, fire)) for fire in lifted]
 
     async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         given_up = set()
@@ -241,7 +241,7 @@ class MemoryOperating(MemoryRows):
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         for each in actions:
             states = {"before": _as_noted(each.before), "after": _as_noted(each.after)}
-            row = ActionRow(**{**shared(Action, each), **states}, at=self.clock(), by=by)
+            row = ActionRow(**{**common_fields(Action, each), **states}, at=self.clock(), by=by)
             self._tables.put(self._tables.actions, self._tables.count("action"), row)
 
 
@@ -479,7 +479,7 @@ class MemoryBadEnds(MemoryRows):
         died_at = fire.closed_at or fire.decided_at or fire.fire_time
         not_undone = as_left(fire.not_undone)
         return DeadLetter(
-            **{**shared(DeadLetter, fire), "died_at": died_at, "not_undone": not_undone}
+            **{**common_fields(DeadLetter, fire), "died_at": died_at, "not_undone": not_undone}
         )
 
     async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
@@ -503,7 +503,7 @@ class MemoryBadEnds(MemoryRows):
     def _following(self, each: FollowUp) -> FireEntry:
         followed = self._tables.fires[each.fire_id]
         return FireEntry(
-            **{**shared(FireIdentity, followed), "workflow_id": each.workflow_id},
+            **{**common_fields(FireIdentity, followed), "workflow_id": each.workflow_id},
             schedule=followed.schedule,
             definition_version=followed.definition_version,
             workflow_type=each.workflow_type,
@@ -525,7 +525,7 @@ class MemoryBadEnds(MemoryRows):
             workflow=schedule.workflow,
             on_dead=schedule.on_dead,
             rules=None if schedule.external else self._tables.rules_of(fire),
-            **{**shared(Ended, fire), **more},
+            **{**common_fields(Ended, fire), **more},
         )
 
 
@@ -549,7 +549,7 @@ def open_fire(tables: Tables, fire: FireEntry) -> OpenFire | None:
     if fire.lost_at is not None or fire.status not in OPEN or fire.kind == "handler":
         return None
     asked_at = fire.decided_at if fire.kind == "rerun" else None
-    fields = shared(OpenFire, fire) | {"fire_time": asked_at or fire.fire_time}
+    fields = common_fields(OpenFire, fire) | {"fire_time": asked_at or fire.fire_time}
     return OpenFire(**fields, awaited=awaited(tables, fire))
 
 

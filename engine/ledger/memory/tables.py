@@ -35,7 +35,7 @@ from engine.ledger.fires import (
     Evidence,
     Fire,
     Status,
-    shared,
+    common_fields,
     shown_timing,
 )
 from engine.ledger.memory.event_rows import EventTables
@@ -109,7 +109,7 @@ class ScheduleEntry:
         return mine and known and self.state.rules <= TIME_RULES
 
 
-def more(one: int | None, other: int | None) -> int | None:
+def larger_known(one: int | None, other: int | None) -> int | None:
     """Return the larger of two numbers that may be unknown."""
     return max((number for number in (one, other) if number is not None), default=None)
 
@@ -180,7 +180,7 @@ class FireEntry(NewFire):
             self,
             duration_ms=took,
             tries=None if seen.closed is None else tries,
-            retries_noted=more(self.retries_noted, seen.step_retries),
+            retries_noted=larger_known(self.retries_noted, seen.step_retries),
             counted=counted,
             given_up=seen.given_up,
             failure_noted=seen.failure_text,
@@ -221,7 +221,7 @@ class FireEntry(NewFire):
 
     def as_fire(self) -> Fire:
         """Return the fire as shown to users."""
-        return Fire(**{**shared(Fire, self), "timing": shown_timing(self.kind, self.timing)})
+        return Fire(**{**common_fields(Fire, self), "timing": shown_timing(self.kind, self.timing)})
 
 
 @dataclass
@@ -488,7 +488,7 @@ class MemoryRows:
         self, new: NewFire, owner: str | None = None, lease: timedelta = timedelta()
     ) -> FireEntry:
         """Return the row of a new fire: sent by its owner at once, or due when it may be sent."""
-        core, now = shared(NewFire, new), self.clock()
+        core, now = common_fields(NewFire, new), self.clock()
         if new.token:
             return FireEntry(
                 **core, lease_until=now + lease, starting_at=now, attempts=1, replica=owner
@@ -642,7 +642,7 @@ def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
         key=state.key, project=state.project, alert=state.schedule.alert,
         undecided=following if following and following < now else None,
         paused=pause_text(pause.at, pause.by, pause.reason) if pause else None,
-        recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
+        recent=[Recent(**common_fields(Recent, fire)) for fire in fires[:_RECENT]],
         stopped_at=pause.at if pause and pause.by == ENGINE else None,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import KeyInUse, LedgerError, RequestInUse
-from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, shared
+from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, common_fields
 from engine.ledger.memory.operations import (
     MemoryBackfilling,
     MemoryBadEnds,
@@ -57,7 +57,7 @@ class MemoryDeclaring(MemoryRows):
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         named = set(keys)
         return {
-            key: Head(**shared(Head, row.state), retired=row.state.retired_at is not None)
+            key: Head(**common_fields(Head, row.state), retired=row.state.retired_at is not None)
             for key, row in self._tables.schedules.items()
             if key in named or row.state.project == project
         }
@@ -90,7 +90,7 @@ class MemoryDeclaring(MemoryRows):
             if before and before.state.series == new.series:
                 cursor = max(cursor, before.state.cursor)
             state = ScheduleState(
-                **{**shared(ScheduleState, new), "cursor": cursor},
+                **{**common_fields(ScheduleState, new), "cursor": cursor},
                 key=key,
                 definition_version=new.version,
                 digest=new.schedule.digest,

@@ -28,16 +28,16 @@ from engine.ledger.failures import (
 )
 from engine.ledger.fires import (
     AccountRow,
+    BlockingRun,
     Claim,
     DataGap,
     Evidence,
     Fire,
-    InTheWay,
     OpenRun,
     Outcome,
     Status,
     StopOrder,
-    apart,
+    outermost_gaps,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.postgres.connections import (
@@ -204,9 +204,9 @@ class PostgresFires:
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
-    ) -> list[InTheWay]:
+    ) -> list[BlockingRun]:
         rows = await self._run("in_the_way", replica, alive, orphans, limit)
-        return [InTheWay(**row) for row in rows]
+        return [BlockingRun(**row) for row in rows]
 
     async def standings(self, keys: Sequence[str]) -> list[Standing]:
         return [as_standing(row) for row in await self._run("standings", list(keys))]
@@ -304,7 +304,9 @@ class PostgresFires:
         return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        return apart([DataGap.of(**row) for row in await self._run("data_gaps", key, limit)])
+        return outermost_gaps(
+            [DataGap.of(**row) for row in await self._run("data_gaps", key, limit)]
+        )
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         (row,) = await self._run("overflow", key)

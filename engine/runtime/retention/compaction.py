@@ -26,7 +26,7 @@ from engine.runtime.settings import Settings
 from engine.schedules import EPOCH, TICK, Schedule, Spec
 
 
-class Tended(Protocol):
+class CompactedLedger(Protocol):
     """A ledger that supports the janitor's transactions."""
 
     def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
@@ -83,7 +83,7 @@ class Cutoffs:
         """Return whether a row may become part of a range."""
         if row.kind != "window" or row.status in OPEN or row.status == "unvouched" or row.missed:
             return False
-        if (row.telling or row.status in _FAILED) and not archived:
+        if (row.has_details or row.status in _FAILED) and not archived:
             return False
         return self._rests(row, maintenance) and row.rested_since < self._end(row)
 
@@ -223,7 +223,7 @@ _ROW = 10
 
 
 async def rollup_days(
-    ledger: Tended,
+    ledger: CompactedLedger,
     sizer: BatchSizer,
     maintenance: KeyMaintenance,
     since: datetime,
@@ -335,7 +335,7 @@ class Compactor:
     """
 
     def __init__(
-        self, ledger: Tended, archive: Archive | None, sizers: BatchSizers, now: datetime
+        self, ledger: CompactedLedger, archive: Archive | None, sizers: BatchSizers, now: datetime
     ) -> None:
         self._ledger, self._archive, self._sizers, self._now = ledger, archive, sizers, now
         self._pieces: list[Batch] = []
@@ -418,7 +418,7 @@ class Compactor:
 
 
 async def removals(
-    ledger: Tended, sizers: BatchSizers, maintenance: KeyMaintenance, cutoffs: Cutoffs
+    ledger: CompactedLedger, sizers: BatchSizers, maintenance: KeyMaintenance, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows that may be removed, each with whether more may follow.
 
@@ -451,7 +451,7 @@ async def removals(
 
 
 async def merges(
-    ledger: Tended,
+    ledger: CompactedLedger,
     sizers: BatchSizers,
     maintenance: KeyMaintenance,
     cutoffs: Cutoffs,

@@ -15,9 +15,9 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
     BatchSizers,
+    CompactedLedger,
     Compactor,
     Cutoffs,
-    Tended,
     merges,
     midnight,
     removals,
@@ -35,7 +35,7 @@ from engine.schedules.planner import ScheduleState, current_cursor, plan, wake_a
 _AT_ONCE = 100
 
 
-async def repair(ledger: Tended, project: str, on_event: OnEvent) -> AsyncIterator[int]:
+async def repair(ledger: CompactedLedger, project: str, on_event: OnEvent) -> AsyncIterator[int]:
     """Check every schedule of a project, in batches; yield the number of repairs per batch.
 
     A next fire time that is too early costs one tick, which corrects it. One that is too late or
@@ -50,11 +50,11 @@ async def repair(ledger: Tended, project: str, on_event: OnEvent) -> AsyncIterat
         if not cached:
             return
         wrong = [state.key for state in states if _due(state, now, cached[state.key])]
-        yield await _mend(ledger, wrong, on_event) if wrong else 0
+        yield await _repair_keys(ledger, wrong, on_event) if wrong else 0
         after = max(cached)
 
 
-async def _mend(ledger: Tended, keys: list[str], on_event: OnEvent) -> int:
+async def _repair_keys(ledger: CompactedLedger, keys: list[str], on_event: OnEvent) -> int:
     mended = []
     async with ledger.upkeep() as upkeep:
         cached = await upkeep.lock_free(keys)
@@ -123,18 +123,18 @@ _DEAD = 20_000
 """Number of dead rows worth an alert: five minutes of 70 windows a second."""
 
 
-class Kept(Tended, Protocol):
+class MaintainedLedger(CompactedLedger, Protocol):
     """A ledger that has a janitor: the one in PostgreSQL."""
 
     @property
     def events(self) -> EventBook:
-        """See ``Ledger``."""
+        """The events of the ledger, and their subscriptions."""
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """See ``Ledger``."""
+        """Take or renew a duty; return its watermark, or None if another replica holds it."""
 
     async def wake(self) -> list[str]:
-        """See ``Ledger``."""
+        """Make keys due whose queue waits for nothing any more; return them."""
 
     async def write_through(self) -> int:
         """Update rows of schedules that are behind their positions."""
@@ -153,7 +153,7 @@ class Janitor:
 
     def __init__(
         self,
-        ledger: Kept,
+        ledger: MaintainedLedger,
         archive: Archive | None,
         serving: Serving,
         settings: Settings,

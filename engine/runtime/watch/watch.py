@@ -166,11 +166,11 @@ class Watch:
         ]
         found = Judgement(conditions, {*found.of, Code.TEMPORAL_UNAVAILABLE})
         await self._note(ledger.alerts, found)
-        await self._heal(ledger, judged)
+        await self._repair(ledger, judged)
         late = [*judged.conditions, *conditions]
         return not any(condition.code in _GRAVE for condition in late)
 
-    async def _heal(self, ledger: Ledger, found: Judgement) -> None:
+    async def _repair(self, ledger: Ledger, found: Judgement) -> None:
         """Let pollers search for every due window, once for each window that none has decided.
 
         With a higher epoch their next probe has no lower bounds, behind which it might lie.
@@ -289,7 +289,7 @@ class Watch:
 # --- the process `sched watch` ---
 
 
-class Alone:
+class WatchProcess:
     """A watch in a process of its own, which needs no worker, and outlives both servers.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -14,15 +13,13 @@ from engine.schedules.loader.nodes import MapNode, Node, Report
 from engine.schedules.model import Schedule
 from engine.schedules.rules import KINDS, Fault, error_class, suggest
 from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
+from engine.schedules.timing.cron_parser import depends_on_key
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
 
 # --- chains of schedules ---
 # Rules between schedules that follow each other by `after` and `needs`. They apply to the
 # schedules of a whole project; the caller knows the files and places.
-
-_HASHED: Final = re.compile(r"(?<![A-Z])H(?![A-Z])")
-"""``H`` in a cron expression, whose value depends on the key; not the H of THU."""
 
 _GUESSED: Final = 5000
 """Maximum keys searched for the one that a misspelt key stands for: guessing is slow."""
@@ -99,7 +96,7 @@ def _time_fault(
         message = (
             f"{schedule.key} fires {_times(schedule)}, its parent {parent.key} {_times(parent)}"
         )
-        by_key = any(_HASHED.search((each.cron or "").upper()) for each in (parent, schedule))
+        by_key = any(depends_on_key(each.cron or "") for each in (parent, schedule))
         cure = "write the same times for both, or after: {schedule: …, window: latest}"
         if by_key:
             cure = "write the time instead of H, which is another one for each key"
@@ -122,7 +119,7 @@ def fire_times(schedule: Schedule) -> tuple[Any, ...]:
             zone,
         )
     cron = " ".join((schedule.cron or "").upper().split())
-    key = schedule.key if _HASHED.search(cron) else None
+    key = schedule.key if depends_on_key(cron) else None
     return ("cron", cron, schedule.timezone, schedule.dst, *bounds, key)
 
 

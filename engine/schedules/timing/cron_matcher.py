@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import CronInvalid
 from engine.schedules.terms import SECONDS_PER_DAY
-from engine.schedules.timing.cron_parser import hashes, parse
+from engine.schedules.timing.cron_parser import depends_on_key, parse
 
 if TYPE_CHECKING:
     from engine.schedules.timing.cron_parser import DayFields, Fields, Special
@@ -169,7 +169,7 @@ def readings(expression: str, key: str) -> tuple[Readings, bool]:
             f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
         )
     # Without an H the key has no effect; dropping it lets equal expressions share one plan.
-    return _plan(expression, key if key and hashes(expression) else "")
+    return _plan(expression, key if key and depends_on_key(expression) else "")
 
 
 @lru_cache(maxsize=4096)

@@ -358,7 +358,7 @@ def plain(expression: str) -> str:
     return _LAST.sub(r"\1L", short) + expression[_LONGEST + 1 :]
 
 
-def hashes(expression: str) -> bool:
+def depends_on_key(expression: str) -> bool:
     """Return whether ``expression`` contains an ``H`` other than those of THU and of macros."""
     if "H" not in expression and "h" not in expression:
         return False
@@ -368,7 +368,7 @@ def hashes(expression: str) -> bool:
 
 def _day_fields(day: str, month: str, weekday: str, key: str) -> DayFields:
     # Many expressions share few distinct days: an H in another field must not split the cache.
-    hashed = key and (hashes(day) or hashes(month) or hashes(weekday))
+    hashed = key and (depends_on_key(day) or depends_on_key(month) or depends_on_key(weekday))
     return _days(day, month, weekday, key if hashed else "")
 
 
