@@ -24,7 +24,7 @@ from engine.service import FIRST_MOMENT, LAST_MOMENT, BackfillOverlap, Included,
 _LONGEST_LINE: Final = 1000
 _LINE: Final = r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*$"
 
-Line: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=_LINE)]
+OneLine: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=_LINE)]
 """A text of one line: it goes into logs and lists."""
 
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LINE)]
@@ -70,7 +70,7 @@ def _example(**fields: Any) -> ConfigDict:
 class Reasoned(Body):
     """A request with a reason, for the audit log."""
 
-    reason: Line | None = Field(None, examples=["the warehouse moves"])
+    reason: OneLine | None = Field(None, examples=["the warehouse moves"])
 
 
 # --- operators' requests ---

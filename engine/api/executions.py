@@ -23,13 +23,13 @@ from engine.api.bodies import (
     HookChange,
     HookRequest,
     KeyText,
-    Line,
     Moment,
+    OneLine,
     StatusWord,
     checked_moment,
     statuses_of,
 )
-from engine.api.following import Following, Gap, Place
+from engine.api.following import Following, LeftOut, Position
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
@@ -177,9 +177,9 @@ async def _events(
         followers.discard(me)
 
 
-def _event(each: Fire | Gap, place: Place | None) -> ServerSentEvent:
+def _event(each: Fire | LeftOut, place: Position | None) -> ServerSentEvent:
     name = as_cursor(place[0].isoformat(), place[1]) if place else None
-    if isinstance(each, Gap):
+    if isinstance(each, LeftOut):
         between = {"from": exact_text(each.since), "to": exact_text(each.until)}
         return ServerSentEvent(data=json.dumps(between), event="gap", id=name)
     text = ExecutionView.of(each).model_dump_json()
@@ -305,7 +305,7 @@ async def change_hook(hook: HookPath, body: HookChange, service: Service) -> Hoo
 
 @router.delete("/hooks/{hook}", status_code=204, responses=documented(400, 404, 409))
 async def remove_hook(
-    hook: HookPath, service: Service, reason: Annotated[Line | None, Query()] = None
+    hook: HookPath, service: Service, reason: Annotated[OneLine | None, Query()] = None
 ) -> None:
     """Remove a webhook, with what it has not got."""
     await service.remove_hook(hook, reason=reason)

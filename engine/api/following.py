@@ -14,7 +14,7 @@ NEWEST: Final = 100
 PAGE: Final = 500
 """Rows of a further page."""
 PAGES: Final = 20
-"""The most further pages of one look; a ``Gap`` stands for what is behind them."""
+"""The most further pages of one look; a ``LeftOut`` stands for what is behind them."""
 BEFORE: Final = 1000
 """Rows before its place of which a resumed stream finds the ends."""
 _SLACK: Final = timedelta(minutes=10)
@@ -23,12 +23,12 @@ _FEW: Final = 4
 """Open runs that are read one by one; a list of all that are open takes as many statements."""
 _STATUSES: Final = tuple(sorted(OPEN))
 
-Place = tuple[datetime, str]
+Position = tuple[datetime, str]
 """Fire time and run id of an execution."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LeftOut:
     """Executions that are new and too many to send: those between two fire times."""
 
     since: datetime
@@ -49,7 +49,7 @@ class Following:
     """
 
     def __init__(
-        self, service: ScheduleService, key: str, *, limit: int, place: Place | None = None
+        self, service: ScheduleService, key: str, *, limit: int, place: Position | None = None
     ) -> None:
         self._service, self._key, self._limit = service, key, limit
         self._seen: dict[str, Fire] = {}
@@ -58,11 +58,11 @@ class Following:
         self._place = place
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Position | None:
         """Where a stream continues that ends now: the newest fire that was sent and is due."""
         return self._place
 
-    async def look(self) -> AsyncIterator[Fire | Gap]:
+    async def look(self) -> AsyncIterator[Fire | LeftOut]:
         """Yield what is new or has changed since the last look, the oldest first.
 
         Raises:
@@ -98,23 +98,23 @@ class Following:
                 self._place = fire.fire_time, fire.workflow_id
             yield fire
 
-    async def _page(self, after: Place | None, limit: int) -> list[Fire]:
+    async def _page(self, after: Position | None, limit: int) -> list[Fire]:
         return await self._service.fires_page(
             self._key, since=self._first, after=after, limit=limit
         )
 
-    async def _behind(self, newest: list[Fire]) -> AsyncIterator[Fire | Gap]:
+    async def _behind(self, newest: list[Fire]) -> AsyncIterator[Fire | LeftOut]:
         """Yield what is new and older than the newest, up to a row that is known.
 
         The pages are found from the newest on and sent from the oldest on, so that a stream which
         ends in between continues where it ended. One page is held at a time.
         """
-        places: list[Place] = []
+        places: list[Position] = []
         page, full = newest, NEWEST
         while len(page) == full and page[-1].workflow_id not in self._seen:
             last = page[-1]
             if len(places) == PAGES:
-                yield Gap(self._known_before(last.fire_time), last.fire_time)
+                yield LeftOut(self._known_before(last.fire_time), last.fire_time)
                 break
             places.append((last.fire_time, last.workflow_id))
             page, full = await self._page(places[-1], PAGE), PAGE

@@ -17,8 +17,8 @@ from engine.api.bodies import (
     Body,
     CancelRequest,
     KeyText,
-    Line,
     Moment,
+    OneLine,
     PauseRequest,
     RerunRequest,
     ResumeRequest,
@@ -409,7 +409,7 @@ async def retire_schedule(
     key: KeyPath,
     service: Service,
     if_match: IfMatch = None,
-    reason: Annotated[Line | None, Query()] = None,
+    reason: Annotated[OneLine | None, Query()] = None,
 ) -> Response:
     """Retire an application's schedule: it never fires again, and open runs continue."""
     await service.retire(key, version=version_of(if_match), reason=reason)

@@ -16,7 +16,7 @@ from rich.text import Text
 from engine.cli.output import console, counted, print_table
 from engine.errors import SetupInvalid
 from engine.schedules import MINUTE_MS, epoch_ms, first_of
-from engine.schedules.simulation import LONGEST, Outcome, ScheduleTotals, Simulation
+from engine.schedules.simulation import LONGEST, ScheduleTotals, Simulation, WindowOutcome
 
 # --- minute map ---
 # Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.
@@ -160,7 +160,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red")
 _SHOWN = 20
 _NAMED = 5
-_UNUSUAL: tuple[Outcome, ...] = (
+_UNUSUAL: tuple[WindowOutcome, ...] = (
     "late", "caught_up", "queued", "overlapped", "coalesced", "expired",
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ from engine.flow.definition import Retry, WorkflowDefinition, definition_of, dur
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
 from engine.flow.step_calls import (
     ChildOptions,
-    Scope,
+    UndoScope,
     args_of,
     finish_despite_cancel,
     origin_of,
@@ -115,7 +115,7 @@ class Children:
         self.refused: BaseException | None = None
         self._not_undone: list[NotUndone] = []
         self._started: Counter[str] = Counter()
-        self._under_way: dict[asyncio.Task[Any] | None, Scope] = {}
+        self._under_way: dict[asyncio.Task[Any] | None, UndoScope] = {}
         self._open: list[ChildWorkflowHandle[Any, Any]] = []
         self._watches = False
         self._reset_at: int | None = None
@@ -158,7 +158,7 @@ class Children:
     async def run(
         self,
         call: ChildCall,
-        scope: Scope,
+        scope: UndoScope,
         undo: Mapping[str, Any] | None,
         keep: Callable[[Any], None] | None,
     ) -> Any:
@@ -248,7 +248,7 @@ class Children:
         for handle in self._open:
             _look_after(handle)
 
-    async def stop(self, scope: Scope) -> None:
+    async def stop(self, scope: UndoScope) -> None:
         """Cancel the open children of a scope, and wait until they have undone their work."""
 
         def still() -> list[asyncio.Task[Any] | None]:

@@ -26,10 +26,10 @@ from engine.flow.signals import SIGNAL_CARRIED, Signals
 from engine.flow.step_calls import (
     NOT_GIVEN,
     ChildOptions,
-    Scope,
     StepCall,
     StepOptions,
     UnawaitedCalls,
+    UndoScope,
     call_of,
     cancels,
     refuse_unknown,
@@ -104,7 +104,7 @@ class Context:
         self._children, self._signals = Children(), Signals()
         self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
-        self._scope: Scope = self._saga.scope
+        self._scope: UndoScope = self._saga.scope
         self._continued: tuple[Any, str] | None = None
 
     # What never waits; identical on every replay.
@@ -682,7 +682,7 @@ class Context:
     async def _unwind(self) -> list[NotUndone]:
         return await self._saga.unwind()
 
-    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+    async def _unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         return await self._saga.unwind_scope(scope)
 
 

@@ -27,16 +27,16 @@ from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
 from engine.flow.step_calls import (
     ChildOptions,
-    Scope,
     StepCall,
     ToUndo,
+    UndoScope,
     finish_despite_cancel,
     giving_up,
     may_repeat,
     origin_of,
-    place_of,
     repeats,
     result_of,
+    routing_of,
     undo_of,
 )
 from engine.flow.steps import StepNote, noted
@@ -183,7 +183,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             schedule_to_close_timeout=None if deadline is None else timedelta(seconds=deadline),
             retry_policy=giving_up(policy_from_json(retry or {})),
             summary=f"undo of {each['step']}",
-            **place_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
+            **routing_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
         )
     return handle
 
@@ -233,8 +233,8 @@ class Saga:
 
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
         self._children, self._leaves_notes = children, leaves_notes
-        self.scope = Scope()
-        self._under_way: dict[ActivityHandle[Any], Scope] = {}
+        self.scope = UndoScope()
+        self._under_way: dict[ActivityHandle[Any], UndoScope] = {}
         self._calls: Counter[str] = Counter()
         self._carried: list[Mapping[str, Any]] | None = None
         self._left_by_scopes: list[NotUndone] = []
@@ -338,7 +338,7 @@ class Saga:
             return self._left_by_scopes + self._children.take_not_undone()
         return await finish_despite_cancel(self._unwind())
 
-    async def unwind_scope(self, scope: Scope) -> list[NotUndone]:
+    async def unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         """Undo the steps of one scope, and return what could not be undone."""
         left = await finish_despite_cancel(self._unwind_scope(scope))
         self._left_by_scopes += left
@@ -351,7 +351,7 @@ class Saga:
             not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
         return self._left_by_scopes + not_undone
 
-    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+    async def _unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         scope.end()
         # Parallel branches may still be running the steps to undo.
         under_way = [handle for handle, where in self._under_way.items() if where.is_in(scope)]

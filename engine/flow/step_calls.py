@@ -38,14 +38,14 @@ _HOPELESS: Final = ("PayloadsTooLarge",)
 """Failures that the SDK reports as retryable, and that each attempt would meet again."""
 
 
-class Place(TypedDict):
+class Routing(TypedDict):
     """Task queue and priority of a step call."""
 
     task_queue: str | None
     priority: Priority
 
 
-def place_of(queue: str | None, priority: int | None, task_queue: str | None = None) -> Place:
+def routing_of(queue: str | None, priority: int | None, task_queue: str | None = None) -> Routing:
     """Return the task queue and priority of a step; by default those of the run."""
     if priority is None and temporalio.workflow.in_workflow():
         priority = temporalio.workflow.info().priority.priority_key
@@ -130,7 +130,7 @@ class StepCall:
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
-                **place_of(self.queue, self.priority, self.task_queue),
+                **routing_of(self.queue, self.priority, self.task_queue),
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
@@ -513,7 +513,7 @@ class ToUndo:
 
 
 @dataclass(eq=False)
-class Scope:
+class UndoScope:
     """A part of a run that is undone on its own if an error leaves it: ``ctx.saga()``, or all.
 
     Attributes:
@@ -521,22 +521,22 @@ class Scope:
         parallel: whether its undo steps run at once.
     """
 
-    outer: Scope | None = None
+    outer: UndoScope | None = None
     parallel: bool = False
-    _entries: list[ToUndo | Scope] = field(default_factory=list)
+    _entries: list[ToUndo | UndoScope] = field(default_factory=list)
     _ended: bool = False
 
     @property
-    def current(self) -> Scope:
+    def current(self) -> UndoScope:
         """The innermost scope of this one in which the current task is."""
         inner = _scope.get()
         return inner if inner is not None and inner.is_in(self) else self
 
     @contextmanager
-    def inner(self, *, parallel: bool) -> Iterator[Scope]:
+    def inner(self, *, parallel: bool) -> Iterator[UndoScope]:
         """Have what the current task begins in this block belong to a new scope."""
         around = self.current
-        made = Scope(around, parallel)
+        made = UndoScope(around, parallel)
         around.add(made)
         token = _scope.set(made)
         try:
@@ -547,7 +547,7 @@ class Scope:
             if made.ended:
                 around.remove(made)
 
-    def is_in(self, other: Scope) -> bool:
+    def is_in(self, other: UndoScope) -> bool:
         """Return whether this scope is the other one, or a part of it."""
         return self is other or (self.outer is not None and self.outer.is_in(other))
 
@@ -559,25 +559,25 @@ class Scope:
     @property
     def left(self) -> list[ToUndo]:
         """The steps and children that a bad end undoes, the oldest first."""
-        parts = (each.left if isinstance(each, Scope) else [each] for each in self._entries)
+        parts = (each.left if isinstance(each, UndoScope) else [each] for each in self._entries)
         return [each for part in parts for each in part]
 
-    def add(self, entry: ToUndo | Scope) -> None:
+    def add(self, entry: ToUndo | UndoScope) -> None:
         """Have a bad end undo this."""
         self._entries.append(entry)
 
-    def remove(self, entry: ToUndo | Scope) -> None:
+    def remove(self, entry: ToUndo | UndoScope) -> None:
         """Have nothing undo this, in whichever scope it is."""
         self._entries = [each for each in self._entries if each is not entry]
         for each in self._entries:
-            if isinstance(each, Scope):
+            if isinstance(each, UndoScope):
                 each.remove(entry)
 
     def clear(self) -> None:
         """Have a bad end undo nothing of what was begun so far."""
-        self._entries = [each for each in self._entries if isinstance(each, Scope)]
+        self._entries = [each for each in self._entries if isinstance(each, UndoScope)]
         for each in self._entries:
-            if isinstance(each, Scope):
+            if isinstance(each, UndoScope):
                 each.clear()
 
     def end(self) -> None:
@@ -598,8 +598,8 @@ class Scope:
                 await _undone(each, run)
 
 
-async def _undone(entry: ToUndo | Scope, run: Callable[[ToUndo], Awaitable[None]]) -> None:
-    await (entry.unwind(run) if isinstance(entry, Scope) else run(entry))
+async def _undone(entry: ToUndo | UndoScope, run: Callable[[ToUndo], Awaitable[None]]) -> None:
+    await (entry.unwind(run) if isinstance(entry, UndoScope) else run(entry))
 
 
-_scope: ContextVar[Scope | None] = ContextVar("sched_scope", default=None)
+_scope: ContextVar[UndoScope | None] = ContextVar("sched_scope", default=None)

@@ -21,7 +21,7 @@ from engine.schedules import FIELDS, NESTED, Schedule, format_duration
 
 # --- values ---
 
-Kind = Literal["note", "difference", "missing"]
+RemarkKind = Literal["note", "difference", "missing"]
 """A choice that the import made; another meaning; a part for which a schedule has no field."""
 
 Aspect = Literal[
@@ -36,7 +36,7 @@ ASPECTS: Final = get_args(Aspect)
 class Remark(NamedTuple):
     """A statement about an entry, or about all of a source."""
 
-    kind: Kind
+    kind: RemarkKind
     aspect: Aspect
     sentence: str
 

@@ -48,7 +48,7 @@ Status = Literal[
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 ShownTiming = Timing | Literal["handler"]
 """The timing of a run as shown to users; see ``shown_timing``."""
-Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
+ClosedStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 Died = Literal["failed", "timed_out", "rejected"]
 EndedBadly = Died | Literal["terminated"]
 
@@ -243,7 +243,7 @@ class Evidence:
     workflow_id: str
     run_id: str
     started_at: datetime
-    closed: Closed | None = None
+    closed: ClosedStatus | None = None
     closed_at: datetime | None = None
     error: str | None = None
     last: bool = False

@@ -25,12 +25,12 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, get_args
 
-from engine.ledger.fires import DENIED, DIED, Closed, Kind, Status, Timing
+from engine.ledger.fires import DENIED, DIED, ClosedStatus, Kind, Status, Timing
 from engine.schedules import EVENT_TYPES, EventType, Hook, ReasonCode, Schedule
 
 # --- events ---
 
-_CLOSED: Final[frozenset[str]] = frozenset(get_args(Closed))
+_CLOSED: Final[frozenset[str]] = frozenset(get_args(ClosedStatus))
 
 
 def transitions_of(

@@ -18,7 +18,7 @@ from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
 from engine.ledger import Ledger, PostgresLedger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
-from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
+from engine.runtime.apply.attempts import REFUSALS, apply_source
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
 from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_for
@@ -476,24 +476,25 @@ class Replica:
                 self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
-            file = await self._read(self._source)
-            if file is None:
-                return
-            require_project(file, project)
-            report = await apply(
-                ledger, file, by=self._serving.replica, last=last, sealing=self._sealing
-            )
+            applied = await apply_source(
+                partial(self._read, self._source),
+                partial(
+                    apply, ledger, by=self._serving.replica, last=last, sealing=self._sealing
+                ),
+                lambda _, report: self._emit(
+                    Applied(str(report), good=True, refused=report.refusals)
+                ),
+                project=project, source=self._source, types=self._serving.types,
+                on_event=self._emit,
+            )  # fmt: skip
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._emit(Applied(str(error), good=False))
             goes_on = f"the last good definitions stay in force ({living} schedules)"
             self._emit(Notice(goes_on, good=False))
         else:
-            self._emit(Applied(str(report), good=True, refused=report.refusals))
-            types = self._serving.types
-            for remark in await asyncio.to_thread(remarks, file, report, self._source, types):
-                self._emit(remark)
-            self._mention_other_queues(await ledger.wanted(self._serving.project))
+            if applied:
+                self._mention_other_queues(await ledger.wanted(self._serving.project))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
         if isinstance(source, ScheduleFile):

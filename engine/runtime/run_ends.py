@@ -37,7 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.flow import ENDED_CHILD, CompensationFailed, payload_text, text_of
 from engine.ledger import (
     ENDED_BADLY,
-    Closed,
+    ClosedStatus,
     Evidence,
     Failure,
     FailureLink,
@@ -420,7 +420,7 @@ async def _try_of(run: RunEvents, run_id: str, began_at: datetime, converter: Da
 
 # --- evidence ---
 
-_CLOSED: dict[WorkflowExecutionStatus, Closed] = {
+_CLOSED: dict[WorkflowExecutionStatus, ClosedStatus] = {
     WorkflowExecutionStatus.COMPLETED: "completed",
     WorkflowExecutionStatus.FAILED: "failed",
     WorkflowExecutionStatus.CANCELED: "cancelled",

@@ -95,7 +95,7 @@ CONFIG: Final = ConfigDict(
 )
 """Configuration of the models: camelCase in files, snake_case in Python, no extra fields."""
 
-Cause = Literal["pause", "deploy"]
+HoldCause = Literal["pause", "deploy"]
 
 
 def doc(words: str, *, default: Any = None) -> Any:
@@ -156,7 +156,7 @@ class CatchUp(Part):
         "The policy after `enabled: false`.", default="none"
     )
 
-    def after(self, cause: Cause) -> CatchUp | None:
+    def after(self, cause: HoldCause) -> CatchUp | None:
         """Return the policy after a pause or a deploy, or None if it catches up nothing."""
         policy = self.pause if cause == "pause" else self.deploy
         return None if policy == "none" else self.model_copy(update={"policy": policy})

@@ -18,11 +18,11 @@ from engine.schedules.terms import MINUTE_MS, STOPS, TICK, Overlap, epoch_ms, fr
 
 # --- outages and results ---
 
-Outcome = Literal[
+WindowOutcome = Literal[
     "on_time", "late", "caught_up", "queued",
     "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 ]  # fmt: skip
-OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+OUTCOMES: Final[tuple[WindowOutcome, ...]] = get_args(WindowOutcome)
 """Outcomes of a window; the first four have a run."""
 
 
@@ -51,7 +51,7 @@ class ScheduleTotals:
 
     key: str
     windows: int
-    counts: Mapping[Outcome, int]
+    counts: Mapping[WindowOutcome, int]
     first_sight: int = 0
     overlap_unknown: bool = False
     follows: bool = False
@@ -78,7 +78,7 @@ class Simulation:
     most_open: Sequence[int]
 
     @property
-    def totals(self) -> dict[Outcome, int]:
+    def totals(self) -> dict[WindowOutcome, int]:
         """Number of windows by outcome, over all schedules; zeros are left out."""
         sums = {name: sum(each.counts.get(name, 0) for each in self.schedules) for name in OUTCOMES}
         return {name: count for name, count in sums.items() if count}
@@ -102,7 +102,7 @@ class Simulation:
 
 
 @dataclass(slots=True)
-class Line:
+class WaitingLine:
     """Runs of one schedule under ``overlap``, all of the same duration. Times are in milliseconds.
 
     A run is closed at the instant of its end, and a cancelled run ends at once. A policy that
@@ -170,7 +170,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
 """Fields about the effect of runs on each other."""
 
-_WITH_A_RUN: Final[tuple[Outcome, ...]] = ("on_time", "late", "caught_up")
+_WITH_A_RUN: Final[tuple[WindowOutcome, ...]] = ("on_time", "late", "caught_up")
 
 
 class Timeline:
@@ -202,7 +202,7 @@ class Timeline:
         self._limit, self._started = schedule.limit, 0
         self._first_sight: list[int] = []  # starts in ms
         self._lined_up = False
-        self._counts: Counter[Outcome] = Counter()
+        self._counts: Counter[WindowOutcome] = Counter()
         self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
 
     @property
@@ -239,7 +239,9 @@ class Timeline:
         if new and not self._held:
             self._start_first_sight()
         declared = self._schedule
-        line = Line(self._overlap, self._places, duration, declared.max_queued, declared.limit)
+        line = WaitingLine(
+            self._overlap, self._places, duration, declared.max_queued, declared.limit
+        )
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
         self._limit = None  # the line has counted, without the windows that it skips
         if line.ended is not None:

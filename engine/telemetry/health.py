@@ -59,7 +59,7 @@ class ReplicaHealth:
     stopping: Callable[[], bool]
 
 
-class Verdict(NamedTuple):
+class HealthVerdict(NamedTuple):
     """An answer, with the reason in a sentence."""
 
     good: bool
@@ -88,33 +88,35 @@ class Health:
             self._beat_at = time.monotonic()
             await asyncio.sleep(_BEAT)
 
-    def live(self) -> Verdict:
+    def live(self) -> HealthVerdict:
         """Return whether the process works, whatever its servers do; a restart is the cure if not.
 
         Before the first ``beat`` the event loop is not judged.
         """
         if self._beat_at is not None and (age := time.monotonic() - self._beat_at) > _STUCK_AFTER:
-            return Verdict(False, f"the event loop has stood still for {age:.0f} s")
+            return HealthVerdict(False, f"the event loop has stood still for {age:.0f} s")
         for loop in [each for replica in [*self._replicas] for each in replica.loops]:
             if loop.crashed:
-                return Verdict(False, f"the loop {loop.name} has ended")
+                return HealthVerdict(False, f"the loop {loop.name} has ended")
             age = loop.turn_age() or 0.0
             if loop.patience is not None and age > loop.patience:
-                return Verdict(False, f"the loop {loop.name} has been in one turn for {age:.0f} s")
-        return Verdict(True, "the loops turn")
+                return HealthVerdict(
+                    False, f"the loop {loop.name} has been in one turn for {age:.0f} s"
+                )
+        return HealthVerdict(True, "the loops turn")
 
-    def ready(self) -> Verdict:
+    def ready(self) -> HealthVerdict:
         """Return whether the replicas can claim and start windows now."""
         replicas = [*self._replicas]
         if not replicas:
-            return Verdict(False, "starting: the ledger or Temporal has not answered yet")
+            return HealthVerdict(False, "starting: the ledger or Temporal has not answered yet")
         for replica in replicas:
             if replica.stopping():
-                return Verdict(False, "draining: nothing new is claimed")
+                return HealthVerdict(False, "draining: nothing new is claimed")
             for server, age_of in (("the ledger", replica.ledger), ("Temporal", replica.temporal)):
                 age = age_of()
                 if age is None or age > replica.answers_within:
                     since = "" if age is None else f" for {age:.0f} s"
-                    return Verdict(False, f"{server} has not answered{since}")
+                    return HealthVerdict(False, f"{server} has not answered{since}")
         live = self.live()
-        return Verdict(True, "ready") if live.good else live
+        return HealthVerdict(True, "ready") if live.good else live

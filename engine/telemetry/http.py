@@ -15,7 +15,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, Final, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from engine.telemetry.health import Health, Verdict
+from engine.telemetry.health import Health, HealthVerdict
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 """An application of WSGI."""
@@ -75,7 +75,10 @@ async def serving(
 
 
 def _routes(health: Health, metrics: Respond | None) -> Respond:
-    checks: dict[str, Callable[[], Verdict]] = {"/healthz": health.live, "/readyz": health.ready}
+    checks: dict[str, Callable[[], HealthVerdict]] = {
+        "/healthz": health.live,
+        "/readyz": health.ready,
+    }
 
     def respond(request: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = request["PATH_INFO"]

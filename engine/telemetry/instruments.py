@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-Kind: TypeAlias = Literal["counter", "histogram", "gauge"]
+InstrumentKind: TypeAlias = Literal["counter", "histogram", "gauge"]
 
 METER: Final = "sched"
 """Name of the engine's meter."""
@@ -49,7 +49,7 @@ class Instrument:
     """
 
     name: str
-    kind: Kind
+    kind: InstrumentKind
     unit: str
     labels: tuple[str, ...]
     text: str
@@ -66,7 +66,13 @@ class Instrument:
 
 
 def _instrument(
-    kind: Kind, name: str, unit: str, labels: str, text: str, answers: str = "", values: str = ""
+    kind: InstrumentKind,
+    name: str,
+    unit: str,
+    labels: str,
+    text: str,
+    answers: str = "",
+    values: str = "",
 ) -> Instrument:
     given = tuple(labels.split()), text, answers, tuple(values.split())
     return Instrument(name, kind, unit, *given)

@@ -34,11 +34,11 @@ from engine.flow import (
     FireInfo,
     NotedInfo,
     NotUndone,
-    Scope,
     StepCall,
     StepNote,
     Timing,
     ToUndo,
+    UndoScope,
     args_of,
     as_declared,
     definition_of,
@@ -401,12 +401,12 @@ class FakeContext(Context):
     async def _unwind(self) -> list[NotUndone]:
         return self._left_by_scopes + await self._undone(self._scope)
 
-    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+    async def _unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         left = await self._undone(scope)
         self._left_by_scopes += left
         return left
 
-    async def _undone(self, scope: Scope) -> list[NotUndone]:
+    async def _undone(self, scope: UndoScope) -> list[NotUndone]:
         not_undone: list[NotUndone] = []
 
         async def undo(entry: ToUndo) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import EngineError, LetterNotFound
-from engine.ledger.fires import Closed, Evidence, Outcome
+from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.runtime import planning
 from engine.schedules.planner.planner import plan
 from engine.schedules.terms import Reason
@@ -28,7 +28,9 @@ LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
 TOO_LARGE = Reason("payload_too_large", "payload too large")
 
 
-async def end(bench, workflow_id: str, closed: Closed = "failed", run: str = "run", **told) -> None:
+async def end(
+    bench, workflow_id: str, closed: ClosedStatus = "failed", run: str = "run", **told
+) -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, run, now, closed=closed, closed_at=now, **told)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.api import following
-from engine.api.following import Following, Gap
+from engine.api.following import Following, LeftOut
 from engine.errors import LedgerUnavailable
 from engine.service import Fire, ScheduleService
 from tests.conformance.past import HOUR, declare_ago, operator, run_of
@@ -150,7 +150,7 @@ async def test_what_is_too_much_for_one_look_is_a_gap_with_its_two_ends(bench, l
     first = await operator(bench).fire(every[0])
     of = Following(looks, "k", limit=10, place=(first.fire_time, first.workflow_id))
     gap, *found = [each async for each in of.look()]
-    assert isinstance(gap, Gap)
+    assert isinstance(gap, LeftOut)
     assert [each.workflow_id for each in found if isinstance(each, Fire)] == every[-70:]
     page = await operator(bench).fires_page("k", since=gap.since, until=gap.until, limit=1000)
     assert {*every[:-70]} <= {fire.workflow_id for fire in page}, "pages have what was left out"
@@ -166,7 +166,7 @@ async def test_a_ledger_that_is_away_in_between_loses_nothing(bench, looks):
         looks.left = left
         with suppress(LedgerUnavailable):
             async for each in of.look():
-                assert not isinstance(each, Gap)
+                assert not isinstance(each, LeftOut)
                 got += [each.workflow_id]
     assert sorted(got) == sorted(await runs(bench))
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import LetterNotFound
-from engine.ledger.fires import Closed
+from engine.ledger.fires import ClosedStatus
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event
 from engine.runtime.sealing import Sealing
@@ -28,7 +28,7 @@ async def followed(bench) -> list[Event]:
     return told
 
 
-async def a_bad_end(bench, closed: Closed = "failed", text: str = TELLING, **told):
+async def a_bad_end(bench, closed: ClosedStatus = "failed", text: str = TELLING, **told):
     await bench.announce(SERVING)
     await bench.declare(text)
     (claim,) = await bench.claim()

@@ -11,7 +11,7 @@ import pytest
 
 from engine.errors import CursorInvalid, ScheduleError
 from engine.ledger import JobStatus, PostgresLedger, State, job_status
-from engine.ledger.fires import Closed, Evidence, Status
+from engine.ledger.fires import ClosedStatus, Evidence, Status
 from engine.service import ScheduleService
 from tests.conformance.past import declare_ago
 
@@ -152,7 +152,7 @@ async def test_the_database_has_the_same_words_for_a_state(database_url):
 async def test_one_that_has_run_is_ended_and_has_its_outcome(bench, service):
     """Seed 000: completed, failed and cancelled are terminal."""
     ends: dict[str, tuple[str, str]] = {}
-    words: dict[Closed, JobStatus] = {
+    words: dict[ClosedStatus, JobStatus] = {
         "completed": "completed", "failed": "failed", "timed_out": "failed",
         "cancelled": "cancelled", "terminated": "cancelled",
     }  # fmt: skip

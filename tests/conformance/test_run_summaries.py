@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.fires import Closed, Evidence, Outcome
+from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.ledger.schedule_rows import SUMMARISED, RunSummary
 from tests.conformance.past import declare_ago, run_of
 
@@ -12,7 +12,7 @@ HOUR = timedelta(hours=1)
 EVERY = "everyMs: 60000, catchUp: {policy: all}, overlap: allow"
 
 
-async def past_runs(bench, ends: list[tuple[Closed, int]]) -> datetime:
+async def past_runs(bench, ends: list[tuple[ClosedStatus, int]]) -> datetime:
     """Let the windows of ``k`` end so, one a minute, with their seconds; returns the last close."""
     await declare_ago(bench, EVERY, timedelta(minutes=len(ends)))
     claims = sorted(await bench.claim(), key=lambda claim: claim.fire_time)
@@ -40,7 +40,7 @@ async def test_a_schedule_without_runs_has_an_empty_line(bench):
 
 
 async def test_runs_that_ended_by_themselves_count_and_completed_ones_have_the_median(bench):
-    ends: list[tuple[Closed, int]] = [
+    ends: list[tuple[ClosedStatus, int]] = [
             ("completed", 1), ("failed", 50), ("completed", 4), ("cancelled", 9),
             ("terminated", 9), ("timed_out", 60), ("completed", 2)]  # fmt: skip
     at = await past_runs(bench, ends)
@@ -54,8 +54,8 @@ async def test_runs_that_ended_by_themselves_count_and_completed_ones_have_the_m
 
 
 async def test_only_the_last_twenty_runs_count_and_the_last_failure_is_older(bench):
-    once: tuple[Closed, int] = ("completed", 1)
-    ends: list[tuple[Closed, int]] = [("failed", 3), *[once] * SUMMARISED]
+    once: tuple[ClosedStatus, int] = ("completed", 1)
+    ends: list[tuple[ClosedStatus, int]] = [("failed", 3), *[once] * SUMMARISED]
     at = await past_runs(bench, ends)
     found = await summary(bench)
     assert (found.runs, found.completed) == (SUMMARISED, SUMMARISED)
@@ -73,7 +73,7 @@ async def test_a_rejected_window_is_a_failure_without_a_run(bench):
 
 
 async def test_windows_of_an_hour_are_counted_by_status_and_for_keys_like_these(bench):
-    once: tuple[Closed, int] = ("completed", 1)
+    once: tuple[ClosedStatus, int] = ("completed", 1)
     await past_runs(bench, [("failed", 1), once, once])
     now = datetime.now(UTC)
     counted = bench.ledger.count_fires

@@ -9,7 +9,7 @@ import pytest
 
 from engine.audit.comparison import TheirRun, TheirRuns, TheirSource
 from engine.errors import Code, WindowDecided
-from engine.ledger.fires import Claim, Closed, Evidence, Outcome
+from engine.ledger.fires import Claim, ClosedStatus, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event
 from engine.runtime.sealing import Sealing
@@ -209,7 +209,7 @@ async def test_an_apply_of_the_same_limit_does_not_wake_an_ended_schedule(bench:
 # --- pauses after failures ---
 
 
-async def close(bench: Bench, workflow_id: str, closed: Closed) -> None:
+async def close(bench: Bench, workflow_id: str, closed: ClosedStatus) -> None:
     now = datetime.now(UTC)
     fire = await bench.ledger.fire(workflow_id)
     assert fire is not None
@@ -223,7 +223,7 @@ async def claimed(bench: Bench) -> list[Claim]:
     return sorted(await bench.claim(), key=lambda each: each.fire_time)
 
 
-async def ended(bench: Bench, claims: list[Claim], *ends: Closed) -> list[str]:
+async def ended(bench: Bench, claims: list[Claim], *ends: ClosedStatus) -> list[str]:
     """Let these windows end like this; return the alerts of the turn that follows."""
     for claim, closed in zip(claims, ends, strict=False):
         await run_of(bench, claim, f"run-{claim.bucket}")
@@ -257,7 +257,7 @@ async def test_a_schedule_whose_runs_fail_in_a_row_pauses_itself_with_a_reason(b
 async def test_a_run_that_completes_and_one_that_is_cancelled_are_no_failures(bench: Bench):
     await declare_ago(bench, PAUSING, HOUR)
     claims = await claimed(bench)
-    ends: list[Closed] = ["failed", "completed", "failed", "cancelled", "terminated"]
+    ends: list[ClosedStatus] = ["failed", "completed", "failed", "cancelled", "terminated"]
     assert await ended(bench, claims, *ends) == []
     assert (await operator(bench).schedule("k")).state == "active"
     assert await ended(bench, claims[5:], "failed") == [Code.PAUSED_AFTER_FAILURES]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from engine.errors import Code
 from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.alerts import Condition
-from engine.ledger.fires import Closed, Evidence, Outcome
+from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event, Notice
 from engine.runtime.settings import Settings
@@ -49,7 +49,7 @@ async def the_only(bench: Bench, around: WatchContext = AROUND) -> Condition:
     return condition
 
 
-async def close(bench: Bench, count: int, *ends: Closed) -> None:
+async def close(bench: Bench, count: int, *ends: ClosedStatus) -> None:
     """Claim this many windows; the first of them end like this, in turn."""
     claims = sorted(await bench.claim(limit=count), key=lambda each: each.fire_time)
     for claim, closed in zip(claims, ends, strict=False):

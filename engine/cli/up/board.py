@@ -9,15 +9,14 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_text, shown_status
-from engine.ledger import Claim, Evidence, Outcome, shown_timing
-from engine.ledger import Closed as ClosedWord
+from engine.ledger import Claim, ClosedStatus, Evidence, Outcome, shown_timing
 from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.schedules import TICK
 from engine.schedules.planner import FIRST_SIGHT
 from engine.service import Fire, NextFire
 
 _KEPT = 200
-_CLOSED = frozenset(get_args(ClosedWord))
+_CLOSED = frozenset(get_args(ClosedStatus))
 _MAY_CHANGE = frozenset({"queued", "claimed", "started", UNANSWERED})
 _RUNNING = frozenset({"started", "stuck"})
 WRONG = frozenset(

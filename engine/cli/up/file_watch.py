@@ -13,7 +13,8 @@ from pathlib import Path
 from engine.cli.target import DEFAULT_DATA_DIR, LazyService
 from engine.cli.up.board import FileState
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
-from engine.runtime.apply.attempts import REFUSALS, named, remarks, require_project
+from engine.runtime.apply.attempts import REFUSALS, apply_source, named
+from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.source import Source, digest_of, read_aside
 from engine.runtime.events import Applied, Event, Notice, OnEvent
 from engine.runtime.loop import Loop
@@ -89,7 +90,7 @@ class FileWatch:
         if not event.good:
             self._show_state(replace(self._state, problems=tuple(event.text.splitlines())))
         elif self._good:  # else it was repaired meanwhile, and the next poll applies it
-            self._applied(self._good, event.refused)
+            self._show_applied(self._good, event.refused)
 
     def expect(self, types: frozenset[str], declared: Sequence[Declaration]) -> None:
         """Take the next report for that of a new replica, whose worker has newer code.
@@ -170,24 +171,31 @@ class FileWatch:
 
     async def _apply(self) -> None:
         try:
-            self._read = file = await read_aside(self._source)
-            require_project(file, self._project)
-            async with self._lazy.service() as service:
-                report = await service.apply(file)
+            await apply_source(
+                self._read_file, self._apply_file, self._applied,
+                project=self._project, source=self._source, types=self._types, on_event=self._emit,
+            )  # fmt: skip
         except REFUSALS as error:
             if isinstance(error, ScheduleFileError):
                 self._read = error
             self._prune_at = None  # a file that is not applied retires nothing
             self._show_state(replace(self._state, problems=tuple(str(error).splitlines())))
-            return
+
+    async def _read_file(self) -> ScheduleFile:
+        self._read = file = await read_aside(self._source)
+        return file
+
+    async def _apply_file(self, file: ScheduleFile) -> ApplyReport:
+        async with self._lazy.service() as service:
+            return await service.apply(file)
+
+    def _applied(self, file: ScheduleFile, report: ApplyReport) -> None:
         self._good = file
         how = "is good again" if self._state.problems else "applied"
         self._emit(Notice(f"{self._path} {how}: {report}", good=True))
-        for remark in await asyncio.to_thread(remarks, file, report, self._source, self._types):
-            self._emit(remark)
-        self._applied(file, report.refusals)
+        self._show_applied(file, report.refusals)
 
-    def _applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
+    def _show_applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
         self._prune_at, self._leaving = _NOW, ()
         state = FileState(str(self._path), datetime.now(UTC), len(file.schedules), refused=refused)
         self._show_state(state)

@@ -101,7 +101,7 @@ class DeliveryEntry:
         return self.due_at is not None and self.due_at <= now
 
 
-Place = tuple[str, int, str]
+DeliveryKey = tuple[str, int, str]
 """Of a delivery: subscription, position of the event, and name."""
 
 
@@ -111,7 +111,7 @@ class EventTables:
 
     events: dict[int, EventRow] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionEntry] = field(default_factory=dict)
-    deliveries: dict[Place, DeliveryEntry] = field(default_factory=dict)
+    deliveries: dict[DeliveryKey, DeliveryEntry] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"event": 0, "position": 0})
     sequences: dict[str, int] = field(default_factory=dict)
 
@@ -327,11 +327,11 @@ class EventsInMemory:
         chosen = sorted(self._due(name), key=lambda each: (each[1].due_at, each[0]))[:limit]
         return [self._delivery(place, row) for place, row in sorted(chosen, key=itemgetter(0))]
 
-    def _due(self, name: str) -> Iterator[tuple[Place, DeliveryEntry]]:
+    def _due(self, name: str) -> Iterator[tuple[DeliveryKey, DeliveryEntry]]:
         """Yield what is due, without what was put back behind one that has failed once."""
         now = self._clock()
         rows = [(place, row) for place, row in self._of.deliveries.items() if place[0] == name]
-        failed: dict[str, Place] = {}
+        failed: dict[str, DeliveryKey] = {}
         for place, row in rows:
             if row.attempts == 1 and row.due_at is not None:
                 failed[row.key] = min(place, failed.get(row.key, place))
@@ -340,7 +340,7 @@ class EventsInMemory:
             if row.is_due(now) and not waits:
                 yield place, row
 
-    def _delivery(self, place: Place, row: DeliveryEntry) -> Delivery:
+    def _delivery(self, place: DeliveryKey, row: DeliveryEntry) -> Delivery:
         subscription, position, name = place
         return Delivery(
             event=self._of.at(position), name=name, attempts=row.attempts, first_at=row.first_at,

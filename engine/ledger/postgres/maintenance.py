@@ -9,7 +9,7 @@ from typing import Final
 
 from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSnapshot
 from engine.ledger.postgres.connections import query
-from engine.ledger.postgres.rows import readable
+from engine.ledger.postgres.rows import decoded_schedule
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.schedules import Schedule
 from engine.schedules.planner import TIME_RULES
@@ -59,7 +59,9 @@ class Upkeep:
     async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
         """Return keys in order after ``after``, including retired ones."""
         rows = [dict(row) for row in await self._run("maintenance_of_keys", after, limit)]
-        return [KeyMaintenance(schedule=readable(row.pop("definition")), **row) for row in rows]
+        return [
+            KeyMaintenance(schedule=decoded_schedule(row.pop("definition")), **row) for row in rows
+        ]
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
         """Return the fire time of the ``keep``-th newest row; None when there are fewer."""

@@ -81,7 +81,7 @@ def parse_definition(text: str) -> Schedule:
     return _kept(text).get(text)
 
 
-def readable(text: str) -> Schedule | None:
+def decoded_schedule(text: str) -> Schedule | None:
     """Return the schedule in a ``definitions.definition``; None if this version cannot read it."""
     try:
         return parse_definition(text)

@@ -23,7 +23,7 @@ from engine.ledger.alerts import (
     Watched,
     pause_text,
 )
-from engine.ledger.postgres.rows import readable
+from engine.ledger.postgres.rows import decoded_schedule
 from engine.ledger.records import POLLS_COUNT_FOR, PolledQueue
 from engine.schedules import Alerting
 
@@ -55,7 +55,7 @@ def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
     cursor, definition = fields_.pop("cursor"), fields_.pop("definition")
     grace = fields_.pop("grace")
     if fields_["fire_time"] is None:
-        schedule = readable(definition)
+        schedule = decoded_schedule(definition)
         if schedule is None:
             return Overdue(**{**fields_, "fire_time": cursor}, known=False)
         fire_time = schedule.spec.next(cursor)
@@ -66,7 +66,7 @@ def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
 
 
 def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
-    schedule = readable(row["definition"])
+    schedule = decoded_schedule(row["definition"])
     following = schedule.spec.next(row["cursor"]) if schedule else None
     paused = row["paused_at"] and pause_text(
         row["paused_at"], row["paused_by"], row["paused_reason"]

@@ -311,8 +311,8 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
 #
 # The result is therefore exact. A dry run holds the locks of an apply for as long as an apply does.
 
-Kind = Literal["added", "changed", "returned", "retired"]
-REFUSALS = (KeyForeign, RevisionTooLow, PruneRefused)
+ChangeKind = Literal["added", "changed", "returned", "retired"]
+_REFUSED = (KeyForeign, RevisionTooLow, PruneRefused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class Change:
     """
 
     key: str
-    kind: Kind
+    kind: ChangeKind
     edits: tuple[str, ...] = ()
     moved: Moved = field(default_factory=Moved)
     fires: tuple[datetime, ...] = ()
@@ -462,7 +462,7 @@ class _DryRunTransaction(ApplyTransaction):
             queues = () if same else queue_edits(file, await transaction.queues())
             hooks = () if same else hook_edits(file, await transaction.hooks())
             changes, report = await self._changes(compared, leaving)
-        except REFUSALS as error:
+        except _REFUSED as error:
             refused = error
         held = {row.key for row in drift if row.pause}
         return DryRun(
@@ -489,7 +489,7 @@ class _DryRunTransaction(ApplyTransaction):
         if compared.added or edited or compared.foreign:
             report = await self.write()
         now = await transaction.now()
-        kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")
+        kinds: dict[str, ChangeKind] = dict.fromkeys(report.added, "added")
         kinds |= dict.fromkeys(report.changed, "changed")
         kinds |= dict.fromkeys(report.returned, "returned")
         after = await self._states([*kinds])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from engine.errors import (
@@ -18,7 +20,7 @@ from engine.flow import registered_workflows
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.source import Source, locate, located_remarks
-from engine.runtime.events import Notice
+from engine.runtime.events import Notice, OnEvent
 from engine.schedules import ScheduleFile
 
 REFUSALS: Final = (
@@ -47,6 +49,41 @@ def require_project(file: ScheduleFile, project: str) -> None:
             f"{file.name} is of project {file.project}, this worker serves {project}",
             cure="start `sched up` or the worker again, or correct project:",
         )
+
+
+async def apply_source(
+    read: Callable[[], Awaitable[ScheduleFile | None]],
+    apply: Callable[[ScheduleFile], Awaitable[ApplyReport]],
+    on_applied: Callable[[ScheduleFile, ApplyReport], None],
+    *,
+    project: str,
+    source: Source | ScheduleFile,
+    types: frozenset[str],
+    on_event: OnEvent,
+) -> bool:
+    """Read a file, apply it, and emit the notices about it; return False if reading was stopped.
+
+    Args:
+        read: returns the file; None if it was stopped.
+        apply: applies it.
+        on_applied: called before the notices.
+        project: the project that this replica serves.
+        source: the source of the file.
+        types: the workflows that this worker runs.
+        on_event: receives the notices.
+
+    Raises:
+        EngineError: one of ``REFUSALS``; the last good definitions stay in force.
+    """
+    file = await read()
+    if file is None:
+        return False
+    require_project(file, project)
+    report = await apply(file)
+    on_applied(file, report)
+    for notice in await asyncio.to_thread(remarks, file, report, source, types):
+        on_event(notice)
+    return True
 
 
 def remarks(

@@ -14,7 +14,7 @@ from engine.runtime.planning import nobody_polls
 from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 
-Cause = Literal[
+NotFiredCause = Literal[
     "no_replica", "task_queue_unserved", "workflow_unknown", "temporal_unreachable", "clock_hold",
     "plan_failed", "no_answer", "paused", "undecided",
 ]  # fmt: skip
@@ -95,7 +95,7 @@ class _Late:
     """An overdue window with its cause; ``why`` is the cause and its cure as a clause."""
 
     window: Overdue
-    cause: Cause
+    cause: NotFiredCause
     why: str
 
     @property
@@ -137,7 +137,9 @@ def _not_fired(
         )
 
 
-def _cause(late: Overdue, living: Sequence[SeenReplica], around: WatchContext) -> tuple[Cause, str]:
+def _cause(
+    late: Overdue, living: Sequence[SeenReplica], around: WatchContext
+) -> tuple[NotFiredCause, str]:
     """Return the probable cause, and a clause with the cause and its cure."""
     if around.clock is not None:
         return "clock_hold", f"workers start nothing: {around.clock}"
@@ -156,7 +158,7 @@ def _cause(late: Overdue, living: Sequence[SeenReplica], around: WatchContext) -
     return _in_progress(late, there)
 
 
-def _without_worker(late: Overdue, of_project: Sequence[SeenReplica]) -> tuple[Cause, str]:
+def _without_worker(late: Overdue, of_project: Sequence[SeenReplica]) -> tuple[NotFiredCause, str]:
     if not of_project:
         text = f"no worker of project {late.project} is alive: start one (`sched worker`)"
         return "no_replica", text
@@ -165,7 +167,7 @@ def _without_worker(late: Overdue, of_project: Sequence[SeenReplica]) -> tuple[C
     return "task_queue_unserved", text
 
 
-def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[Cause, str]:
+def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[NotFiredCause, str]:
     if late.status is not None:
         owner = f"replica {late.owner}" if late.owner else "no replica"
         text = f", the last answer was: {late.answer}" if late.answer else ""
