@@ -270,7 +270,7 @@ async def letters_for(
 
 @router.get("/workers", responses=documented())
 async def list_workers(service: Service) -> WorkerList:
-    """List the workers, each with what it serves and when it was last heard of."""
+    """List the workers, each with what it serves and when it last announced itself."""
     return WorkerList(workers=[WorkerView.of(each) for each in await service.workers()])
 
 

@@ -296,7 +296,7 @@ GROUPS = {
     },
     "Look": {
         "status": "Show on one screen whether all is well, and if not, what is wrong and why.",
-        "workers": "Show every worker: what it serves, and when it was last heard of.",
+        "workers": "Show every worker: what it serves, and when it last announced itself.",
         "list": "Show every schedule: its workflow, times, state and last run.",
         "show": "Show one schedule: its definition, state, last and next fires, and links.",
         "next": "Show the next fire of each schedule, or the next fires of one.",

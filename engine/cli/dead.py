@@ -382,7 +382,7 @@ def _sends(number: int) -> str:
 
 def _why(letter: DeadLetter) -> str:
     """Return the error or reason, with a cure for several windows, which no rerun can start."""
-    why = letter.error or letter.reason or "nobody could read why"
+    why = letter.error or letter.reason or "its cause could not be read"
     if letter.windows == 1:
         return why
     until = instant(letter.last_fire_time)

@@ -25,7 +25,7 @@ _NAMED = 5
 
 @command(commands)
 def workers(session: Session) -> None:
-    """Show every worker: what it serves, and when it was last heard of.
+    """Show every worker: what it serves, and when it last announced itself.
 
     A worker that stops withdraws and is not shown. One that was killed is `silent`.
     """

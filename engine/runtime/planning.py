@@ -112,17 +112,17 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
     return f"no worker lives that starts what comes due of {named}: {cure}"
 
 
-def nobody_polls(row: PolledQueue) -> str:
+def no_worker_polls(row: PolledQueue) -> str:
     """Return a warning about a task queue without pollers."""
     since = f" since {utc_text(row.polled_at)}" if row.polled_at else ""
     runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
-    what = f"nobody has polled the task queue {row.task_queue}{since}"
+    what = f"no worker has polled the task queue {row.task_queue}{since}"
     return f"{what}, and {runs} there; start its worker"
 
 
 def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str]:
     """Return warnings about those of these task queues that have no pollers."""
-    return [nobody_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
+    return [no_worker_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
 
 
 # --- from a row to a plan ---

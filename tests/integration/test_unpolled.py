@@ -20,7 +20,7 @@ FILE = """
 schedules:
   - {key: go, workflow: PlainWorkflow, external: true, taskQueue: golang, everyMs: 60000}
 """
-NOBODY = "nobody has polled the task queue golang, and"
+NOBODY = "no worker has polled the task queue golang, and"
 MOMENT = timedelta(milliseconds=200)
 
 
@@ -47,7 +47,7 @@ async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_thei
 
     async def waits() -> bool:
         expected = (
-            "nobody has polled the task queue golang, and 2 runs wait there; start its worker"
+            "no worker has polled the task queue golang, and 2 runs wait there; start its worker"
         )
         return await said() == [expected]
 

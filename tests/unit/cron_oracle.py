@@ -1,7 +1,7 @@
 """What cron schedules mean, by brute force: expressions made together with their meaning.
 
 The oracle knows no parser and no table of ours. It walks UTC minute by minute (or second by
-second) through zoneinfo and reads off what DESIGN §5 says.
+second) through zoneinfo and reads off what docs/time.md says.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from engine.ledger.records import Probe, Serving
 from engine.runtime.clock import LedgerClock
-from tests.unit.test_sight import STUCK, Bench
+from tests.unit.test_lookups_beside_ticks import STUCK, Bench
 from tests.virtual_time import VirtualTime, virtual_time
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -1,10 +1,10 @@
-"""Every example line of shared/seeds/002 and 003, with its next five fires around both changes.
+"""Every example line of the first documents, with its next five fires around both clock changes.
 
 The instants were reasoned by hand and are written out; a brute-force walk over the zone's clock
 then has to find the same. New York: on 2026-03-08 at 07:00 UTC 02:00 EST becomes 03:00 EDT, on
-2026-11-01 at 06:00 UTC 02:00 EDT becomes 01:00 EST. São Paulo, the zone of seed 002, had its last
-two changes on 2018-11-04 at 03:00 UTC and on 2019-02-17 at 02:00 UTC, both at local midnight.
-("3 days after delivery" in seed 003 is one moment, not a schedule.)
+2026-11-01 at 06:00 UTC 02:00 EDT becomes 01:00 EST. São Paulo had its last two changes on
+2018-11-04 at 03:00 UTC and on 2019-02-17 at 02:00 UTC, both at local midnight.
+("3 days after delivery" is one moment, not a schedule.)
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ EXAMPLES = [
         Five("2026-10-30T12:00", "10-31 06:00, 11-01 07:00, 11-02 07:00, 11-03 07:00, 11-04 07:00"),
     ),
     Example(
-        "Nightly report at 02:00 in São Paulo (seed 002)", "0 2 * * *", {0}, {2},
+        "Nightly report at 02:00 in São Paulo", "0 2 * * *", {0}, {2},
         Five("2018-11-02T12:00", "11-03 05:00, 11-04 04:00, 11-05 04:00, 11-06 04:00, 11-07 04:00"),
         Five("2019-02-14T12:00", "02-15 04:00, 02-16 04:00, 02-17 05:00, 02-18 05:00, 02-19 05:00"),
         zone=SAO_PAULO,

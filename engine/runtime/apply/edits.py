@@ -731,8 +731,8 @@ def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
     if not others and owner.startswith("project "):
         cure = (
             f"where the {owner} was renamed, let `sched apply --take-from"
-            f" {owner.removeprefix('project ')}` move them: until then nobody starts them, unless"
-            f" a worker still serves it; else {cure}"
+            f" {owner.removeprefix('project ')}` move them: until then they start only where a"
+            f" worker still serves it; else {cure}"
         )
     return KeyForeign(f"{file.name} declares keys of others: {named}", cure=cure)
 

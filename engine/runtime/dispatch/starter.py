@@ -56,7 +56,7 @@ from engine.schedules.planner import last_start
 # Summary, details and memo of a run.
 
 _ASKED_FOR: Mapping[str, str] = {
-    "manual": "manual: somebody triggered it",
+    "manual": "manual: an operator or an application triggered it",
     "backfill": "backfill: its window had no run in its time",
     "rerun": "rerun: one more run of its window",
 }

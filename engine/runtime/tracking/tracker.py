@@ -34,7 +34,7 @@ from engine.runtime.events import (
     Settled,
     logger,
 )
-from engine.runtime.planning import nobody_polls
+from engine.runtime.planning import no_worker_polls
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
@@ -261,7 +261,7 @@ class Polls:
         for row in await self._ledger.note_polls(seen, of=queues):
             waits = row.is_left_alone and row.waiting > 0
             if waits and row.task_queue not in self._reported:
-                self._emit(Alert(Code.TASK_QUEUE_UNPOLLED, nobody_polls(row)))
+                self._emit(Alert(Code.TASK_QUEUE_UNPOLLED, no_worker_polls(row)))
             if waits:
                 self._reported.add(row.task_queue)
             else:

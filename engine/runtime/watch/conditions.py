@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from engine.errors import Code
 from engine.ledger import Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
-from engine.runtime.planning import nobody_polls
+from engine.runtime.planning import no_worker_polls
 from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 
@@ -216,7 +216,7 @@ def _unpolled(facts: Facts) -> Iterator[Condition]:
             yield Condition(
                 name=f"task-queue:{row.task_queue}",
                 code=Code.TASK_QUEUE_UNPOLLED,
-                text=nobody_polls(row),
+                text=no_worker_polls(row),
                 since=row.polled_at or row.since,
             )
 
