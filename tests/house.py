@@ -7,6 +7,7 @@ and imports for types count like any other.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "engine"
 LONGEST_FUNCTION = 40
 """Lines of a function's body, without signature and docstring."""
+_ALIAS = re.compile(r"[A-Z][a-z]\w+")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -84,6 +86,18 @@ class Module:
             if isinstance(node, ast.ClassDef):
                 yield node.name
 
+    def aliases(self) -> Iterator[str]:
+        """Yield names of its public type aliases."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign):
+                target = node.targets[0]
+            elif isinstance(node, ast.AnnAssign):
+                target = node.target
+            else:
+                continue
+            if isinstance(target, ast.Name) and _ALIAS.fullmatch(target.id):
+                yield target.id
+
 
 @dataclass(frozen=True)
 class House:
@@ -143,9 +157,18 @@ class House:
             if lines > LONGEST_FUNCTION
         ]
 
-    def classes_named_twice(self) -> list[str]:
-        """Return names that several classes have."""
+    def types_named_twice(self) -> list[str]:
+        """Return names that several classes or type aliases have.
+
+        Aliases of commands are their options: each command has its own.
+        """
         names = Counter(name for module in self.modules.values() for name in module.classes())
+        names.update(
+            name
+            for module in self.modules.values()
+            if not module.name.startswith("engine.cli.")
+            for name in module.aliases()
+        )
         return sorted(name for name, times in names.items() if times > 1)
 
     def docstrings(self) -> Iterator[tuple[str, str]]:

@@ -194,7 +194,7 @@ class CancelRequest(Reasoned):
 
 # --- webhooks ---
 
-Patterns: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=100)]
+PatternList: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=100)]
 
 
 class HookChange(Reasoned):
@@ -206,8 +206,8 @@ class HookChange(Reasoned):
         None, max_length=200, examples=["${env:HOOK_SECRET}"],
         description="The name of the workers' variable with the secret of the signatures.",
     )  # fmt: skip
-    events: Patterns | None = Field(None, description="Patterns of names; null is every event.")
-    keys: Patterns | None = Field(None, description="Patterns of keys; null is every schedule.")
+    events: PatternList | None = Field(None, description="Patterns of names; null is every event.")
+    keys: PatternList | None = Field(None, description="Patterns of keys; null is every schedule.")
 
 
 class HookRequest(HookChange):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from engine.audit.evaluator import instant, moment
@@ -17,7 +17,7 @@ from engine.audit.history import NO_END, History, exact
 from engine.audit.judge import RAN
 from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion
 from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
-from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, plan
+from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, Verdict, plan
 
 TOGETHER: Final = 1_000_000
 """Rows written within so many microseconds were decided by one plan."""
@@ -246,8 +246,6 @@ def _checked(replay: Replay) -> str:
 
 # --- replay ---
 
-_Kind = Literal["claimed", "queued", "skipped", "expired", "rejected"]
-
 
 def together_with(row: AccountRow, rows: Sequence[AccountRow]) -> list[AccountRow]:
     """Return the adjacent rows that one plan decided, this one included, by fire time."""
@@ -368,7 +366,7 @@ def _covers(decision: Decision, at: datetime, schedule: Schedule) -> bool:
         schedule.spec.previous(at) == at)  # fmt: skip
 
 
-def _kind_of(row: AccountRow) -> tuple[_Kind, str | None]:
+def _kind_of(row: AccountRow) -> tuple[Verdict, str | None]:
     """Return what a plan decided about a row, with the code of its reason if it did not start."""
     status, code = str(row.status), row.reason_code
     if row.history:

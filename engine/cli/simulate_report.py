@@ -26,7 +26,7 @@ _MONDAY = 4 * DAY
 """The first Monday after the epoch, in minutes."""
 
 
-class Shape(NamedTuple):
+class ChartShape(NamedTuple):
     """Shape of a map: minutes of a row and of a cell, and labels of the rows and above columns."""
 
     per_row: int
@@ -36,13 +36,15 @@ class Shape(NamedTuple):
 
 
 _WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_HOURS = Shape(HOUR, 1, "%Y-%m-%d %Hh", {minute: f"{minute:02}" for minute in range(0, 60, 10)})
-_DAYS = Shape(DAY, 30, "%a %Y-%m-%d", {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)})
-_WEEKS = Shape(7 * DAY, 180, "%a %Y-%m-%d", {8 * day: name for day, name in enumerate(_WEEK)})
+_HOURS = ChartShape(
+    HOUR, 1, "%Y-%m-%d %Hh", {minute: f"{minute:02}" for minute in range(0, 60, 10)}
+)
+_DAYS = ChartShape(DAY, 30, "%a %Y-%m-%d", {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)})
+_WEEKS = ChartShape(7 * DAY, 180, "%a %Y-%m-%d", {8 * day: name for day, name in enumerate(_WEEK)})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """Row of one hour, day or week (UTC); a cell is its busiest minute, None outside the period."""
 
     begin: datetime
@@ -53,10 +55,10 @@ class Row:
 class LoadMap:
     """All rows of a map."""
 
-    rows: tuple[Row, ...]
-    shape: Shape
+    rows: tuple[ReportRow, ...]
+    shape: ChartShape
 
-    def name(self, row: Row) -> str:
+    def name(self, row: ReportRow) -> str:
         """Return the label of a row."""
         return f"{row.begin:{self.shape.label}}"
 
@@ -73,7 +75,7 @@ def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
             max(values[max(at, 0) : max(at + shape.per_cell, 0)], default=None)  # None is outside
             for at in range(begin, begin + shape.per_row, shape.per_cell)
         )
-        rows.append(Row(simulation.minute(begin), cells))
+        rows.append(ReportRow(simulation.minute(begin), cells))
     return LoadMap(tuple(rows), shape)
 
 
@@ -347,7 +349,7 @@ def _cell_width(drawn: LoadMap) -> float:
     return (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
 
 
-def _cells(row: Row, most: int) -> list[tuple[str, str, str, int]]:
+def _cells(row: ReportRow, most: int) -> list[tuple[str, str, str, int]]:
     """Return the cells of a row: x, width, opacity and value; one outside the period is left out.
 
     An opacity of at least 0.1 keeps a single run visible.

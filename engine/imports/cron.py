@@ -114,9 +114,9 @@ def expression(fields: Iterable[str]) -> str:
 
 # --- clocks ---
 
-Gap = Literal["skip", "after", "slide"]
+_Gap = Literal["skip", "after", "slide"]
 """A skipped time does not happen; at the first instant after the gap; later by the gap's length."""
-Fold = Literal["first", "both"]
+_Fold = Literal["first", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class ClockRule:
     """
 
     who: str
-    fixed: tuple[Gap, Fold]
-    wildcard: tuple[Gap, Fold]
+    fixed: tuple[_Gap, _Fold]
+    wildcard: tuple[_Gap, _Fold]
     queues: bool = False
     walks: bool = False
 
@@ -210,7 +210,7 @@ def _ours(cron: str, place: str, policy: Any, change: tuple[datetime, timedelta]
 
 
 def _theirs(
-    cron: str, place: str, how: tuple[Gap, Fold], change: tuple[datetime, timedelta]
+    cron: str, place: str, how: tuple[_Gap, _Fold], change: tuple[datetime, timedelta]
 ) -> set[datetime]:
     begin, end = _around(change)
     found = (
@@ -268,7 +268,7 @@ def _readings(cron: str, place: str, change: tuple[datetime, timedelta]) -> Iter
 
 
 def _instants(
-    reading: datetime, place: str, how: tuple[Gap, Fold], change: datetime
+    reading: datetime, place: str, how: tuple[_Gap, _Fold], change: datetime
 ) -> list[datetime]:
     """Return the instants at which a scheduler runs for a local time."""
     clock = zone(place).tzinfo

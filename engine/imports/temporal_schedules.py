@@ -53,7 +53,7 @@ _TWICE: Final = (
     " are two runs, and overlap is that of each"
 )
 
-Calendar = Mapping[str, frozenset[int]]
+_CalendarValues = Mapping[str, frozenset[int]]
 """Values of each field; no value of ``year`` is every year."""
 
 
@@ -128,7 +128,7 @@ async def _add(entries: Collector, of: ScheduleDescription, options: Options) ->
 
 def _fill(
     draft: Draft, *, of: ScheduleDescription, action: ScheduleActionStartWorkflow,
-    part: Calendar | ScheduleIntervalSpec, decoded: _Decoded, options: Options,
+    part: _CalendarValues | ScheduleIntervalSpec, decoded: _Decoded, options: Options,
 ) -> None:  # fmt: skip
     spec = of.schedule.spec
     draft.fields |= {"workflow": action.workflow, "external": True, "taskQueue": action.task_queue}
@@ -147,9 +147,9 @@ def _fill(
 # --- times ---
 
 
-def _parts(spec: ScheduleSpec) -> list[Calendar | ScheduleIntervalSpec]:
+def _parts(spec: ScheduleSpec) -> list[_CalendarValues | ScheduleIntervalSpec]:
     """Return calendars, those merged that differ in one field only, and intervals."""
-    merged: list[Calendar] = []
+    merged: list[_CalendarValues] = []
     for calendar in map(_calendar_values, spec.calendars):
         for number, other in enumerate(merged):
             apart = [name for name in calendar if calendar[name] != other[name]]
@@ -161,7 +161,7 @@ def _parts(spec: ScheduleSpec) -> list[Calendar | ScheduleIntervalSpec]:
     return [*merged, *spec.intervals]
 
 
-def _calendar_values(of: ScheduleCalendarSpec) -> Calendar:
+def _calendar_values(of: ScheduleCalendarSpec) -> _CalendarValues:
     return {
         name: frozenset(
             value
@@ -172,7 +172,7 @@ def _calendar_values(of: ScheduleCalendarSpec) -> Calendar:
     }
 
 
-def _shown(part: Calendar | ScheduleIntervalSpec) -> str:
+def _shown(part: _CalendarValues | ScheduleIntervalSpec) -> str:
     if isinstance(part, ScheduleIntervalSpec):
         return f"every {part.every}" + (f" offset {part.offset}" if part.offset else "")
     return ", ".join(
@@ -188,7 +188,7 @@ def _interval(draft: Draft, part: ScheduleIntervalSpec) -> None:
         draft.fields["offsetMs"] = int(part.offset.total_seconds()) * 1000
 
 
-def _calendar(draft: Draft, part: Calendar, zone: str, now: datetime) -> None:
+def _calendar(draft: Draft, part: _CalendarValues, zone: str, now: datetime) -> None:
     day, weekday = both_days(draft, part["day_of_month"], part["day_of_week"], "Temporal")
     second, minute, hour, month = (
         values_text(part[name], *_BOUNDS[name]) for name in (*_TIMES, "month")
@@ -213,7 +213,7 @@ def _bounds(draft: Draft, spec: ScheduleSpec) -> None:
 
 
 def _excluded(
-    draft: Draft, part: Calendar | ScheduleIntervalSpec, spec: ScheduleSpec, now: datetime
+    draft: Draft, part: _CalendarValues | ScheduleIntervalSpec, spec: ScheduleSpec, now: datetime
 ) -> None:
     """Exclude the days that Temporal skips.
 
@@ -234,7 +234,7 @@ def _excluded(
         draft.fields.setdefault("timezone", spec.time_zone_name or "UTC")
 
 
-def _days(draft: Draft, skipped: Calendar, now: datetime) -> list[str]:
+def _days(draft: Draft, skipped: _CalendarValues, now: datetime) -> list[str]:
     full = {name: len(skipped[name]) == high - low + 1 for name, (low, high) in _BOUNDS.items()}
     if full["day_of_month"] and full["month"] and not skipped["year"]:
         return [WEEKDAYS[value] for value in sorted(skipped["day_of_week"])]
@@ -246,7 +246,7 @@ def _days(draft: Draft, skipped: Calendar, now: datetime) -> list[str]:
     return found
 
 
-def _is_skipped(day: date, skipped: Calendar) -> bool:
+def _is_skipped(day: date, skipped: _CalendarValues) -> bool:
     return (
         day.day in skipped["day_of_month"]
         and day.month in skipped["month"]

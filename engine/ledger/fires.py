@@ -61,6 +61,9 @@ ENDED_BADLY: Final[frozenset[Status]] = DIED | {"terminated"}
 PENDING: Final[frozenset[Status]] = frozenset({"claimed", "queued"})
 """Not begun, but expected to begin."""
 
+IN_HAND: Final[frozenset[Status]] = frozenset({"claimed", "starting"})
+"""Claimed by a replica, and not known to have started."""
+
 UNSTARTED: Final[frozenset[Status]] = PENDING | {"starting"}
 """Not started, as far as is known."""
 

@@ -18,9 +18,9 @@ from engine.service import Fire, Status
 
 # --- what a status looks like ---
 
-Look = Literal["ok", "bad", "odd", "open", "wait", "none"]
+Shade = Literal["ok", "bad", "odd", "open", "wait", "none"]
 
-LOOKS: Final[Mapping[Status, Look]] = {
+SHADES: Final[Mapping[Status, Shade]] = {
     "completed": "ok",
     "failed": "bad",
     "timed_out": "bad",
@@ -35,7 +35,7 @@ LOOKS: Final[Mapping[Status, Look]] = {
     "queued": "wait",
     "skipped": "none",
 }
-_HEIGHT: Final[Mapping[Look, int]] = {
+_HEIGHT: Final[Mapping[Shade, int]] = {
     "ok": 12, "bad": 16, "odd": 14, "open": 9, "wait": 6, "none": 3,
 }  # fmt: skip
 
@@ -61,7 +61,7 @@ class Strip:
     HEIGHT: ClassVar[int] = 16
 
     width: int
-    paths: Sequence[tuple[Look, str]]
+    paths: Sequence[tuple[Shade, str]]
     words: str
 
 
@@ -70,9 +70,9 @@ _STEP, _BAR = 7, 5
 
 def strip(recent: Sequence[Status], slots: int = 20) -> Strip:
     """Return the strip of windows, given the newest first; they stand at the right end."""
-    paths: dict[Look, str] = {}
+    paths: dict[Shade, str] = {}
     for number, status in enumerate(recent[:slots]):
-        look = LOOKS[status]
+        look = SHADES[status]
         height = _HEIGHT[look]
         x, y = (slots - 1 - number) * _STEP, Strip.HEIGHT - height
         paths[look] = paths.get(look, "") + f"M{x} {y}h{_BAR}v{height}h-{_BAR}z"
@@ -87,7 +87,7 @@ class Bar:
     x: int
     y: int
     height: int
-    look: Look
+    look: Shade
     title: str
     target: str
 
@@ -114,7 +114,7 @@ def durations(fires: Sequence[Fire], titles: Sequence[str], slots: int = 50) -> 
     bars = []
     for number, (fire, title) in enumerate(zip(fires, titles, strict=True)):
         share = sqrt((fire.duration_ms or 0) / longest) if longest else 0.0
-        look = LOOKS[fire.status]
+        look = SHADES[fire.status]
         height = max(round(share * Durations.HEIGHT), _HEIGHT[look] // 2 + 2)
         x = (slots - 1 - number) * step
         bars.append(
@@ -197,7 +197,7 @@ def _cell(
     words = [counts_text(past)] if past else []
     words += [f"{coming:,} to come"] if coming else []
     title = f"{begins:%a %d %b %H:%M} UTC: {'; '.join(words) or 'no window'}"
-    is_bad = any(LOOKS[status] == "bad" for status in past)
+    is_bad = any(SHADES[status] == "bad" for status in past)
     return HourCell(begins, past, coming, min(level, _LEVELS), is_bad, title)
 
 
@@ -245,7 +245,7 @@ def lane(
     """
     paths: dict[str, str] = {}
     for fire in past:
-        look = LOOKS[fire.status]
+        look = SHADES[fire.status]
         paths[look] = paths.get(look, "") + _tick(_x(fire.fire_time, monday), _HEIGHT[look])
     times = [*coming]
     for at in times:

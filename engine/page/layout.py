@@ -16,7 +16,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from engine.page.charts import LOOKS
+from engine.page.charts import SHADES
 from engine.page.text import (
     clock,
     counted,
@@ -60,7 +60,7 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.globals |= {
-        "LOOKS": LOOKS, "asset_version": asset_version, "counted": counted, "ago": _ago,
+        "SHADES": SHADES, "asset_version": asset_version, "counted": counted, "ago": _ago,
     }  # fmt: skip
     found.filters |= {
         "clock": clock, "instant": instant, "lag": fire_lag, "shadow_mode": shadow_mode,

@@ -110,7 +110,7 @@ class Alert:
     quiet: bool = field(default=False, compare=False)
 
 
-Server = Literal["ledger", "temporal"]
+ServerName = Literal["ledger", "temporal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Degraded:
 
     loop: str
     reason: str
-    server: Server | None = field(default=None, compare=False)
+    server: ServerName | None = field(default=None, compare=False)
     detail: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class Recovered:
     """A degraded loop that works again; ``server`` as it was degraded."""
 
     loop: str
-    server: Server | None = field(default=None, compare=False)
+    server: ServerName | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.loop} resumed"
@@ -145,7 +145,7 @@ class Recovered:
 class ServerAway:
     """A server that does not answer a replica, which waits for it."""
 
-    server: Server
+    server: ServerName
     place: str
     reason: str
 
@@ -159,7 +159,7 @@ class ServerAway:
 class ServerBack:
     """A server that answers again, after all loops that waited for it have got an answer."""
 
-    server: Server
+    server: ServerName
     place: str
     away: timedelta
 
@@ -168,7 +168,7 @@ class ServerBack:
         return f"resumed: {_NOUNS[self.server]} answers again at {self.place} after {seconds}"
 
 
-_NOUNS: dict[Server, str] = {"ledger": "database", "temporal": "Temporal"}
+_NOUNS: dict[ServerName, str] = {"ledger": "database", "temporal": "Temporal"}
 
 
 def words_of(error: BaseException) -> str:
@@ -393,11 +393,11 @@ class Outages:
         places: where each server is, as ``host:port``.
     """
 
-    def __init__(self, places: Mapping[Server, str]) -> None:
+    def __init__(self, places: Mapping[ServerName, str]) -> None:
         self._places = places
-        self._waiting: set[tuple[str, Server]] = set()
-        self._since: dict[Server, float] = {}
-        self._answered: dict[Server, float] = {}
+        self._waiting: set[tuple[str, ServerName]] = set()
+        self._since: dict[ServerName, float] = {}
+        self._answered: dict[ServerName, float] = {}
 
     def of(self, event: Degraded | Recovered) -> Event | None:
         """Take a report; return the news of a server that follows from it."""
@@ -434,7 +434,7 @@ class EventLog:
         then: receives every event after the log.
     """
 
-    def __init__(self, replica: str, places: Mapping[Server, str], *, then: OnEvent) -> None:
+    def __init__(self, replica: str, places: Mapping[ServerName, str], *, then: OnEvent) -> None:
         self._replica, self._then = replica, then
         self._outages = Outages(places)
 

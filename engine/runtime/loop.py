@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.runtime.clock import backoff, boottime, jittered, wait_for
-from engine.runtime.events import OnEvent, Recovered, Server, logger
+from engine.runtime.events import OnEvent, Recovered, ServerName, logger
 from engine.runtime.temporal_client import classify_rpc_error, degraded_by, server_of
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -53,7 +53,7 @@ class Loop:
         self._roused = asyncio.Event()
         self._waking: asyncio.TimerHandle | None = None
         self._failures, self._asks = 0, asks
-        self._away: Server | None = None
+        self._away: ServerName | None = None
 
     def stop(self) -> None:
         """Stop after the turn in progress."""

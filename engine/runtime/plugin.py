@@ -27,7 +27,7 @@ from engine.runtime.apply.apply import require_stateless_rules
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
-from engine.runtime.events import Event, EventLog, OnEvent, Server, log, logger, process_name
+from engine.runtime.events import Event, EventLog, OnEvent, ServerName, log, logger, process_name
 from engine.runtime.interceptors import (
     HEARD_WITHIN,
     EndingFailures,
@@ -274,7 +274,7 @@ class SchedulePlugin(SimplePlugin):
             return None
         return declaring(self._source, declared)
 
-    def _places(self, client: Client) -> dict[Server, str]:
+    def _places(self, client: Client) -> dict[ServerName, str]:
         """Return where the servers are, for people."""
         ledger = place_of(self._database_url) if self._database_url else "memory"
         return {"ledger": ledger, "temporal": client.service_client.config.target_host}

@@ -19,7 +19,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import LedgerTimeout, LedgerUnavailable, SettingsInvalid, TemporalUnavailable
-from engine.runtime.events import Degraded, Server, words_of
+from engine.runtime.events import Degraded, ServerName, words_of
 
 # --- connection ---
 # Connection to the Temporal server that the environment names.
@@ -145,7 +145,7 @@ def classify_rpc_error(error: BaseException) -> RpcFailure | None:
     return "unavailable" if unconnected else None
 
 
-def server_of(error: BaseException) -> Server | None:
+def server_of(error: BaseException) -> ServerName | None:
     """Return the server that does not answer, if that is what the error means."""
     if isinstance(error, LedgerUnavailable):
         # It has answered: it ended what took too long.

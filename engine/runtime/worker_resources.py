@@ -27,7 +27,7 @@ from engine.flow import (
 )
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 
-Step = Callable[..., Any]
+StepFunction = Callable[..., Any]
 
 # --- plan ---
 # Which step gets what is decided before anything is opened: from declarations alone.
@@ -52,7 +52,7 @@ class ResourceSource:
         """How a message names it."""
         return self.definition.name if self.definition else f"the given {_shown(self.type)}"
 
-    def has(self, method: Step) -> bool:
+    def has(self, method: StepFunction) -> bool:
         """Return whether it is an object with this very method, inherited or not."""
         classes = inspect.getmro(self.type) if inspect.isclass(self.type) else ()
         return any(vars(each).get(method.__name__) is method for each in classes)
@@ -64,11 +64,11 @@ class _Plan:
 
     sources: list[ResourceSource]
     order: list[ResourceSource] = field(default_factory=list)
-    given: dict[tuple[Step, str], ResourceSource] = field(default_factory=dict)
+    given: dict[tuple[StepFunction, str], ResourceSource] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    _begun: list[Step] = field(default_factory=list)
+    _begun: list[StepFunction] = field(default_factory=list)
 
-    def faults_of(self, step: Step, definition: StepDefinition) -> list[str]:
+    def faults_of(self, step: StepFunction, definition: StepDefinition) -> list[str]:
         """Find what a step needs; return a sentence for each thing that is not here."""
         before = len(self.problems)
         self.fill(definition.fn, f"the step {definition.name}", definition.needs)
@@ -76,7 +76,7 @@ class _Plan:
             self.fill_self(definition)
         return self.problems[before:]
 
-    def fill(self, fn: Step, what: str, needs: Iterable[Need]) -> None:
+    def fill(self, fn: StepFunction, what: str, needs: Iterable[Need]) -> None:
         """Find a source for each need of ``fn``, and what that one needs in turn."""
         for need in needs:
             found = self._source(need)
@@ -142,7 +142,7 @@ class _Plan:
         hint = f"did you mean {near.name} ({_shown(near.type)})?" if near else _OR_IMPORT
         return f"no @resource of this worker yields one; {hint}"
 
-    def _replaced(self, fn: Step) -> ResourceSource:
+    def _replaced(self, fn: StepFunction) -> ResourceSource:
         """Return the source of a resource that is not registered, or that a value replaces."""
         definition = resource_definition_of(fn)
         for each in self.sources:
@@ -160,7 +160,7 @@ _OR_IMPORT: Final = "write one, or import the module that has it"
 class _Replacement(ResourceSource):
     """A value in the place of an ``@resource`` function."""
 
-    replaces: Step | None = None
+    replaces: StepFunction | None = None
 
 
 def _is_kind_of(kind: Any, wanted: Any) -> bool:
@@ -209,7 +209,7 @@ def _sources(values: Mapping[Any, Any], objects: Iterable[Any]) -> list[Resource
     return [*found, *(ResourceSource(each.type, each) for each in known)]
 
 
-def _methods_of(value: Any) -> list[Step]:
+def _methods_of(value: Any) -> list[StepFunction]:
     """Return the steps that are methods of this object, inherited ones included.
 
     Raises:
@@ -262,7 +262,7 @@ class WorkerResources:
         self._failed: dict[ResourceSource, str] = {}
         self._is_open = False
 
-    def serve(self, steps: Iterable[Step]) -> list[Step]:
+    def serve(self, steps: Iterable[StepFunction]) -> list[StepFunction]:
         """Return what a worker registers: each step, with what it needs bound to it.
 
         The methods of ``objects`` are added.
@@ -282,7 +282,7 @@ class WorkerResources:
             raise ResourceMissing("\n".join(dict.fromkeys(problems)))
         return served
 
-    def _bound(self, step: Step, definition: StepDefinition, fault: str) -> Step:
+    def _bound(self, step: StepFunction, definition: StepDefinition, fault: str) -> StepFunction:
         """Return the step, or a function that calls it with what it needs."""
         if not definition.needs and (not definition.takes_self or inspect.ismethod(step)):
             return step
@@ -298,7 +298,7 @@ class WorkerResources:
 
         return _marked(called, step, self, is_async=definition.is_async)
 
-    def given_to(self, step: Step) -> tuple[list[Any], dict[str, Any]]:
+    def given_to(self, step: StepFunction) -> tuple[list[Any], dict[str, Any]]:
         """Return the object of a served step that is a method, and its resources by parameter.
 
         Raises:
@@ -430,7 +430,9 @@ def limit_text(definition: ResourceDefinition) -> str:
     return f"{definition.timeout.total_seconds():g} s (@resource(timeout=...) sets another limit)"
 
 
-def _marked(called: Step, step: Step, of: WorkerResources, *, is_async: bool) -> Step:
+def _marked(
+    called: StepFunction, step: StepFunction, of: WorkerResources, *, is_async: bool
+) -> StepFunction:
     """Return ``called`` as Temporal knows the step, async or not."""
 
     async def in_loop(*args: Any) -> Any:

@@ -150,7 +150,7 @@ class Holding(ReadOperations):
                 if isinstance(catch_up, str):
                     catch_up = own.model_copy(update={"policy": catch_up})
                 planned = await schedule.decide(catch_up or own.after("pause"))
-                caught_up = sum(each.verdict in {"claimed", "queued"} for each in planned.decisions)
+                caught_up = sum(each.may_start for each in planned.decisions)
             await schedule.transaction.resume(key, _next_look(schedule))
             await schedule.act("resume", reason=reason, before=_shown(state.pause))
             return Resumed(key, state.pause, _next_window(schedule), caught_up)
@@ -478,12 +478,18 @@ class Running(Holding):
             within: how long to wait (timedelta or seconds); then the row is returned as it is. None
                 waits without limit.
         """
+        return await self._row_without(OPEN, workflow_id, within)
+
+    async def _row_without(
+        self, statuses: Collection[Status], workflow_id: str, within: timedelta | float | None
+    ) -> Fire | None:
+        """Return the row of a run once it has none of these statuses, or as it is by then."""
         patience = within.total_seconds() if isinstance(within, timedelta) else within
         until, pause = None if patience is None else time.monotonic() + patience, _FIRST_LOOK
         while True:
             fire = await self._ledger.fire(workflow_id)
             left = pause if until is None else until - time.monotonic()
-            if fire is None or fire.status not in OPEN or left <= 0:
+            if fire is None or fire.status not in statuses or left <= 0:
                 return fire
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 1.5, _SLOWEST_LOOK)
@@ -507,15 +513,10 @@ class Running(Holding):
         Raises:
             EnqueueFailure: it has not begun in time, or never can.
         """
-        patience = wait.total_seconds() if isinstance(wait, timedelta) else wait
-        until, pause = time.monotonic() + patience, _FIRST_LOOK
-        while fire.status in UNSTARTED:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise _late(fire, await unserved() or fire.error)
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _SLOWEST_LOOK)
-            fire = await self._ledger.fire(fire.workflow_id) or fire
+        if fire.status in UNSTARTED:
+            fire = await self._row_without(UNSTARTED, fire.workflow_id, wait) or fire
+        if fire.status in UNSTARTED:
+            raise _late(fire, await unserved() or fire.error)
         if fire.status in refused:
             raise EnqueueFailure(
                 f"{fire.workflow_id} is {fire.status}: {fire.error or fire.reason}",

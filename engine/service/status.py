@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from engine.errors import Code
 from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
-from engine.runtime.events import Server
+from engine.runtime.events import ServerName
 from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import WatchContext, is_silent, judge
 from engine.service.base import ReadOperations
@@ -55,7 +55,7 @@ class WorkerRow:
 class ServerState:
     """A server, and why it cannot be reached; None if it answers."""
 
-    server: Server
+    server: ServerName
     error: str | None = None
 
 

@@ -35,7 +35,7 @@ from engine.testing.worker import Bench, PluginWithoutReplica, RunResult, Served
 # --- replay ---
 # Checks whether the current code fits the histories of earlier runs.
 
-History: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
+AnyHistory: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
 """A history, the path of a JSON file or of a folder of such files, or JSON."""
 
 _asked: Final[defaultdict[str, list[HistoryStep]]] = defaultdict(list)
@@ -43,7 +43,7 @@ _asked: Final[defaultdict[str, list[HistoryStep]]] = defaultdict(list)
 
 
 async def assert_replayable(
-    histories: History | Iterable[History], *, workflows: Iterable[type] | None = None
+    histories: AnyHistory | Iterable[AnyHistory], *, workflows: Iterable[type] | None = None
 ) -> int:
     """Assert that the current code replays the histories of earlier runs. Needs no server.
 
@@ -121,7 +121,7 @@ def _has_executed(history: WorkflowHistory) -> bool:
     return any(each.HasField("workflow_task_completed_event_attributes") for each in history.events)
 
 
-def _read(given: History) -> Iterator[WorkflowHistory]:
+def _read(given: AnyHistory) -> Iterator[WorkflowHistory]:
     if isinstance(given, WorkflowHistory):
         yield given
     elif isinstance(given, Mapping):

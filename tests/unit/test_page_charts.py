@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.ledger import MemoryLedger
-from engine.page.charts import LOOKS, Lane, durations, lane, strip, week_map
+from engine.page.charts import SHADES, Lane, durations, lane, strip, week_map
 from engine.page.week import WeekLoads, coming_by_hour
 from engine.runtime.apply.apply import apply
 from engine.schedules import Schedule, load_schedules
@@ -42,8 +42,8 @@ def test_a_strip_ends_with_the_newest_window_and_a_look_is_one_path():
 
 
 def test_every_look_has_a_height_of_its_own_so_that_it_is_told_without_colour():
-    drawn = {look: strip([status]).paths[0][1] for status, look in LOOKS.items()}
-    assert len(set(drawn.values())) == len(set(LOOKS.values())) == 6
+    drawn = {look: strip([status]).paths[0][1] for status, look in SHADES.items()}
+    assert len(set(drawn.values())) == len(set(SHADES.values())) == 6
 
 
 def test_the_longest_run_has_the_whole_height_and_a_short_one_is_seen():

@@ -58,7 +58,7 @@ from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.events import Event, EventLog, OnEvent, Server
+from engine.runtime.events import Event, EventLog, OnEvent, ServerName
 from engine.runtime.settings import Settings, database_schema, database_url
 from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import WatchProcess
@@ -362,7 +362,7 @@ def watch() -> None:
     printer = LinePrinter(logs=logs_events())
     core_runtime()
     temporal = temporal_target()
-    places: dict[Server, str] = {"ledger": place_of(url), "temporal": temporal["target_host"]}
+    places: dict[ServerName, str] = {"ledger": place_of(url), "temporal": temporal["target_host"]}
     alone = WatchProcess(
         url, settings, namespace=str(temporal["namespace"]), schema=database_schema(),
         connect=connect_temporal, on_event=EventLog("watch", places, then=printer),

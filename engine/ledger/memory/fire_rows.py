@@ -21,6 +21,7 @@ from engine.ledger.failures import (
 )
 from engine.ledger.fires import (
     DENIED,
+    IN_HAND,
     AccountRow,
     BlockingRun,
     Claim,
@@ -506,6 +507,6 @@ class MemoryFires(MemoryRuns, MemoryAccounts):
     def _leased(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
         """Yield the end of the lease and the number of each fire that a replica may take over."""
         for number, fire in self._tables.fires.items():
-            waits = fire.status in {"claimed", "starting"} and fire.project == serving.project
+            waits = fire.status in IN_HAND and fire.project == serving.project
             if waits and fire.lease_until:
                 yield fire.lease_until, number

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from engine.errors import LedgerRequired
 from engine.ledger.alerts import AlertsInMemory, Facts
-from engine.ledger.fires import common_fields
+from engine.ledger.fires import IN_HAND, common_fields
 from engine.ledger.memory.access_rows import AccessInMemory
 from engine.ledger.memory.event_rows import EventsInMemory
 from engine.ledger.memory.fire_rows import MemoryFires
@@ -277,7 +277,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         there = [each for each in fires if each.lost_at is None]
         found = (
             sum(each.status == "queued" for each in fires),
-            sum(each.status in {"claimed", "starting"} for each in there),
+            sum(each.status in IN_HAND for each in there),
             sum(each.status == "started" for each in there),
             sum(map(is_dead, fires)),
             len(overdue),
@@ -290,7 +290,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         held = (
             fire.replica
             for fire in self._tables.fires.values()
-            if fire.status in {"claimed", "starting"} and fire.lost_at is None and fire.replica
+            if fire.status in IN_HAND and fire.lost_at is None and fire.replica
         )
         rows = self._tables.schedules.values()
         awaits = any(row.next_fire_at is not None and row.state.hold is None for row in rows)

@@ -23,6 +23,7 @@ from engine.ledger.failures import Counted, FailingStep, GivenUp, as_failing
 from engine.ledger.fires import (
     DENIED,
     DIED,
+    IN_HAND,
     NO_RUN_BEFORE,
     OF_A_WINDOW,
     OPEN,
@@ -603,7 +604,7 @@ def _overdue(tables: Tables, now: datetime) -> Iterator[Overdue]:
             yield _as_overdue(row, due)
     for fire in tables.fires.values():
         row = tables.schedules[fire.key]
-        pending = fire.status in {"claimed", "starting"} and fire.kind != "handler"
+        pending = fire.status in IN_HAND and fire.kind != "handler"
         since = fire.starting_at if fire.status == "starting" else fire.lease_until
         late = since is not None and since < now - row.state.schedule.grace
         if pending and late and fire.timing != "backfill":

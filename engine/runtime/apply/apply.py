@@ -519,7 +519,7 @@ def _owed(state: ScheduleState | None, now: datetime) -> set[datetime]:
     if state is None:
         return set()
     decided = decided_to_the_end(state, now).decisions
-    return {each.window.fire_time for each in decided if each.verdict in {"claimed", "queued"}}
+    return {each.window.fire_time for each in decided if each.may_start}
 
 
 def _started(old: ScheduleState | None, new: ScheduleState | None, now: datetime) -> set[datetime]:

@@ -396,7 +396,7 @@ def _is_recomputed(planned: Plan, now: datetime) -> bool:
     is_due = planned.next_fire_at is not None and planned.next_fire_at <= now
     if is_due and len(planned.decisions) >= _ROWS:
         return False
-    starts = any(each.verdict in {"claimed", "queued"} for each in planned.decisions)
+    starts = any(each.may_start for each in planned.decisions)
     return planned.state.workflow_type is not None or not starts
 
 

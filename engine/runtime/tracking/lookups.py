@@ -21,7 +21,7 @@ from engine.errors import Code
 from engine.ledger import Ledger, RunCounts
 from engine.runtime.clock import backoff, boottime
 from engine.runtime.dispatch.backpressure import Breaker, Budget
-from engine.runtime.events import Alert, OnEvent, Recovered, Server, log, logger, words_of
+from engine.runtime.events import Alert, OnEvent, Recovered, ServerName, log, logger, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.run_ends import read_counts
 from engine.runtime.run_memo import UnreadableHere
@@ -105,7 +105,7 @@ class RunLookups:
         self._withheld: dict[str, tuple[float, float]] = {}
         self._failed, self._failed_audits = _Failures(), _Failures()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._held: dict[str, Server | None] = {}
+        self._held: dict[str, ServerName | None] = {}
         self._leaving = False
 
     def is_audited(self, state: ScheduleState) -> bool:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from engine.errors import Code
-from engine.ledger import Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
+from engine.ledger import IN_HAND, Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
 from engine.runtime.planning import no_worker_polls
 from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
@@ -277,7 +277,7 @@ def _late_since(watched: Watched, now: datetime) -> datetime | None:
     if watched.undecided is not None and now - watched.undecided > limit:
         return watched.undecided
     for each in watched.recent:
-        if each.status in {"claimed", "starting"} and now - each.fire_time > limit:
+        if each.status in IN_HAND and now - each.fire_time > limit:
             return each.fire_time
     started = (each for each in watched.recent if each.started_at and each.timing in _TIMED)
     newest = next(started, None)

@@ -252,6 +252,11 @@ class Decision:
     overlap: Overlap | None = None
 
     @property
+    def may_start(self) -> bool:
+        """Whether its window starts, now or later."""
+        return self.verdict in {"claimed", "queued"}
+
+    @property
     def excluded(self) -> bool:
         """Whether it skips windows that the schedule excludes."""
         return code_of(self.reason) == "excluded"

@@ -32,7 +32,7 @@ _SHADOW: Final = Reason("shadow", "shadow")
 FIRST_SIGHT: Final = Reason("first_sight", "first sight")
 """Reason of a window that was open when its schedule was first seen."""
 
-Stretch = tuple[datetime, datetime, Reason | None]
+JudgedStretch = tuple[datetime, datetime, Reason | None]
 """``after < t <= until``, and the reason that excludes the windows in it, or None."""
 
 _NONE: Final[Known] = {}
@@ -136,7 +136,7 @@ class Due:
             not_before=moment if moment > self.now else None,
         )  # fmt: skip
 
-    def stretches(self, after: datetime, until: datetime) -> Iterator[Stretch]:
+    def stretches(self, after: datetime, until: datetime) -> Iterator[JudgedStretch]:
         """Divide ``(after, until]`` by the reason that excludes the windows in it."""
         excluded = self.schedule.exclusions
         for first, last in self._unknown(after, until):
@@ -503,7 +503,7 @@ class _Planner:
         """Return whether as many windows as ``limit`` allows have started, or wait to."""
         if (room := self.state.room) is None:
             return False
-        new = sum(each.verdict in {"claimed", "queued"} for each in resolved.decisions)
+        new = sum(each.may_start for each in resolved.decisions)
         given_up = (move.fire for move in resolved.moves if move.to == "skip")
         return room + sum(fire.is_of_a_window for fire in given_up) <= new
 
