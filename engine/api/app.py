@@ -27,6 +27,7 @@ from engine.api.requests import (
     PageState,
     RateLimits,
     Repetitions,
+    state_of,
 )
 from engine.errors import LedgerError, SettingsInvalid
 from engine.page.week import WeekLoads
@@ -244,12 +245,13 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
         place.close()
 
 
-async def require_tokens(service: ScheduleService, options: ApiOptions, *, host: str) -> bool:
+async def require_tokens(app: FastAPI, options: ApiOptions, *, host: str) -> bool:
     """Check that an API that others can reach has a token; return whether it needs one.
 
     Raises:
         SettingsInvalid: it would be open to everyone who can reach it.
     """
+    service = state_of(app).service
     in_force = any(each.in_force for each in await service.tokens())
     if not is_loopback(host) and not options.tokens and not in_force:
         problem = f"--host {host} can be reached from other machines, and there is no token"

@@ -22,7 +22,7 @@ from math import ceil
 from secrets import token_bytes
 from typing import Any, Final
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from limits import RateLimitItem, RateLimitItemPerSecond
@@ -296,8 +296,13 @@ class ApiState:
 
 
 def api_state(request: Request) -> ApiState:
-    """Return the state of the application."""
-    state: ApiState = request.app.state.api
+    """Return the state of the application that the request is for."""
+    return state_of(request.app)
+
+
+def state_of(app: FastAPI) -> ApiState:
+    """Return the state of an application."""
+    state: ApiState = app.state.api
     return state
 
 

@@ -95,7 +95,7 @@ def api(
                 settings, tokens, host=host, namespace=where.namespace, ui_url=where.ui_url
             )
             app = served.create_app(ledger, options, data_converter=data_converter)
-            needs = await served.require_tokens(app.state.desk.service, options, host=host)
+            needs = await served.require_tokens(app, options, host=host)
             try:
                 place = served.listening(host, port)
             except OSError as error:

@@ -185,11 +185,11 @@ async def test_the_open_door_of_loopback_shuts_with_the_first_token_and_stays_sh
 async def test_an_api_that_others_can_reach_does_not_start_without_a_token(api):
     options = ApiOptions()
     with pytest.raises(SettingsInvalid, match="there is no token; make one with `sched token"):
-        await require_tokens(api.service, options, host="192.0.2.1")
-    assert not await require_tokens(api.service, ApiOptions(open_door=True), host="127.0.0.1")
-    await require_tokens(api.service, ApiOptions(tokens={"SCHED_API_TOKEN": "x" * 40}), host="::")
+        await require_tokens(api.app, options, host="192.0.2.1")
+    assert not await require_tokens(api.app, ApiOptions(open_door=True), host="127.0.0.1")
+    await require_tokens(api.app, ApiOptions(tokens={"SCHED_API_TOKEN": "x" * 40}), host="::")
     await api.token()
-    assert await require_tokens(api.service, options, host="192.0.2.1")
+    assert await require_tokens(api.app, options, host="192.0.2.1")
 
 
 async def test_the_last_use_of_a_token_is_recorded_and_its_secret_is_nowhere(api, caplog):
