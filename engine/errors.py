@@ -81,6 +81,7 @@ Normal outcomes (already started, lost the claim, nothing due) are values, never
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -811,9 +812,11 @@ def nearest(
         most: how many.
         cutoff: the least similarity, from 0 to 1.
     """
-    by_lower = {each.lower()[:_COMPARED]: each for each in sorted(known)}
+    by_lower = defaultdict[str, list[str]](list)
+    for each in sorted(known):
+        by_lower[each.lower()[:_COMPARED]].append(each)
     close = get_close_matches(name.lower()[:_COMPARED], by_lower, n=most, cutoff=cutoff)
-    return tuple(by_lower[each] for each in close)
+    return tuple(each for low in close for each in by_lower[low])[:most]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:

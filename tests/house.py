@@ -160,7 +160,7 @@ class House:
     def types_named_twice(self) -> list[str]:
         """Return names that several classes or type aliases have.
 
-        Aliases of commands are their options: each command has its own.
+        Aliases in modules of commands are left out: they name what one command takes or prints.
         """
         names = Counter(name for module in self.modules.values() for name in module.classes())
         names.update(

@@ -24,7 +24,7 @@ def report(text: str, good: bool) -> None:  # noqa: FBT001 - a callback
     sys.stderr.write(f"{text} {good}\n")
 
 
-def surrounding(holder: str) -> DeliveryContext:
+def context(holder: str) -> DeliveryContext:
     tick = timedelta(milliseconds=20)
     return DeliveryContext(
         holder=holder, namespace="test", project="default", tick=tick, idle=tick,
@@ -40,7 +40,7 @@ async def main(url: str, notes: Path) -> None:
 
     ledger = await PostgresLedger.connect(url, namespace="test")
     deliverer = Deliverer(
-        ledger.events, surrounding("killed"), [listener(killed)], lease=timedelta(seconds=1)
+        ledger.events, context("killed"), [listener(killed)], lease=timedelta(seconds=1)
     )
     while True:
         wait = await deliverer.run_once()

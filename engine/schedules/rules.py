@@ -358,8 +358,8 @@ def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> Va
 
 
 # --- misspelt fields ---
-# The field, or the other name in a file, that was probably meant. The name that a field has in
-# another scheduler may resemble none.
+# The field, or the name of a calendar or a parent, that was probably meant. The name that a field
+# has in another scheduler may resemble none.
 
 _CLOSE_ENOUGH = 0.7
 _SHORTEST = 3

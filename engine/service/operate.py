@@ -478,18 +478,25 @@ class Running(Holding):
             within: how long to wait (timedelta or seconds); then the row is returned as it is. None
                 waits without limit.
         """
-        return await self._row_without(OPEN, workflow_id, within)
 
-    async def _row_without(
-        self, statuses: Collection[Status], workflow_id: str, within: timedelta | float | None
+        def has_ended(fire: Fire | None) -> bool:
+            return fire is None or fire.status not in OPEN
+
+        return await self._row_when(has_ended, workflow_id, within)
+
+    async def _row_when(
+        self,
+        done: Callable[[Fire | None], bool],
+        workflow_id: str,
+        within: timedelta | float | None,
     ) -> Fire | None:
-        """Return the row of a run once it has none of these statuses, or as it is by then."""
+        """Return the row of a run once it is ``done``, or as it is after ``within``."""
         patience = within.total_seconds() if isinstance(within, timedelta) else within
         until, pause = None if patience is None else time.monotonic() + patience, _FIRST_LOOK
         while True:
             fire = await self._ledger.fire(workflow_id)
             left = pause if until is None else until - time.monotonic()
-            if fire is None or fire.status not in statuses or left <= 0:
+            if done(fire) or left <= 0:
                 return fire
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 1.5, _SLOWEST_LOOK)
@@ -513,9 +520,13 @@ class Running(Holding):
         Raises:
             EnqueueFailure: it has not begun in time, or never can.
         """
-        if fire.status in UNSTARTED:
-            fire = await self._row_without(UNSTARTED, fire.workflow_id, wait) or fire
-        if fire.status in UNSTARTED:
+
+        def has_begun(row: Fire | None) -> bool:
+            return row is not None and row.status not in UNSTARTED
+
+        if not has_begun(fire):
+            fire = await self._row_when(has_begun, fire.workflow_id, wait) or fire
+        if not has_begun(fire):
             raise _late(fire, await unserved() or fire.error)
         if fire.status in refused:
             raise EnqueueFailure(

@@ -24,7 +24,7 @@ from engine.ledger import PostgresLedger, Status, Subscription, transitions_of
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.killed_listener import listener, surrounding
+from tests.killed_listener import context, listener
 from tests.links import accepting
 from tests.receiver import Request
 from tests.servers import shared_folder
@@ -62,7 +62,7 @@ class Shop:
         options.setdefault("pause", lambda attempts: TICK * attempts)
         options.setdefault("lease", timedelta(seconds=1))
         replicas = [
-            Deliverer((await self.ledger()).events, surrounding(holder), [self.listener(holder)],
+            Deliverer((await self.ledger()).events, context(holder), [self.listener(holder)],
                       **options)
             for holder in holders
         ]  # fmt: skip

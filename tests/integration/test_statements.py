@@ -636,3 +636,16 @@ async def test_nor_where_all_that_the_server_knows_of_is_one_busy_schedule(
     found = await walks(connection)
     await transaction.rollback()
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", ["list_fires", "fires_page"])
+async def test_open_fires_are_found_in_the_index_that_has_no_others(
+    connection: asyncpg.Connection, name: str
+):
+    """Whatever the statistics are: read otherwise, all that wait cost about as much."""
+    await connection.execute(f"PREPARE statement AS {query(name)}")
+    given = next(each for each in CALLS[name] if "claimed" in each)
+    arguments = ", ".join(map(literal, (NAMESPACE, *given)))
+    rows = await connection.fetch(f"EXPLAIN EXECUTE statement ({arguments})")
+    await connection.execute("DEALLOCATE statement")
+    assert any("Index Only Scan using fires_running" in row[0] for row in rows)

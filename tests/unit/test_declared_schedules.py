@@ -118,7 +118,8 @@ def test_every_mistake_is_told_at_its_place_and_all_at_once(path):
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"), [("interval", "every"), ("labels", "tags"), ("ondeath", "onDead")]
+    ("written", "meant"),
+    [("interval", "every"), ("max_instances", "maxConcurrentRuns"), ("ondeath", "onDead")],
 )
 def test_code_and_requests_propose_the_field_that_a_file_would(path, written, meant):
     fields = {"key": "a", "workflow": "noop", "every": "1h", written: "1h"}

@@ -85,13 +85,13 @@ def test_many_refusals_of_one_moment_count_once():
 
 
 async def test_a_fixed_ceiling_spaces_the_sends():
-    pressure = AdaptiveRateLimiter(Rate(100, timedelta(seconds=1)).per_second)
+    limiter = AdaptiveRateLimiter(Rate(100, timedelta(seconds=1)).per_second)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     order: list[int] = []
 
     async def send(number: int) -> None:
-        assert await pressure.acquire(lambda: False)
+        assert await limiter.acquire(lambda: False)
         order.append(number)
 
     await asyncio.gather(*(send(number) for number in range(40)))
@@ -100,9 +100,9 @@ async def test_a_fixed_ceiling_spaces_the_sends():
 
 
 async def test_whoever_gives_up_does_not_wait_for_a_turn():
-    pressure = AdaptiveRateLimiter(0.001)
-    assert await pressure.acquire(lambda: False)
-    assert not await pressure.acquire(lambda: True)
+    limiter = AdaptiveRateLimiter(0.001)
+    assert await limiter.acquire(lambda: False)
+    assert not await limiter.acquire(lambda: True)
 
 
 def test_a_ceiling_is_written_as_a_number_and_a_duration():

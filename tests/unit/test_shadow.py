@@ -183,7 +183,7 @@ def test_a_simulation_ends_with_the_limit_and_shows_what_shadow_mode_does_not_st
     ],
 )
 def test_a_row_that_counts_for_a_limit_does_not_leave_the_ledger(fields, row, stays):
-    chores = KeyMaintenance("k", 1, NOW, beat(**fields), None, None, None, None)
+    maintenance = KeyMaintenance("k", 1, NOW, beat(**fields), None, None, None, None)
     cutoffs = Cutoffs(keep=1, merge=NOW, settle=NOW, remove=NOW, once=False)
     old = OldFire(
         **{
@@ -195,4 +195,4 @@ def test_a_row_that_counts_for_a_limit_does_not_leave_the_ledger(fields, row, st
             "rested_since": NOW - MINUTE, "detail": "{}", **row,
         }
     )  # fmt: skip
-    assert cutoffs.may_leave(old, chores) is not stays
+    assert cutoffs.may_leave(old, maintenance) is not stays

@@ -50,7 +50,7 @@ from engine.schedules import (
     format_duration,
     parse_workflow_id,
 )
-from engine.schedules.planner import last_start
+from engine.schedules.planner import newest_start
 
 # --- texts for the Temporal Web UI ---
 # Summary, details and memo of a run.
@@ -106,7 +106,7 @@ def _data_from(claim: Claim) -> datetime | None:
         return None
     if claim.data_from not in {None, REPEATS}:
         return claim.data_from
-    return last_start(claim.schedule, (claim.missed_from or claim.fire_time) - TICK)
+    return newest_start(claim.schedule, (claim.missed_from or claim.fire_time) - TICK)
 
 
 def summary(claim: Claim, info: FireInfo) -> str:

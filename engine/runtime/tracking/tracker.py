@@ -493,7 +493,7 @@ class Tracker:
             self._emit(Alert(Code.UNREADABLE_HERE, text))
 
     async def _record_closed(self, since: datetime) -> bool | None:
-        """Settle the runs that have closed since then; return whether that changed any fire.
+        """Record the runs that have closed since then; return whether that changed any fire.
 
         None if this replica has lost the duty, or leaves it to one that can read them all.
         """

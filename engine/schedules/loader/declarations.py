@@ -100,8 +100,8 @@ def _read(declared: Declaration) -> tuple[Schedule | None, list[Problem]]:
 def _problem(declared: Declaration, key: str, fault: Fault) -> Problem:
     cure = fault.cure
     if fault.code == Code.FIELD_UNKNOWN and len(fault.path) == 1:
-        meant = suggest(str(fault.path[0]), FIELDS.values())
-        cure = meant.cure if meant else cure
+        meant = suggest(str(fault.path[0]), FIELDS)
+        cure = replace(meant, name=FIELDS[meant.name]).cure if meant else cure
     message = f"{key}: {fault.message}"
     return Problem(fault.code, message, cure, declared.line, 1, key=key, file=declared.file)
 

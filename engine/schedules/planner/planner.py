@@ -393,7 +393,7 @@ def plan(
     return decided
 
 
-def last_start(schedule: Schedule, until: datetime) -> datetime | None:
+def newest_start(schedule: Schedule, until: datetime) -> datetime | None:
     """Return the newest window at or before ``until`` that is on no day off, or None."""
     return next(iter(Due(schedule, 0, EPOCH, until).newest(EPOCH, until, 1)), None)
 

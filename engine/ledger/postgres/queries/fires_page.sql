@@ -19,14 +19,17 @@ FROM (
        AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
      ORDER BY fire_time DESC, workflow_id LIMIT 1000)
     UNION ALL
-    (SELECT * FROM (
-        SELECT * FROM fire_history
-        WHERE $6::text IS NULL AND $5 IN ('claimed', 'starting', 'started') AND namespace = $1
-          AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL
-        OFFSET 0) AS open
-     WHERE status = $5 AND key = $2
-       AND fire_time >= $3 AND fire_time <= $4 AND (fire_time < $4 OR workflow_id > $7)
-     ORDER BY fire_time DESC, workflow_id LIMIT 1000)
+    (SELECT each.*
+     FROM (SELECT id, key FROM fires
+           WHERE $6::text IS NULL AND $5 IN ('claimed', 'starting', 'started') AND namespace = $1
+             AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL
+           OFFSET 0) AS open
+     CROSS JOIN LATERAL (SELECT workflow_id FROM fires WHERE id = open.id OFFSET 0) AS run
+     CROSS JOIN LATERAL (SELECT * FROM fire_history
+                         WHERE namespace = $1 AND workflow_id = run.workflow_id OFFSET 0) AS each
+     WHERE open.key = $2 AND each.status = $5 AND each.fire_time >= $3 AND each.fire_time <= $4
+       AND (each.fire_time < $4 OR each.workflow_id > $7)
+     ORDER BY each.fire_time DESC, each.workflow_id LIMIT 1000)
     UNION ALL
     (SELECT * FROM fire_history
      WHERE $6::text IS NULL AND $5 = 'completed' AND namespace = $1 AND key = $2 AND status = 'completed'
