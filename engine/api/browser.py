@@ -187,24 +187,29 @@ async def _accepted(
     """Check the request, and answer it by its route."""
     state = api_state(request)
     _require_own_page(request, state.hosts)
-    is_form = request.method == "POST"
-    if rule is None:
-        request.state.form = await _form(request) if is_form else {}
-        return await handler(request)
-    caller = await caller_of_cookie(request)
-    caller.require(rule, request.path_params.get("key"))
-    visit = request.state.visit = Visit(caller, _word(request, caller), rule)
-    request.state.form = await _form(request) if is_form else {}
-    if is_form:
-        given = request.state.form.pop("word", "")
-        if not hmac.compare_digest(given.encode(), visit.word.encode()):
-            raise OriginForeign(
-                "the form does not come from a page of this sign-in",
-                cure="load the page again, and send the form once more",
-            )
-    if rule.limited:
-        state.limits.count(rule.limited, caller)
+    visit = None
+    if rule is not None:
+        caller = await caller_of_cookie(request)
+        caller.require(rule, request.path_params.get("key"))
+        visit = request.state.visit = Visit(caller, _word(request, caller), rule)
+    request.state.form = {}
+    if request.method == "POST":
+        request.state.form = await _form(request)
+        if visit is not None:
+            _require_own_form(request.state.form, visit)
+    if visit is not None and visit.rule.limited:
+        state.limits.count(visit.rule.limited, visit.caller)
     return await handler(request)
+
+
+def _require_own_form(form: dict[str, str], visit: Visit) -> None:
+    """Check that a form comes from a page of this sign-in, and take its word out."""
+    given = form.pop("word", "")
+    if not hmac.compare_digest(given.encode(), visit.word.encode()):
+        raise OriginForeign(
+            "the form does not come from a page of this sign-in",
+            cure="load the page again, and send the form once more",
+        )
 
 
 def _require_own_page(request: Request, hosts: frozenset[str]) -> None:

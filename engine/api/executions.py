@@ -29,7 +29,7 @@ from engine.api.bodies import (
     checked_moment,
     statuses_of,
 )
-from engine.api.following import Following, LeftOut, Position
+from engine.api.following import FirePlace, Following, LeftOut
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
@@ -110,7 +110,7 @@ def fire_cursor(fire: Fire) -> str:
     return as_cursor(fire.fire_time.isoformat(), fire.workflow_id)
 
 
-def fire_place(cursor: str) -> tuple[datetime, str]:
+def fire_place(cursor: str) -> FirePlace:
     """Return the fire time and the run id of a cursor.
 
     Raises:
@@ -177,7 +177,7 @@ async def _events(
         followers.discard(me)
 
 
-def _event(each: Fire | LeftOut, place: Position | None) -> ServerSentEvent:
+def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:
     name = as_cursor(place[0].isoformat(), place[1]) if place else None
     if isinstance(each, LeftOut):
         between = {"from": exact_text(each.since), "to": exact_text(each.until)}

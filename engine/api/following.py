@@ -23,7 +23,7 @@ _FEW: Final = 4
 """Open runs that are read one by one; a list of all that are open takes as many statements."""
 _STATUSES: Final = tuple(sorted(OPEN))
 
-Position = tuple[datetime, str]
+FirePlace = tuple[datetime, str]
 """Fire time and run id of an execution."""
 
 
@@ -49,7 +49,7 @@ class Following:
     """
 
     def __init__(
-        self, service: ScheduleService, key: str, *, limit: int, place: Position | None = None
+        self, service: ScheduleService, key: str, *, limit: int, place: FirePlace | None = None
     ) -> None:
         self._service, self._key, self._limit = service, key, limit
         self._seen: dict[str, Fire] = {}
@@ -58,7 +58,7 @@ class Following:
         self._place = place
 
     @property
-    def place(self) -> Position | None:
+    def place(self) -> FirePlace | None:
         """Where a stream continues that ends now: the newest fire that was sent and is due."""
         return self._place
 
@@ -98,7 +98,7 @@ class Following:
                 self._place = fire.fire_time, fire.workflow_id
             yield fire
 
-    async def _page(self, after: Position | None, limit: int) -> list[Fire]:
+    async def _page(self, after: FirePlace | None, limit: int) -> list[Fire]:
         return await self._service.fires_page(
             self._key, since=self._first, after=after, limit=limit
         )
@@ -109,7 +109,7 @@ class Following:
         The pages are found from the newest on and sent from the oldest on, so that a stream which
         ends in between continues where it ended. One page is held at a time.
         """
-        places: list[Position] = []
+        places: list[FirePlace] = []
         page, full = newest, NEWEST
         while len(page) == full and page[-1].workflow_id not in self._seen:
             last = page[-1]

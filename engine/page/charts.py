@@ -54,7 +54,7 @@ class Strip:
 
     Attributes:
         width: of the drawing, whose height is ``Strip.HEIGHT``.
-        paths: the windows of each look as one path.
+        paths: the windows of each shade as one path.
         words: what it shows.
     """
 
@@ -72,10 +72,10 @@ def strip(recent: Sequence[Status], slots: int = 20) -> Strip:
     """Return the strip of windows, given the newest first; they stand at the right end."""
     paths: dict[Shade, str] = {}
     for number, status in enumerate(recent[:slots]):
-        look = SHADES[status]
-        height = _HEIGHT[look]
+        shade = SHADES[status]
+        height = _HEIGHT[shade]
         x, y = (slots - 1 - number) * _STEP, Strip.HEIGHT - height
-        paths[look] = paths.get(look, "") + f"M{x} {y}h{_BAR}v{height}h-{_BAR}z"
+        paths[shade] = paths.get(shade, "") + f"M{x} {y}h{_BAR}v{height}h-{_BAR}z"
     words = counts_text(Counter(recent[:slots])) or "no window yet"
     return Strip(slots * _STEP - (_STEP - _BAR), [*paths.items()], words)
 
@@ -87,7 +87,7 @@ class Bar:
     x: int
     y: int
     height: int
-    look: Shade
+    shade: Shade
     title: str
     target: str
 
@@ -114,11 +114,11 @@ def durations(fires: Sequence[Fire], titles: Sequence[str], slots: int = 50) -> 
     bars = []
     for number, (fire, title) in enumerate(zip(fires, titles, strict=True)):
         share = sqrt((fire.duration_ms or 0) / longest) if longest else 0.0
-        look = SHADES[fire.status]
-        height = max(round(share * Durations.HEIGHT), _HEIGHT[look] // 2 + 2)
+        shade = SHADES[fire.status]
+        height = max(round(share * Durations.HEIGHT), _HEIGHT[shade] // 2 + 2)
         x = (slots - 1 - number) * step
         bars.append(
-            Bar(x, Durations.HEIGHT - height, height, look, title, f"run-{fire.workflow_id}")
+            Bar(x, Durations.HEIGHT - height, height, shade, title, f"run-{fire.workflow_id}")
         )
     return Durations(slots * step - 3, bars, took(longest or None) or "")
 
@@ -209,7 +209,7 @@ class Lane:
     """Windows of one schedule in a week.
 
     Attributes:
-        paths: its windows by look; ``next`` are those to come.
+        paths: its windows by shade; ``next`` are those to come.
         bands: stretches with more windows than are drawn, as x and width.
         words: what it shows.
     """
@@ -245,8 +245,8 @@ def lane(
     """
     paths: dict[str, str] = {}
     for fire in past:
-        look = SHADES[fire.status]
-        paths[look] = paths.get(look, "") + _tick(_x(fire.fire_time, monday), _HEIGHT[look])
+        shade = SHADES[fire.status]
+        paths[shade] = paths.get(shade, "") + _tick(_x(fire.fire_time, monday), _HEIGHT[shade])
     times = [*coming]
     for at in times:
         paths["next"] = paths.get("next", "") + _tick(_x(at, monday), _HEIGHT["ok"])

@@ -476,8 +476,11 @@ class Replica:
                 self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
-            applied = await apply_source(
-                partial(self._read, self._source),
+            file = await self._read(self._source)
+            if file is None:
+                return
+            await apply_source(
+                file,
                 partial(
                     apply, ledger, by=self._serving.replica, last=last, sealing=self._sealing
                 ),
@@ -493,8 +496,7 @@ class Replica:
             goes_on = f"the last good definitions stay in force ({living} schedules)"
             self._emit(Notice(goes_on, good=False))
         else:
-            if applied:
-                self._mention_other_queues(await ledger.wanted(self._serving.project))
+            self._mention_other_queues(await ledger.wanted(self._serving.project))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
         if isinstance(source, ScheduleFile):

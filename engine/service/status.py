@@ -93,7 +93,7 @@ class StatusReport:
     @property
     def others(self) -> list[Condition]:
         """The conditions that are not windows which have not fired."""
-        return [each for each in self.conditions if each not in self.overdue]
+        return [each for each in self.conditions if each.code is not Code.NOT_FIRED]
 
     @property
     def unconfirmed(self) -> list[AlertRow]:

@@ -42,7 +42,7 @@ def test_a_strip_ends_with_the_newest_window_and_a_look_is_one_path():
 
 
 def test_every_look_has_a_height_of_its_own_so_that_it_is_told_without_colour():
-    drawn = {look: strip([status]).paths[0][1] for status, look in SHADES.items()}
+    drawn = {shade: strip([status]).paths[0][1] for status, shade in SHADES.items()}
     assert len(set(drawn.values())) == len(set(SHADES.values())) == 6
 
 

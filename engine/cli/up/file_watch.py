@@ -171,8 +171,9 @@ class FileWatch:
 
     async def _apply(self) -> None:
         try:
+            self._read = file = await read_aside(self._source)
             await apply_source(
-                self._read_file, self._apply_file, self._applied,
+                file, self._apply_file, self._applied,
                 project=self._project, source=self._source, types=self._types, on_event=self._emit,
             )  # fmt: skip
         except REFUSALS as error:
@@ -180,10 +181,6 @@ class FileWatch:
                 self._read = error
             self._prune_at = None  # a file that is not applied retires nothing
             self._show_state(replace(self._state, problems=tuple(str(error).splitlines())))
-
-    async def _read_file(self) -> ScheduleFile:
-        self._read = file = await read_aside(self._source)
-        return file
 
     async def _apply_file(self, file: ScheduleFile) -> ApplyReport:
         async with self._lazy.service() as service:

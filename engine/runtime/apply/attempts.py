@@ -52,7 +52,7 @@ def require_project(file: ScheduleFile, project: str) -> None:
 
 
 async def apply_source(
-    read: Callable[[], Awaitable[ScheduleFile | None]],
+    file: ScheduleFile,
     apply: Callable[[ScheduleFile], Awaitable[ApplyReport]],
     on_applied: Callable[[ScheduleFile, ApplyReport], None],
     *,
@@ -60,11 +60,11 @@ async def apply_source(
     source: Source | ScheduleFile,
     types: frozenset[str],
     on_event: OnEvent,
-) -> bool:
-    """Read a file, apply it, and emit the notices about it; return False if reading was stopped.
+) -> None:
+    """Apply a file that was read, and emit the notices about it.
 
     Args:
-        read: returns the file; None if it was stopped.
+        file: the file.
         apply: applies it.
         on_applied: called before the notices.
         project: the project that this replica serves.
@@ -75,15 +75,11 @@ async def apply_source(
     Raises:
         EngineError: one of ``REFUSALS``; the last good definitions stay in force.
     """
-    file = await read()
-    if file is None:
-        return False
     require_project(file, project)
     report = await apply(file)
     on_applied(file, report)
     for notice in await asyncio.to_thread(remarks, file, report, source, types):
         on_event(notice)
-    return True
 
 
 def remarks(

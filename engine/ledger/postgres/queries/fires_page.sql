@@ -24,10 +24,10 @@ FROM (
            WHERE $6::text IS NULL AND $5 IN ('claimed', 'starting', 'started') AND namespace = $1
              AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL
            OFFSET 0) AS open
-     CROSS JOIN LATERAL (SELECT workflow_id FROM fires WHERE id = open.id OFFSET 0) AS run
+     CROSS JOIN LATERAL (SELECT workflow_id FROM fires WHERE id = open.id AND status = $5 OFFSET 0) AS run
      CROSS JOIN LATERAL (SELECT * FROM fire_history
                          WHERE namespace = $1 AND workflow_id = run.workflow_id OFFSET 0) AS each
-     WHERE open.key = $2 AND each.status = $5 AND each.fire_time >= $3 AND each.fire_time <= $4
+     WHERE open.key = $2 AND each.fire_time >= $3 AND each.fire_time <= $4
        AND (each.fire_time < $4 OR each.workflow_id > $7)
      ORDER BY each.fire_time DESC, each.workflow_id LIMIT 1000)
     UNION ALL

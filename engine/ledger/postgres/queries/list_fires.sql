@@ -38,10 +38,10 @@ FROM (
            WHERE $3 IN ('claimed', 'starting', 'started') AND namespace = $1
              AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL
            OFFSET 0) AS open
-     CROSS JOIN LATERAL (SELECT workflow_id FROM fires WHERE id = open.id OFFSET 0) AS run
+     CROSS JOIN LATERAL (SELECT workflow_id FROM fires WHERE id = open.id AND status = $3 OFFSET 0) AS run
      CROSS JOIN LATERAL (SELECT * FROM fire_history
                          WHERE namespace = $1 AND workflow_id = run.workflow_id OFFSET 0) AS each
-     WHERE each.status = $3 AND ($2::text IS NULL OR open.key = $2)
+     WHERE $2::text IS NULL OR open.key = $2
      ORDER BY each.fire_time DESC, each.key LIMIT 10000)
     UNION ALL
     (SELECT * FROM fire_history
