@@ -22,8 +22,8 @@ from engine.api.browser import (
 )
 from engine.api.page_views import Key
 from engine.errors import EngineError, LetterNotFound, RequestMalformed
-from engine.page.text import counted, instant, run_link
-from engine.schedules import CatchUpPolicy, parse_workflow_id
+from engine.page.text import counted, run_link
+from engine.schedules import CatchUpPolicy, instant_text, parse_workflow_id
 from engine.service import INCLUDED, BackfillOverlap
 
 router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_schema=False)
@@ -78,7 +78,7 @@ async def pause(request: Request, key: Key) -> Response:
         paused = await service_of(request).pause(key, reason=_reason(form), until=until)
     except EngineError as error:
         return refused(request, place_of_schedule(key), error)
-    end = f" until {instant(paused.pause.until)}" if paused.pause.until else ""
+    end = f" until {instant_text(paused.pause.until)}" if paused.pause.until else ""
     return done(request, place_of_schedule(key), f"{key} is paused{end}")
 
 
@@ -125,7 +125,9 @@ async def skip(request: Request, key: Key) -> Response:
         await service_of(request).skip(key, at, reason=_reason(form))
     except EngineError as error:
         return refused(request, place_of_schedule(key), error)
-    return done(request, place_of_schedule(key), f"the window of {instant(at)} will be skipped")
+    return done(
+        request, place_of_schedule(key), f"the window of {instant_text(at)} will be skipped"
+    )
 
 
 @router.post("/unskip")
@@ -137,7 +139,7 @@ async def unskip(request: Request, key: Key) -> Response:
         await service_of(request).unskip(key, at, reason=_reason(form))
     except EngineError as error:
         return refused(request, place_of_schedule(key), error)
-    return done(request, place_of_schedule(key), f"the window of {instant(at)} will start")
+    return done(request, place_of_schedule(key), f"the window of {instant_text(at)} will start")
 
 
 # --- backfills ---

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from engine.cli.output import fields, instant
+from engine.cli.output import fields, instant_text
 from engine.cli.target import (
     DEFAULT_DATA_DIR,
     DataDir,
@@ -308,7 +308,7 @@ def create(
             name, scope=named, keys=keys or [EVERY_KEY], expires=until
         )
     )
-    end = f", until {instant(made.row.expires_at)}" if made.row.expires_at else ""
+    end = f", until {instant_text(made.row.expires_at)}" if made.row.expires_at else ""
     session.print(
         {**token_json(made.row), "token": made.secret},
         [
@@ -330,8 +330,8 @@ def list_tokens(session: Session) -> None:
         [token_json(row) for row in rows],
         ("NAME", "SCOPE", "KEYS", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
         [
-            (row.name, row.scope, " ".join(row.keys), _state(row), instant(row.expires_at),
-             instant(row.used_at), row.used_from, row.created_by)
+            (row.name, row.scope, " ".join(row.keys), _state(row), instant_text(row.expires_at),
+             instant_text(row.used_at), row.used_from, row.created_by)
             for row in rows
         ],
         spare=("CREATED BY", "FROM"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from engine.cli.output import counted, fields, instant, print_json, print_table
+from engine.cli.output import counted, fields, instant_text, print_json, print_table
 from engine.cli.target import (
     AnyKey,
     OfProject,
@@ -125,7 +125,7 @@ def _faults(audits: Iterable[KeyAudit]) -> Iterator[str]:
     for audit in audits:
         for fault in audit.faults[:_SHOWN]:
             more = f" (and {fault.windows - 1:,} after it)" if fault.windows > 1 else ""
-            at = instant(fault.fire_time)
+            at = instant_text(fault.fire_time)
             yield f"{audit.key}  {fault.kind}  {at}{more}: {fault.what}"
         if len(audit.faults) > _SHOWN:
             yield f"{audit.key}  and more: --json names {len(audit.faults)}"
@@ -136,7 +136,8 @@ def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
     verdicts = ", ".join(f"{count:,} {word}" for word, count in sorted(report.verdict.items()))
     windows = sum(each.expected for each in report.schedules)
     yield (
-        f"{counted(windows, 'window')} from {instant(report.since)} to {instant(report.until)},"
+        f"{counted(windows, 'window')} from {instant_text(report.since)}"
+        f" to {instant_text(report.until)},"
         f" against the ledger{with_temporal}: {verdicts or 'no schedule'}"
     )
     if report.unknown:

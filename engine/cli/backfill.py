@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from engine.cli.output import backfill_json, counted, instant, print_json, print_table
+from engine.cli.output import backfill_json, counted, instant_text, print_json, print_table
 from engine.cli.target import Key, Reason, Session, command, moment, one_of
 from engine.service import (
     INCLUDED,
@@ -198,12 +198,12 @@ def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_Win
     if session.as_json:
         of = seen.backfill
         print_json({
-            "key": of.key, "from": instant(of.first), "to": instant(of.last),
+            "key": of.key, "from": instant_text(of.first), "to": instant_text(of.last),
             "overlap": of.overlap, "include": list(of.include), "windows": of.windows,
             "counts": _counts(seen), "cost": seen.cost,
             "spans": [
-                {"from": instant(each.first), "to": instant(each.last), "windows": each.windows,
-                 "starts": each.starts, "why": each.why}
+                {"from": instant_text(each.first), "to": instant_text(each.last),
+                 "windows": each.windows, "starts": each.starts, "why": each.why}
                 for each in spans
             ],
         })  # fmt: skip
@@ -211,7 +211,7 @@ def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_Win
     print_table(
         ("FIRST", "LAST", "WINDOWS", "STARTS", "WHY"),
         (
-            (instant(each.first), instant(each.last), each.windows,
+            (instant_text(each.first), instant_text(each.last), each.windows,
              "yes" if each.starts else "no", each.why)
             for each in spans
         ),
@@ -244,7 +244,7 @@ def as_document(
     return {
         **backfill_json(done),
         "windows": done.windows,
-        "until": instant(done.last),
+        "until": instant_text(done.last),
         "started": [fire.workflow_id for fire in fires],
         "left_alone": [
             {"workflow_id": None, "why": why, "windows": number} for why, number in alone.items()
@@ -288,5 +288,5 @@ class _Lines:
         if now.done < now.windows and tenth > self._printed:
             self._printed = tenth
             typer.echo(
-                f"{now.done} of {now.windows} windows, up to {instant(now.cursor)}", err=True
+                f"{now.done} of {now.windows} windows, up to {instant_text(now.cursor)}", err=True
             )

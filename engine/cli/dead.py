@@ -24,7 +24,7 @@ from engine.cli.output import (
     console,
     counted,
     fields,
-    instant,
+    instant_text,
     print_json,
     print_table,
     step_json,
@@ -115,7 +115,7 @@ def list_letters(
         [letter_json(letter, session.target) for letter in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "CAUSE", "RUN", "WHY"),
         [
-            (instant(each.fire_time), each.key, each.bucket, each.status, each.cause,
+            (instant_text(each.fire_time), each.key, each.bucket, each.status, each.cause,
              each.workflow_id, _why(each))
             for each in letters
         ],
@@ -147,8 +147,9 @@ _STEPS = ("SINCE", "KEY", "BUCKET", "STEP", "ATTEMPTS", "NEXT ATTEMPT", "RUN", "
 def _step_rows(fires: Sequence[Fire]) -> list[tuple[object, ...]]:
     """Return a row of a table for each step of these runs that keeps failing."""
     return [
-        (instant(step.since), fire.key, fire.bucket, step.step, _attempts(step),
-         instant(step.next_attempt_at) or "has begun", step.child or fire.workflow_id, step.error)
+        (instant_text(step.since), fire.key, fire.bucket, step.step, _attempts(step),
+         instant_text(step.next_attempt_at) or "has begun", step.child or fire.workflow_id,
+         step.error)
         for fire in fires
         for step in fire.failing
     ]  # fmt: skip
@@ -353,7 +354,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     """Return all details of one letter as text lines."""
     facts = {
         "why": _why(letter),
-        "window": f"{letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
+        "window": f"{letter.key} {letter.bucket}, fire time {instant_text(letter.fire_time)}",
         "workflow": letter.workflow_type or "not known",
         "start": _sends(letter.attempts),
         "cause": _CAUSES.get(letter.cause, letter.cause),
@@ -361,7 +362,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         "input": _input(letter.arguments[0]) if letter.arguments else None,
     }
     return [
-        f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
+        f"{letter.workflow_id}: {letter.status}, {instant_text(letter.died_at)}",
         *labelled(facts),
         *map(_not_undone, letter.not_undone),
         *labelled({"run": where.run_link(letter.workflow_id, letter.run_id)}),
@@ -385,6 +386,6 @@ def _why(letter: DeadLetter) -> str:
     why = letter.error or letter.reason or "its cause could not be read"
     if letter.windows == 1:
         return why
-    until = instant(letter.last_fire_time)
-    cure = f"`sched backfill {letter.key} --from {instant(letter.fire_time)} --to {until}`"
+    until = instant_text(letter.last_fire_time)
+    cure = f"`sched backfill {letter.key} --from {instant_text(letter.fire_time)} --to {until}`"
     return f"{letter.windows} windows: {why}; {cure}"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from engine.cli.output import console, fields, instant
+from engine.cli.output import console, fields, instant_text
 from engine.cli.target import AnyKey, Limit, Session, command, on_signal, open_service
 from engine.events import ScheduleEvent
 from engine.schedules import ALL_EVENTS, place_of_url
@@ -74,7 +74,7 @@ def _show_newest(session: Session, key: str | None, name: str, limit: int) -> No
 def _row(event: ScheduleEvent) -> tuple[object, ...]:
     data = event.data
     why = data["error"] or data["reason"]
-    return instant(event.time), event.sequence, event.name, event.key, data["workflowId"], why
+    return instant_text(event.time), event.sequence, event.name, event.key, data["workflowId"], why
 
 
 def _follow(session: Session, key: str | None, name: str) -> None:
@@ -130,7 +130,7 @@ def _show_dead(session: Session, limit: int) -> None:
         [_dead_json(each) for each in found],
         ("GIVEN UP", "NAME", "ID", "SUBSCRIBER", "ATTEMPTS", "WHY"),
         [
-            (instant(each.died_at), each.name, each.event.event_id, each.subscription,
+            (instant_text(each.died_at), each.name, each.event.event_id, each.subscription,
              each.attempts, each.error)
             for each in found
         ],

@@ -24,7 +24,7 @@ from engine.cli.output import (
     console,
     counted,
     fields,
-    instant,
+    instant_text,
     print_json,
     project_without_worker,
     wait_for_worker,
@@ -524,7 +524,7 @@ def _applied(found: DryRun) -> str:
     last = found.last
     revision = f" revision {last.revision}" if last.revision is not None else ""
     same = "this very file" if found.same else f"{last.file_name}{revision}"
-    return f"applied last from {same} at {instant(last.applied_at)} by {last.applied_by}"
+    return f"applied last from {same} at {instant_text(last.applied_at)} by {last.applied_by}"
 
 
 def _change(change: Change, zone: str, place: str) -> Iterator[str]:
@@ -540,7 +540,7 @@ def _change(change: Change, zone: str, place: str) -> Iterator[str]:
 
 def _starts(sign: str, starts: Starts, zone: str) -> Iterator[str]:
     for at in starts.first:
-        yield f"    {sign} {clock(at, zone)}" + (f"  {instant(at)}" if zone != "UTC" else "")
+        yield f"    {sign} {clock(at, zone)}" + (f"  {instant_text(at)}" if zone != "UTC" else "")
     if more := starts.count - len(starts.first):
         yield f"    {sign} and {more} more"
 
@@ -561,11 +561,11 @@ def _drift(row: DriftRow) -> Iterator[str]:
         yield f"{row.key}: an application asked for it, no file has it"
     if row.pause is not None:
         by = f" by {row.pause.by}" if row.pause.by else ""
-        until = f" until {instant(row.pause.until)}" if row.pause.until else ""
+        until = f" until {instant_text(row.pause.until)}" if row.pause.until else ""
         why = f": {row.pause.reason}" if row.pause.reason else ""
-        yield f"{row.key}: paused since {instant(row.pause.at)}{until}{by}{why}"
+        yield f"{row.key}: paused since {instant_text(row.pause.at)}{until}{by}{why}"
     if row.skipped:
-        first = instant(row.skipped[0])
+        first = instant_text(row.skipped[0])
         yield f"{row.key}: {counted(len(row.skipped), 'coming window')} skipped, first {first}"
 
 
@@ -588,8 +588,8 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         "file": file.name,
         "declared": file.places,
         "project": found.project,
-        "from": instant(found.now),
-        "to": instant(found.until),
+        "from": instant_text(found.now),
+        "to": instant_text(found.until),
         "last": last and fields(last, _PROJECT),
         "same_file": found.same,
         "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
@@ -603,8 +603,8 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
             {
                 "key": row.key,
                 "origin": row.origin,
-                "paused_since": instant(row.pause.at) if row.pause else None,
-                "paused_until": instant(row.pause.until) if row.pause else None,
+                "paused_since": instant_text(row.pause.at) if row.pause else None,
+                "paused_until": instant_text(row.pause.until) if row.pause else None,
                 "paused_by": row.pause.by if row.pause else None,
                 "reason": row.pause.reason if row.pause else None,
                 "skipped": _instants(row.skipped),
@@ -632,4 +632,4 @@ def _change_json(change: Change) -> dict[str, Any]:
 
 
 def _instants(moments: Sequence[datetime]) -> list[str | None]:
-    return [instant(moment) for moment in moments]
+    return [instant_text(moment) for moment in moments]

@@ -25,7 +25,7 @@ from engine.cli.output import (
     fields,
     fire_json,
     fire_lag,
-    instant,
+    instant_text,
     is_to_be_laid,
     print_json,
     print_table,
@@ -190,7 +190,7 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
         return ""
     keys = [key for _, key in sorted(late)]
     return (
-        f"no worker has started what is due since {instant(min(late)[0])}"
+        f"no worker has started what is due since {instant_text(min(late)[0])}"
         f" ({first_of(keys, _NAMED)}):"
         " start a worker (`sched up` or `sched worker`), or see what yours says"
     )
@@ -209,7 +209,7 @@ def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
         (
             (
                 row.key, row.workflow, _when(row), shown_state(row),
-                instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
+                instant_text(row.next_start_at), instant_text(row.last_fire_at), row.last_status,
                 row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
                 _problem(row, stuck[row.key]),
             )
@@ -228,9 +228,9 @@ def _print_wide(
          "PROBLEM"),
         (
             (
-                row.key, shown_state(row), instant(row.next_start_at), row.last_status,
+                row.key, shown_state(row), instant_text(row.next_start_at), row.last_status,
                 _success(runs),
-                took(runs.median_duration_ms), instant(runs.last_failure_at), runs.error,
+                took(runs.median_duration_ms), instant_text(runs.last_failure_at), runs.error,
                 _problem(row, stuck[row.key]),
             )
             for row, runs in zip(rows, summaries, strict=True)
@@ -331,7 +331,7 @@ def _follow(
             return
         note = progress or why(fire)
         out.print(Text.assemble(
-            f"{instant(fire.fire_time)}  {fire.key}  ",
+            f"{instant_text(fire.fire_time)}  {fire.key}  ",
             (shown_status(fire), colour_of(shown_status(fire))),
             f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
@@ -356,7 +356,7 @@ def _leave_at_once() -> None:
 def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
-        instant(fire.fire_time), fire.key, shown_status(fire), fire.timing, fire_lag(fire),
+        instant_text(fire.fire_time), fire.key, shown_status(fire), fire.timing, fire_lag(fire),
         *effort(fire), fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
     )  # fmt: skip
 
@@ -385,7 +385,7 @@ def action_json(row: ActionRow) -> dict[str, object]:
 
 def _action_row(row: ActionRow) -> tuple[object, ...]:
     return (
-        instant(row.at), row.by, row.verb, row.key, row.workflow_id, row.reason,
+        instant_text(row.at), row.by, row.verb, row.key, row.workflow_id, row.reason,
         _change(row.before, row.after),
     )  # fmt: skip
 

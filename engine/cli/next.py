@@ -16,9 +16,8 @@ import typer
 from engine.cli.output import (
     clock,
     counted,
-    instant,
+    instant_text,
     local,
-    paused_until,
     print_json,
     print_table,
     relative,
@@ -99,7 +98,7 @@ class FireSource:
     def skipped(self, after: datetime, until: datetime) -> str:
         """Return a note on windows in between that are skipped; empty if there are none."""
         between = (at for at in sorted(self.skips) if after < at < until)
-        return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
+        return "; ".join(f"{instant_text(at)} is skipped ({self.skips[at]})" for at in between)
 
     def describe(self, now: datetime) -> str:
         """Return a sentence that describes when it fires."""
@@ -130,7 +129,7 @@ class Upcoming:
         precision = "milliseconds" if shown.microsecond else "seconds"
         return {
             "key": self.source.key or None,
-            "fire_time": instant(self.fire_time),
+            "fire_time": instant_text(self.fire_time),
             "local_time": shown.isoformat(timespec=precision),
             "timezone": self.source.timezone,
             "bucket": self.source.spec.bucket(self.fire_time),
@@ -259,7 +258,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
 
 def _silence(row: ScheduleRow) -> str | None:
     if row.pause and row.pause.until and row.state == "paused":
-        return f"paused {paused_until(row.pause)}"
+        return f"paused {row.pause.lasts}"
     if row.state != "active":
         return row.state
     return None if row.schedule else "unreadable for this version"
@@ -354,7 +353,7 @@ def print_upcoming(
         (
             (
                 row.source.key if with_key else "",
-                instant(row.fire_time), clock(row.fire_time, row.source.timezone),
+                instant_text(row.fire_time), clock(row.fire_time, row.source.timezone),
                 row.source.timezone, relative(row.fire_time, now), row.note,
             )
             for row in rows

@@ -18,10 +18,9 @@ from engine.cli.output import (
     counted,
     fields,
     fire_json,
-    instant,
+    instant_text,
     key_without_worker,
     pause_json,
-    paused_until,
     why,
 )
 from engine.cli.output import wait_for_worker as wait_for_a_worker
@@ -264,7 +263,7 @@ def pause(
         again = "again " if done.before else ""
         return (
             {"key": key, "paused": pause_json(done.pause), "before": pause_json(done.before)},
-            f"{key} is paused {again}{paused_until(done.pause)}: {reason}",
+            f"{key} is paused {again}{done.pause.lasts}: {reason}",
         )
 
     named = Selector(tuple(keys or ()), project, tag, every)
@@ -353,7 +352,7 @@ async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> 
 def _describe_resume(done: Resumed) -> str:
     if done.before is None:
         return f"{done.key} was not paused"
-    following = instant(done.next_fire_at)
+    following = instant_text(done.next_fire_at)
     text = f"{done.key} fires again, next at {following}"
     if following is None:
         text = f"{done.key} is not paused any more, but no fire is to come"
@@ -487,7 +486,7 @@ def _window(
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
     document = fields(done, "key fire_time workflow_id changed")
-    session.print(document, f"{done.workflow_id} of {instant(done.fire_time)} {outcome}")
+    session.print(document, f"{done.workflow_id} of {instant_text(done.fire_time)} {outcome}")
 
 
 # --- trigger and rerun ---

@@ -24,9 +24,7 @@ from engine.page.text import (
     clock,
     counted,
     fire_lag,
-    instant,
     local,
-    paused_until,
     problem_of,
     relative,
     run_link,
@@ -39,6 +37,7 @@ from engine.page.text import (
     why,
 )
 from engine.runtime.planning import missing_worker_at, no_worker_lives
+from engine.schedules import instant_text
 from engine.schedules.planner import Pause
 from engine.service import (
     Backfill,
@@ -57,9 +56,8 @@ __all__ = [
     "clock",
     "counted",
     "fire_lag",
-    "instant",
+    "instant_text",
     "local",
-    "paused_until",
     "problem_of",
     "relative",
     "run_link",
@@ -123,7 +121,7 @@ def fields(record: object, names: str) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
-        return instant(value)
+        return instant_text(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -198,7 +196,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "state": row.state,
         **({"shadow": True} if row.in_shadow else {}),
         "status": row.status,
-        "next_fire_at": instant(row.next_start_at),
+        "next_fire_at": instant_text(row.next_start_at),
         **fields(row, "last_fire_at last_status workflow_type origin"),
         "error": problem_of(row),
     }
@@ -242,8 +240,8 @@ def backfill_json(of: Backfill) -> dict[str, object]:
     """Return a backfill as in ``sched show --json``."""
     return {
         **fields(of, "id key state ended_reason"),
-        "from": instant(of.first),
-        "to": instant(of.last),
+        "from": instant_text(of.first),
+        "to": instant_text(of.last),
         **fields(of, "cursor overlap include windows done laid"),
         "left_alone": dict(of.left_alone),
         **fields(of, "requested_by requested_at ended_at reason error"),

@@ -13,7 +13,7 @@ from engine.cli.output import (
     effort_text,
     fields,
     fire_json,
-    instant,
+    instant_text,
     key_without_worker,
     print_json,
     took,
@@ -107,9 +107,9 @@ def details_lines(of: RunReport) -> list[str]:
     """Return the tries, the failure and the undo steps of a run as text lines."""
     lines = []
     for each in of.tried:
-        end = f"to {instant(each.closed_at)}" if each.closed_at else "is open"
+        end = f"to {instant_text(each.closed_at)}" if each.closed_at else "is open"
         told = f": {each.error}" if each.error else ""
-        lines.append(f"try {each.number:<6} {instant(each.started_at)} {end}{told}")
+        lines.append(f"try {each.number:<6} {instant_text(each.started_at)} {end}{told}")
     for number, link in enumerate(of.failure):
         lines += _link_lines("error" if number == 0 else "caused by", link)
     lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]

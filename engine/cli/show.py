@@ -23,9 +23,8 @@ from engine.cli.output import (
     fields,
     fire_json,
     fire_lag,
-    instant,
+    instant_text,
     pause_json,
-    paused_until,
     print_json,
     print_table,
     problem_of,
@@ -185,7 +184,7 @@ class Page:
             "parents": [rule.to_json() for rule in self._parents],
             "children": [*self.children],
             "queued": [fire_json(fire) for fire in self.queued],
-            "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
+            "queue_full": {"windows": self.overflow[0], "last": instant_text(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
             "backfills": [backfill_json(each) for each in self.backfills],
             "data_gaps": [fields(gap, "bucket data_from data_to") for gap in self.gaps],
@@ -252,7 +251,7 @@ class Page:
         if row.of_starts:
             return f"runs of {row.workflow} that applications start"
         if row.state == "paused" and row.pause and row.pause.until:
-            return f"paused; nothing fires {paused_until(row.pause)}"
+            return f"paused; nothing fires {row.pause.lasts}"
         if row.state != "active":
             return f"{row.state}; {_NOTHING_WILL[row.state]}"
         if row.next_start_at is None:
@@ -286,7 +285,7 @@ class Page:
         lines = []
         if pause := self.row.pause:
             by = f" by {pause.by}" if pause.by else ""
-            lines.append(f"paused since {instant(pause.at)}{by}: {pause.reason}")
+            lines.append(f"paused since {instant_text(pause.at)}{by}: {pause.reason}")
         if self.queued:
             first = self.queued[0]
             waits = f", {first.reason}" if first.reason_code == "dependency" else ""
@@ -294,10 +293,12 @@ class Page:
         count, last = self.overflow
         if count:
             windows = counted(count, "window")
-            lines.append(f"skipped because the queue was full: {windows}, last {instant(last)}")
+            lines.append(
+                f"skipped because the queue was full: {windows}, last {instant_text(last)}"
+            )
         lines += map(_backfill, self.backfills)
         lines += [
-            f"skips {fire.workflow_id} of {instant(fire.fire_time)}: {fire.reason}"
+            f"skips {fire.workflow_id} of {instant_text(fire.fire_time)}: {fire.reason}"
             for fire in self.skips[:SHOWN]
         ]
         return lines
@@ -333,7 +334,7 @@ class Page:
 
 def _backfill(of: Backfill) -> str:
     """Return a sentence with the progress or the result of a backfill."""
-    period = f"backfill {of.id} from {instant(of.first)} to {instant(of.last)}"
+    period = f"backfill {of.id} from {instant_text(of.first)} to {instant_text(of.last)}"
     laid = f"{of.laid} laid, {sum(of.left_alone.values())} left alone"
     if of.state == "laying":
         waits = f"; it waits: {of.error}" if of.error else ""
@@ -345,8 +346,8 @@ def _backfill(of: Backfill) -> str:
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
     return (
-        instant(fire.fire_time), shown_status(fire), fire.timing, fire_lag(fire), *effort(fire),
-        fire.run_id and fire.workflow_id, why(fire),
+        instant_text(fire.fire_time), shown_status(fire), fire.timing, fire_lag(fire),
+        *effort(fire), fire.run_id and fire.workflow_id, why(fire),
     )  # fmt: skip
 
 
@@ -367,8 +368,8 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
 
     found = session.ask(read)
     if found is None:
-        of = f"run {key}" if at is None else f"window of {key} at {instant(at)}"
-        cure = f"`sched explain {key} {instant(at) or ''}".rstrip() + "` says why"
+        of = f"run {key}" if at is None else f"window of {key} at {instant_text(at)}"
+        cure = f"`sched explain {key} {instant_text(at) or ''}".rstrip() + "` says why"
         session.print(None, f"the ledger has no {of}; {cure}")
         raise typer.Exit(1)
     fire, details = found
@@ -381,10 +382,10 @@ def _window_lines(fire: Fire, link: str | None) -> list[str]:
     """Return what became of one window as text lines."""
     facts = {
         "why": why(fire),
-        "window": f"{fire.key} {fire.bucket}, fire time {instant(fire.fire_time)}",
-        "sent": instant(fire.starting_at),
-        "started": instant(fire.started_at),
-        "closed": instant(fire.closed_at),
+        "window": f"{fire.key} {fire.bucket}, fire time {instant_text(fire.fire_time)}",
+        "sent": instant_text(fire.starting_at),
+        "started": instant_text(fire.started_at),
+        "closed": instant_text(fire.closed_at),
         "took": effort_line(fire),
         "run": link,
     }

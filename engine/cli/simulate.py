@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.output import counted, fields, instant, print_json
+from engine.cli.output import counted, fields, instant_text, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment, parsed
 from engine.schedules import ScheduleFile, parse_duration
@@ -114,7 +114,7 @@ def _duration(text: str, file: ScheduleFile) -> tuple[str, timedelta]:
 def _as_json(found: Simulation) -> dict[str, object]:
     minutes = (
         {
-            "minute": instant(found.minute(n)),
+            "minute": instant_text(found.minute(n)),
             "starts": starts,
             **({"most_open": found.most_open[n]} if found.most_open else {}),
         }
@@ -122,10 +122,11 @@ def _as_json(found: Simulation) -> dict[str, object]:
         if starts or (found.most_open and found.most_open[n])
     )
     return {
-        "from": instant(found.start),
-        "to": instant(found.end),
+        "from": instant_text(found.start),
+        "to": instant_text(found.end),
         "outages": [
-            {"from": instant(each.begin), "to": instant(each.end)} for each in found.outages
+            {"from": instant_text(each.begin), "to": instant_text(each.end)}
+            for each in found.outages
         ],
         "windows": found.total.windows,
         "totals": found.totals,

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from engine.cli.output import console, fields, instant, print_json, relative, step_json
+from engine.cli.output import console, fields, instant_text, print_json, relative, step_json
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
@@ -54,7 +54,7 @@ def worker_json(row: WorkerRow) -> dict[str, object]:
 def _worker_row(row: WorkerRow) -> tuple[object, ...]:
     return (
         row.host, row.state, f"{_seconds(row.age)} ago", row.claims, row.project, row.task_queue,
-        row.version, instant(row.started_at), row.replica, first_of(row.types, _NAMED),
+        row.version, instant_text(row.started_at), row.replica, first_of(row.types, _NAMED),
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def status_json(report: StatusReport) -> dict[str, object]:
     totals = report.totals
     return {
         "good": report.is_good,
-        "at": instant(report.at),
+        "at": instant_text(report.at),
         "servers": [
             {"server": each.server, "answers": each.error is None, "error": each.error}
             for each in report.servers
@@ -124,7 +124,7 @@ def status_json(report: StatusReport) -> dict[str, object]:
             for each in report.stuck
         ],
         "alerts": [
-            {**_condition_json(each), "opened_at": instant(each.opened_at)}
+            {**_condition_json(each), "opened_at": instant_text(each.opened_at)}
             for each in report.alerts
         ],
     }
@@ -166,7 +166,10 @@ def _sections(report: StatusReport) -> Iterator[tuple[str, Sequence[str]]]:
     yield "wrong", [f"{each.code}: {each.text}" for each in report.others]
     yield "stuck or failing runs", list(map(_stuck, report.stuck))
     alerts = report.unconfirmed
-    yield "open alerts", [f"{instant(each.opened_at)}  {each.code}: {each.text}" for each in alerts]
+    yield (
+        "open alerts",
+        [f"{instant_text(each.opened_at)}  {each.code}: {each.text}" for each in alerts],
+    )
 
 
 def _stuck(fire: Fire) -> str:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from engine.audit.comparison import Comparison, SourceKind, TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
-from engine.cli.output import counted, fields, instant, print_json, print_table
+from engine.cli.output import counted, fields, instant_text, print_json, print_table
 from engine.cli.target import (
     AnyKey,
     Key,
@@ -170,7 +170,8 @@ def _print(found: Sequence[Comparison]) -> None:
 def _remarks(found: Comparison) -> Iterator[str]:
     for each in found.differences[:_SHOWN]:
         run = f" ({each.workflow_id})" if each.kind == "only_theirs" else ""
-        yield f"{found.key}  {each.kind.replace('_', ' ')}  {instant(each.at)}{run}: {each.what}"
+        kind, at = each.kind.replace("_", " "), instant_text(each.at)
+        yield f"{found.key}  {kind}  {at}{run}: {each.what}"
     if len(found.differences) > _SHOWN:
         yield f"{found.key}  and more: --json names {len(found.differences):,}"
     if found.held:

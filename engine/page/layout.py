@@ -21,7 +21,6 @@ from engine.page.text import (
     clock,
     counted,
     fire_lag,
-    instant,
     relative,
     shadow_mode,
     shown_state,
@@ -29,6 +28,7 @@ from engine.page.text import (
     took,
     why,
 )
+from engine.schedules import instant_text
 
 _FOLDER: Final = Path(__file__).parent
 _RELATIVE: Final = re.compile(r"(<time [^>]*data-ago[^>]*>)[^<]*")
@@ -63,7 +63,7 @@ def _environment() -> Environment:
         "SHADES": SHADES, "asset_version": asset_version, "counted": counted, "ago": _ago,
     }  # fmt: skip
     found.filters |= {
-        "clock": clock, "instant": instant, "lag": fire_lag, "shadow_mode": shadow_mode,
+        "clock": clock, "instant": instant_text, "lag": fire_lag, "shadow_mode": shadow_mode,
         "state": shown_state, "status": shown_status, "took": took, "why": why,
     }  # fmt: skip
     return found
@@ -73,7 +73,7 @@ def _ago(moment: datetime | None, now: datetime) -> Markup | str:
     """Return how far a moment is away, which the browser keeps up to date."""
     if moment is None:
         return "never"
-    at, words = instant(moment), relative(moment, now)
+    at, words = instant_text(moment), relative(moment, now)
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(at, at, words)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from engine.schedules import Calendar, Item, Schedule, format_duration, readable_definition, zone
+from engine.schedules import (
+    Calendar,
+    Item,
+    Schedule,
+    format_duration,
+    instant_text,
+    readable_definition,
+    zone,
+)
 from engine.schedules.describe import yaml_value
-from engine.schedules.planner import Pause
 from engine.service import Fire, ScheduleRow
 
 # --- schedules and fires ---
@@ -45,17 +52,12 @@ def shadow_mode(schedule: Schedule) -> str:
     return f"in shadow mode{until}"
 
 
-def paused_until(pause: Pause) -> str:
-    """Return how long a pause lasts, to follow the words "is paused"."""
-    return f"until {instant(pause.until)}" if pause.until else "until it is resumed"
-
-
 def why(fire: Fire) -> str:
     """Return the steps of a fire that keep failing, its error and its reason.
 
     They are preceded by its number of windows if several.
     """
-    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
+    several = f"{fire.windows} windows up to {instant_text(fire.last_fire_time)}: "
     return (several if fire.windows > 1 else "") + "; ".join(
         filter(None, (*map(str, fire.failing), fire.error, fire.reason))
     )
@@ -78,14 +80,6 @@ def fire_lag(fire: Fire) -> str | None:
 _PRECISE = 60.0
 """Seconds of a duration below which milliseconds are shown."""
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-
-
-def instant(moment: datetime | None) -> str | None:
-    """Return ISO 8601 with ``Z``; milliseconds are included unless they are zero."""
-    if moment is None:
-        return None
-    precision = "milliseconds" if moment.microsecond else "seconds"
-    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def local(moment: datetime, timezone: str) -> datetime:

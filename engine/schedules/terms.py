@@ -199,6 +199,14 @@ def exact_text(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def instant_text(instant: datetime | None) -> str | None:
+    """Return an instant as tables and pages show it: with milliseconds unless they are zero."""
+    if instant is None:
+        return None
+    precision = "milliseconds" if instant.microsecond else "seconds"
+    return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """Return names as messages list them: ``a, b and 3 more``."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

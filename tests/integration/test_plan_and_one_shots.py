@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import sys
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import engine
 from engine.cli.app import run
 from engine.cli.target import Target, note_running
 from engine.ledger import PostgresLedger
@@ -178,3 +184,48 @@ async def test_a_command_waits_for_a_worker_where_that_is_wanted(sched, ledger, 
     assert err.startswith(NOBODY)
     assert err.count(NOBODY) == 1
     assert err.rstrip().endswith("a worker lives that starts it")
+
+
+def entered(*arguments: str) -> set[str]:
+    """Run a command; return the files of the engine whose functions it called, as paths.
+
+    What is called to import a module is left out.
+    """
+    engine_folder = f"{Path(engine.__file__).parent}{os.sep}"
+    importing, found = f"{engine_folder}lazy.py", set[str]()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        path = frame.f_code.co_filename
+        if (
+            event != "call"
+            or path in found
+            or path == importing
+            or not path.startswith(engine_folder)
+        ):
+            return
+        above: FrameType | None = frame
+        while above is not None and above.f_code.co_name != "<module>":
+            above = above.f_back
+        if above is None or not above.f_code.co_filename.startswith(engine_folder):
+            found.add(path)
+
+    sys.setprofile(note)
+    try:
+        assert run(list(arguments)) == 0
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+async def test_a_pause_enters_the_files_that_the_map_names(sched, tmp_path):
+    write(tmp_path, "schedules: [{key: often, workflow: w, every: 10s}]")
+    assert (await sched("apply"))[0] == 0
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## The way of `sched pause`\n")[2].partition("\n## ")[0]
+    way, _, beside = section.partition("Beside them")
+    counted, aside = (set(re.findall(r"`([\w/]+\.py)`", part)) for part in (way, beside))
+    files = await asyncio.to_thread(entered, "pause", "often", "--reason", "the warehouse moves")
+    unnamed = {file for file in files if not file.endswith(tuple(f"/{n}" for n in counted | aside))}
+    assert unnamed == set()
+    unused = {name for name in counted if not any(file.endswith(f"/{name}") for file in files)}
+    assert unused == set()

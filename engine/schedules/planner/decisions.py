@@ -21,6 +21,7 @@ from engine.schedules.terms import (
     epoch_seconds,
     first_of,
     from_seconds,
+    instant_text,
     parse_workflow_id,
 )
 from engine.schedules.timing.cron_parser import parse
@@ -390,6 +391,11 @@ class Pause:
     reason: str | None = None
     by: str | None = None
     until: datetime | None = None
+
+    @property
+    def lasts(self) -> str:
+        """How long it lasts, to follow the words "is paused"."""
+        return f"until {instant_text(self.until)}" if self.until else "until it is resumed"
 
 
 def hold_of(
