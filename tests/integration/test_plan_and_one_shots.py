@@ -1,4 +1,4 @@
-"""The commands `plan`, `at` and `reschedule` on a real ledger: what they print and how they end."""
+"""Commands on a real ledger: what plan, at and reschedule print, and which files a pause enters."""
 
 from __future__ import annotations
 
@@ -192,16 +192,12 @@ def entered(*arguments: str) -> set[str]:
     What is called to import a module is left out.
     """
     engine_folder = f"{Path(engine.__file__).parent}{os.sep}"
-    importing, found = f"{engine_folder}lazy.py", set[str]()
+    importing = f"{engine_folder}lazy.py"
+    found = {importing}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
-        if (
-            event != "call"
-            or path in found
-            or path == importing
-            or not path.startswith(engine_folder)
-        ):
+        if event != "call" or path in found or not path.startswith(engine_folder):
             return
         above: FrameType | None = frame
         while above is not None and above.f_code.co_name != "<module>":
@@ -214,7 +210,7 @@ def entered(*arguments: str) -> set[str]:
         assert run(list(arguments)) == 0
     finally:
         sys.setprofile(None)
-    return found
+    return found - {importing}
 
 
 async def test_a_pause_enters_the_files_that_the_map_names(sched, tmp_path):
