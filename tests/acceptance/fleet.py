@@ -9,7 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -187,39 +187,42 @@ class Books:
 
         await eventually(settled, timeout=timeout, every=0.2)
 
-    async def agree(
-        self,
-        file: ScheduleFile,
-        *,
-        until: datetime | None = None,
-        timeout: float = 40,  # noqa: ASYNC109
-    ) -> None:
-        """Every window has one row and one run, and none is missing between first and last.
+    async def until_owed_settled(self, keys: Iterable[str]) -> datetime:
+        """Wait until what opened before this call is settled; return the time of the call.
 
-        With ``until`` workers may go on: only windows that opened before it are looked at.
+        The keys are of intervals. A worker must be running: a claim whose lease ends before it is
+        sent, because the machine is busy, is left to others, also by the last one that leaves.
+        """
+        called_at = datetime.now(UTC)
+        # A key's windows are decided in order.
+        await self.until_fired(keys, 1, since=called_at, timeout=60)
+        await self.until_settled(called_at, timeout=40)
+        return called_at
+
+    async def agree(self, file: ScheduleFile, *, until: datetime) -> None:
+        """Every window that opened before ``until`` has one row and one run, and none is missing.
+
+        All of them are settled. Workers may go on, but a server that lists its runs is busy.
         """
 
-        async def settled() -> bool:
+        async def counted() -> list[asyncpg.Record]:
             rows = await self._opened(until)
-            unsettled = [r["workflow_id"] for r in rows if r["status"] in {"claimed", "starting"}]
-            assert not unsettled, unsettled
             runs = await self.runs()
             assert set(runs.values()) <= {1}, "a window with two runs"
             ran = {row["workflow_id"] for row in rows if row["run_id"]}
             others = {row["workflow_id"] for row in await self.fires()} - ran
             differing = (set(runs) - others) ^ ran
             assert not differing, differing
-            return True
+            return rows
 
-        await eventually(settled, timeout=timeout, every=0.2)
-        rows = await self._opened(until)
+        rows = await eventually(counted, timeout=40, every=0.2)
         for schedule in file.schedules:
             fired = [row["fire_time"] for row in rows if row["key"] == schedule.key]
             assert fired == windows_between(schedule, fired[0], fired[-1]), schedule.key
         assert {row["status"] for row in rows} <= {"started", "completed"}
 
-    async def _opened(self, until: datetime | None) -> list[asyncpg.Record]:
-        return [row for row in await self.fires() if until is None or row["fire_time"] < until]
+    async def _opened(self, before: datetime) -> list[asyncpg.Record]:
+        return [row for row in await self.fires() if row["fire_time"] < before]
 
 
 def windows_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:

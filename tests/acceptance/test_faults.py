@@ -27,15 +27,13 @@ KEYS = ("one", "two")
 async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, fleet, books):
     doomed = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:kill:3")
     assert await doomed.gone() == -signal.SIGKILL
-    killed_at = datetime.now(UTC)
     survivor = await fleet.start(FILE, SCHED_LEASE="2s")
     await books.until_fired(KEYS, 6, timeout=60)
-    # What the dead one was sending is the survivor's only when the lease has ended.
-    await books.until_settled(killed_at, timeout=30)
     await fleet.until_started_some(survivor)
+    until = await books.until_owed_settled(KEYS)
     survivor.send(signal.SIGTERM)
     assert await survivor.gone() == 0
-    await books.agree(load_schedules(FILE))
+    await books.agree(load_schedules(FILE), until=until)
 
 
 @pytest.mark.parametrize("point", get_args(Point))
@@ -47,9 +45,10 @@ async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     successor = await fleet.start(FILE, SCHED_LEASE="2s")
     await books.until_fired(KEYS, 8, timeout=60)
     await fleet.until_started_some(successor)
+    until = await books.until_owed_settled(KEYS)
     successor.send(signal.SIGTERM)
     assert await successor.gone() == 0
-    await books.agree(load_schedules(FILE))
+    await books.agree(load_schedules(FILE), until=until)
 
 
 @pytest.mark.parametrize("point", ["after_due", "before_commit"])
@@ -72,8 +71,7 @@ async def test_others_go_on_within_five_seconds_of_a_replica_stopped_in_its_tran
     await books.until_fired(KEYS, 12, timeout=60)
     stopped.send(signal.SIGTERM)
     assert await stopped.gone() == 0
-    # What it could not send before its lease ended is left to the other one.
-    await books.until_settled(datetime.now(UTC), timeout=40)
+    until = await books.until_owed_settled(KEYS)
     other.send(signal.SIGTERM)
     assert await other.gone() == 0
-    await books.agree(load_schedules(FILE))
+    await books.agree(load_schedules(FILE), until=until)

@@ -27,10 +27,11 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     replacement = await fleet.start_by_command(FILE, SCHED_LEASE="3s")
     await books.until_fired(keys, WINDOWS, timeout=90)
     await _shared(books, 5)
+    until = await books.until_owed_settled(keys)
     for replica in (*others, replacement):
         replica.send(signal.SIGTERM)
         assert await replica.gone() == 0
-    await books.agree(file)
+    await books.agree(file, until=until)
     rows = await books.fires()
     # Replicas share the windows before they send: only what was taken over may have been sent.
     taken_over = {row["workflow_id"] for row in rows if row["attempts"] > 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
@@ -135,7 +135,7 @@ async def test_a_replica_that_stood_still_beyond_its_lease_starts_nothing_it_had
     # That the run has ended it may be the one to see.
     sent = [line for line in told if not line.endswith("completed")]
     assert not sent, "it sent what another had taken over"
-    await books.agree(load_schedules(daily))
+    await books.agree(load_schedules(daily), until=datetime.now(UTC))
     other.send(signal.SIGTERM)
     assert await other.gone() == 0
 
