@@ -281,6 +281,9 @@ class Poller:
         self._read_clock(probe.now, asked, answered)
         sends = await self._send_what_was_committed()
         room = self._room
+        # Kept for the keys planned apart, whose turn comes when the others have taken the rest.
+        kept = min(room // 2, len(self._apart))
+        room -= kept
         claims: list[Claim] = []
         due_now = probe.due_at is not None and probe.due_at <= probe.now
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
@@ -302,10 +305,7 @@ class Poller:
             claims += due.claims
             sends += self._hand_over(due, lease_ends, chained=probe.chained)
             _count_due(probe, due.claims, due.plans)
-        if self._apart and room:
-            self._beside("planning apart", partial(self._plan_apart, chained=probe.chained))
-        if self._unparsed:
-            self._beside("large definitions", self._prepare)
+        self._plan_beside(room, kept, chained=probe.chained)
         full, laid = len(claims) >= room, False
         if room and not full and probe.lay_at is not None and probe.lay_at <= probe.now:
             laid = await self._lay(probe, claims, sends, lease_ends)
@@ -453,13 +453,25 @@ class Poller:
             self._wake_others()
         return sends
 
-    async def _plan_apart(self, *, chained: bool) -> None:
+    def _plan_beside(self, room: int, kept: int, *, chained: bool) -> None:
+        """Start, beside the ticks, to plan what was too much for one."""
+        if self._apart and room:
+            self._beside("planning apart", partial(self._plan_apart, kept, chained=chained))
+        if self._unparsed:
+            self._beside("large definitions", self._prepare)
+
+    async def _plan_apart(self, kept: int, *, chained: bool) -> None:
         """Plan one by one the keys for which a common transaction was too short.
 
         A key that still takes too long backs off, and stays apart until it is planned.
+
+        Args:
+            kept: number of claims for which the tick has kept room.
+            chained: whether schedules fire after others, which may have to be woken.
         """
         for key in [*self._apart]:
-            if not (room := self._room):
+            room = max(self._room, kept)
+            if not room or self.holds:
                 return
             lease_ends = boottime() + self._settings.lease.total_seconds()
             began = time.time_ns()
@@ -475,6 +487,7 @@ class Poller:
                     self._emit(alert)
             else:
                 self._hand_over(due, lease_ends, chained=chained)
+                kept -= len(due.claims)
                 self._report(began, _part("due", began, due.claims, due.plans))
                 if due.plans or key not in self._failing:
                     del self._apart[key]

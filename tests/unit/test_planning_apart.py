@@ -123,7 +123,7 @@ async def test_a_key_that_took_too_long_goes_on_once_it_does_not(bench):
     assert mine == [BEGIN + number * SECOND for number in range(10)], "and nothing of it is lost"
 
 
-@pytest.mark.parametrize("why", ["room", "clock"])
+@pytest.mark.parametrize("why", ["server", "clock"])
 async def test_what_is_planned_apart_stops_when_nothing_may_be_claimed_any_more(
     bench, why, monkeypatch
 ):
@@ -134,16 +134,43 @@ async def test_what_is_planned_apart_stops_when_nothing_may_be_claimed_any_more(
 
     def send(claims: Sequence[Claim], lease_ends: float) -> list[Any]:
         bench.outbox.claims += claims
-        if claims and why == "room":
-            bench.outbox.room = 0
-        elif claims:
-            monkeypatch.setattr(bench.poller._watch, "holds", True)
+        if claims:
+            monkeypatch.setattr(holding, "holds", True)
         return []
 
+    holding = bench.outbox.breaker if why == "server" else bench.poller._watch
     monkeypatch.setattr(type(bench.poller._watch), "holds", False)
     monkeypatch.setattr(bench.outbox, "send", send)
     await bench.poller.tick(BEGIN)
     assert len(bench.outbox.claims) == 1
+
+
+async def test_the_keys_planned_apart_have_room_beside_others_that_would_take_all_of_it(
+    monkeypatch,
+):
+    keys = ["bad", *(f"k{number}" for number in range(9))]
+    bench = Bench()
+    entry = "{key: %s, workflow: noop, everyMs: 1000}"
+    await bench.begin(f"schedules: [{', '.join(entry % key for key in keys)}]")
+
+    def send(claims: Sequence[Claim], lease_ends: float) -> list[Any]:
+        bench.outbox.claims += claims
+        bench.outbox.room = max(bench.outbox.room - len(claims), 0)
+        return []
+
+    monkeypatch.setattr(bench.outbox, "send", send)
+    bench.outbox.room = 4
+    bench.ledger.trouble = LedgerTimeout("it took too long")
+    with pytest.raises(LedgerTimeout):
+        await bench.poller.tick(BEGIN)
+    bench.ledger.trouble = None
+    apart = {*bench.poller._apart}
+    for number in range(4):
+        bench.outbox.room = 4  # and ten windows more each second
+        await bench.poller.tick(BEGIN + number * SECOND)
+    started = {claim.key for claim in bench.outbox.claims}
+    assert started >= apart >= {"bad"}
+    assert started - apart, "the others have some too"
 
 
 async def test_a_ledger_that_goes_away_in_a_plan_is_no_keys_fault(bench):
