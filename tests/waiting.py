@@ -8,7 +8,11 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, overload
+
+from engine.errors import MomentInPast
 
 T = TypeVar("T")
 
@@ -53,3 +57,15 @@ async def eventually(
             name = getattr(condition, "__name__", "the condition")
             raise AssertionError(f"{name} was still {last!r} after {timeout} s")
         await asyncio.sleep(every)
+
+
+async def about_to_come(ask: Callable[[datetime], Awaitable[T]]) -> T:
+    """Return the answer for a moment to come, as soon as this machine is fast enough to name one.
+
+    Args:
+        ask: asks for something at a moment, which is refused if that has passed.
+    """
+    for wait in (0.06, 0.6, 6):
+        with suppress(MomentInPast):
+            return await ask(datetime.now(UTC) + timedelta(seconds=wait))
+    raise AssertionError("no moment to come can be named")

@@ -507,7 +507,7 @@ async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
 async def test_one_shots_of_an_application_follow_each_other(family):
     """Seed 003: one-time tasks in a batch, each after its parent."""
     service = ScheduleService(family.ledger, actor="shop")
-    moment = datetime.now(UTC) + timedelta(seconds=1)
+    moment = datetime.now(UTC) + timedelta(seconds=3)  # to be named in time on a slow machine
     await service.schedule_at("noop", moment, key="parent")
     asked = await service.schedule_repeat("noop", key="child", after={"schedule": "parent"})
     parent = await service.get("parent")

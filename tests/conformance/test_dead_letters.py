@@ -22,6 +22,7 @@ from tests.conformance.past import (
     taken,
     windows,
 )
+from tests.waiting import about_to_come, eventually
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000, input: {a: 1}}]"
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
@@ -206,12 +207,11 @@ async def test_pages_of_letters_have_each_letter_once(bench):
 
 async def test_a_one_shot_that_failed_is_there_too_after_its_schedule_is_done(bench):
     ops = operator(bench)
-    asked = await ops.schedule_at("noop", datetime.now(UTC) + timedelta(milliseconds=50))
-    while not (claims := await bench.claim()):
-        pass
-    await run_of(bench, claims[0])
-    await end(bench, claims[0].workflow_id)
-    assert await dead(bench) == [claims[0].workflow_id]
+    asked = await about_to_come(lambda moment: ops.schedule_at("noop", moment))
+    (claim,) = await eventually(bench.claim)
+    await run_of(bench, claim)
+    await end(bench, claim.workflow_id)
+    assert await dead(bench) == [claim.workflow_id]
     assert (await ops.dead_letters(key=asked.key))[0].status == "failed"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -30,7 +29,7 @@ from engine.ledger.records import Serving
 from engine.runtime.apply.edits import PruneReport
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.waiting import eventually
+from tests.waiting import about_to_come, eventually
 
 HOUR, LEASE = timedelta(hours=1), timedelta(seconds=30)
 FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
@@ -47,13 +46,9 @@ def soon() -> datetime:
 
 async def due_now(bench, service, **fields):
     """A one-shot whose moment is now, and its claim."""
-    for wait in (0.06, 0.6, 6):
-        with suppress(MomentInPast):  # this machine may be that slow
-            moment = datetime.now(UTC) + timedelta(seconds=wait)
-            asked = await service.schedule_at("noop", moment, **fields)
-            (claim,) = await eventually(bench.claim)
-            return asked, claim
-    raise AssertionError("no moment to come can be named")
+    asked = await about_to_come(lambda moment: service.schedule_at("noop", moment, **fields))
+    (claim,) = await eventually(bench.claim)
+    return asked, claim
 
 
 def run_of(claim, **more) -> Evidence:
@@ -217,7 +212,7 @@ async def test_a_cancelled_one_shot_never_starts_and_cancelling_again_is_no_erro
 
 
 async def test_one_that_is_due_and_not_begun_is_given_up(bench, service):
-    asked = await service.schedule_at("noop", datetime.now(UTC) + timedelta(milliseconds=500))
+    asked = await about_to_come(lambda moment: service.schedule_at("noop", moment))
     await eventually(lambda: datetime.now(UTC) > asked.next_fire_at)
     cancelled = await service.cancel(asked.key, reason="too late")
     (fire,) = await service.fires()

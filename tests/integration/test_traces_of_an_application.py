@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 
 import opentelemetry.trace
 import pytest
@@ -21,7 +20,7 @@ from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from engine.telemetry.tracer import WindowIds, tracer_provider
 from tests import traced_workflows as traced
-from tests.waiting import eventually
+from tests.waiting import about_to_come, eventually
 
 FILE = "schedules: [{key: journey, workflow: traced, everyMs: 86400000, input: ''}]"
 FAMILY = "schedules: [{key: journey, workflow: traced-family, everyMs: 86400000}]"
@@ -166,8 +165,9 @@ async def test_the_trace_of_a_window_is_linked_to_what_led_to_it(
     application = Application(client, database_url, traces(tracer_provider()))
     async with application.worker(OTHER):
         with application.tracer.start_as_current_span("order") as caller:
-            soon = datetime.now(UTC) + timedelta(seconds=1)
-            await service.schedule_at("traced", soon, key="asked", input="")
+            await about_to_come(
+                lambda moment: service.schedule_at("traced", moment, key="asked", input="")
+            )
         await application.until_settled()
         (letter,) = await service.dead_letters()
         await service.rerun_dead(letter.workflow_id)
