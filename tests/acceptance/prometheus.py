@@ -21,7 +21,7 @@ RULES = ROOT / "deploy/monitoring/sched.rules.yml"
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 
 _CONFIG = """
-global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}}
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
 rule_files: [{rules}]
 scrape_configs:
   - job_name: sched

@@ -52,7 +52,7 @@ async def test_every_window_of_a_backfill_runs_once_though_its_replica_is_killed
             fires = await service.laid(row)
             return row.state == "done" and sum(bool(each.run_id) for each in fires) == WINDOWS
 
-        await eventually(all_ran, timeout=120, every=0.5)
+        await eventually(all_ran, timeout=300, every=0.5)
         (row,) = await service.backfills("past")
         assert (row.laid, row.left_alone) == (WINDOWS, {})
         names = {fire.workflow_id for fire in await service.laid(row)}

@@ -107,7 +107,7 @@ async def test_a_prometheus_sees_every_instrument_and_what_happened(
         async def ready() -> bool:
             return await ask(port, "/readyz") == (200, "ready\n")
 
-        await eventually(all_seen, timeout=120, every=0.5)
+        await eventually(all_seen, timeout=240, every=0.5)
         await eventually(ready, timeout=60)  # a slow machine may miss a beat of a second
         with link.harmed("cut"):
             await eventually(outage_seen, timeout=60, every=0.5)
