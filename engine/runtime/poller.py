@@ -405,17 +405,18 @@ class Poller:
                 self._unconfirmed.append((claims, lease_ends))
         return sends
 
-    async def _claim_due(self, limit: int, lease_ends: float, *, alone: str | None = None) -> _Due:
-        """Decide all due keys except those planned apart, or only the key ``alone``."""
+    async def _claim_due(
+        self, limit: int, lease_ends: float, *, alone: list[str] | None = None
+    ) -> _Due:
+        """Decide all due keys except those planned apart, or only the keys ``alone``."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
         keys: list[str] = []
         try:
             with self._unless_unknown(claims, lease_ends):
                 async with self._ledger.transaction() as transaction:
-                    only = None if alone is None else [alone]
                     but = () if alone else [*self._apart, *self._unparsed]
-                    keys = await transaction.lock_due(self._serving, limit, but=but, only=only)
+                    keys = await transaction.lock_due(self._serving, limit, but=but, only=alone)
                     faults.reach("after_due")
                     if not keys:
                         return _Due([], [], [])
@@ -461,36 +462,49 @@ class Poller:
             self._beside("large definitions", self._prepare)
 
     async def _plan_apart(self, kept: int, *, chained: bool) -> None:
-        """Plan one by one the keys for which a common transaction was too short.
+        """Plan the keys for which a common transaction was too short.
 
-        A key that still takes too long backs off, and stays apart until it is planned.
+        One, then two, four and so on together, and one by one once that fails. A key that still
+        takes too long backs off, and stays apart until it is planned.
 
         Args:
             kept: number of claims for which the tick has kept room.
             chained: whether schedules fire after others, which may have to be woken.
         """
-        for key in [*self._apart]:
-            room = max(self._room, kept)
-            if not room or self.holds:
-                return
+        waiting, size, grows = [*self._apart], 1, True
+        while waiting and (room := max(self._room, kept)) and not self.holds:
+            keys, waiting = waiting[:size], waiting[size:]
             lease_ends = boottime() + self._settings.lease.total_seconds()
             began = time.time_ns()
             try:
-                due = await self._claim_due(room, lease_ends, alone=key)
+                due = await self._claim_due(room, lease_ends, alone=keys)
             except CommitUnknown:
-                logger.debug("%s: its commit is not known yet", key)
+                logger.debug("%s: their commit is not known yet", ", ".join(keys))
             except LedgerUnavailable as error:
-                # If the ledger itself is away, this fails as well and all keys are retried.
-                async with self._ledger.transaction() as transaction:
-                    await transaction.back_off(key, str(error))
-                if alert := self._fails(key, error):
-                    self._emit(alert)
+                if size > 1:
+                    waiting, size, grows = keys + waiting, 1, False
+                else:
+                    await self._back_off(keys[0], error)
             else:
                 self._hand_over(due, lease_ends, chained=chained)
                 kept -= len(due.claims)
                 self._report(began, _part("due", began, due.claims, due.plans))
-                if due.plans or key not in self._failing:
-                    del self._apart[key]
+                self._rejoin(keys, due.plans)
+                size *= 2 if grows else 1
+
+    async def _back_off(self, key: str, error: LedgerUnavailable) -> None:
+        # If the ledger itself is away, this fails as well and all keys are retried.
+        async with self._ledger.transaction() as transaction:
+            await transaction.back_off(key, str(error))
+        if alert := self._fails(key, error):
+            self._emit(alert)
+
+    def _rejoin(self, keys: Sequence[str], plans: Sequence[Plan]) -> None:
+        """Return keys to the common ticks: planned ones, and one that is alone and not due."""
+        planned = {each.state.key for each in plans}
+        for key in keys:
+            if key in planned or (len(keys) == 1 and key not in self._failing):
+                del self._apart[key]
 
     async def _prepare(self) -> None:
         """Parse definitions that are too large for a tick, beside the ticks."""

@@ -173,6 +173,30 @@ async def test_the_keys_planned_apart_have_room_beside_others_that_would_take_al
     assert started - apart, "the others have some too"
 
 
+async def test_many_keys_planned_apart_take_few_transactions_unless_one_of_them_fails(monkeypatch):
+    keys = [*(f"a{number:02}" for number in range(14)), "bad"]
+    bench = Bench()
+    entry = "{key: %s, workflow: noop, everyMs: 1000}"
+    await bench.begin(f"schedules: [{', '.join(entry % key for key in keys)}]")
+    tried: list[list[str] | None] = []
+    claim_due = bench.poller._claim_due
+
+    async def noted(*arguments: Any, alone: list[str] | None = None) -> Any:
+        tried.append(alone)
+        return await claim_due(*arguments, alone=alone)
+
+    monkeypatch.setattr(bench.poller, "_claim_due", noted)
+    for at, fails, sizes in ((BEGIN, False, []), (BEGIN + SECOND, True, [1] * 8)):
+        bench.ledger.trouble = trouble = LedgerTimeout("it took too long")
+        with pytest.raises(LedgerTimeout):
+            await bench.poller.tick(at)
+        bench.ledger.trouble = trouble if fails else None
+        tried.clear()
+        await bench.poller.tick(at)
+        assert [len(each) for each in tried if each] == [1, 2, 4, 8, *sizes]
+        assert bench.outbox.started(at) == {*keys} - ({"bad"} if fails else set())
+
+
 async def test_a_ledger_that_goes_away_in_a_plan_is_no_keys_fault(bench):
     bench.ledger.trouble = LedgerUnavailable("the connection was lost")
     with pytest.raises(LedgerUnavailable):
