@@ -406,17 +406,17 @@ class Poller:
         return sends
 
     async def _claim_due(
-        self, limit: int, lease_ends: float, *, alone: list[str] | None = None
+        self, limit: int, lease_ends: float, *, only: list[str] | None = None
     ) -> _Due:
-        """Decide all due keys except those planned apart, or only the keys ``alone``."""
+        """Decide all due keys except those planned apart, or ``only`` some of these."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
         keys: list[str] = []
         try:
             with self._unless_unknown(claims, lease_ends):
                 async with self._ledger.transaction() as transaction:
-                    but = () if alone else [*self._apart, *self._unparsed]
-                    keys = await transaction.lock_due(self._serving, limit, but=but, only=alone)
+                    but = () if only else [*self._apart, *self._unparsed]
+                    keys = await transaction.lock_due(self._serving, limit, but=but, only=only)
                     faults.reach("after_due")
                     if not keys:
                         return _Due([], [], [])
@@ -430,7 +430,7 @@ class Poller:
         except CommitUnknown:
             raise
         except LedgerUnavailable:
-            if alone is None:  # perhaps one key takes too long: plan each apart
+            if only is None:  # perhaps one key takes too long: plan each apart
                 self._apart |= dict.fromkeys(keys)
             raise
         return _Due(claims, plans, alerts)
@@ -477,11 +477,11 @@ class Poller:
             lease_ends = boottime() + self._settings.lease.total_seconds()
             began = time.time_ns()
             try:
-                due = await self._claim_due(room, lease_ends, alone=keys)
+                due = await self._claim_due(room, lease_ends, only=keys)
             except CommitUnknown:
                 logger.debug("%s: their commit is not known yet", ", ".join(keys))
             except LedgerUnavailable as error:
-                if size > 1:
+                if len(keys) > 1:
                     waiting, size, grows = keys + waiting, 1, False
                 else:
                     await self._back_off(keys[0], error)
@@ -493,7 +493,7 @@ class Poller:
                 size *= 2 if grows else 1
 
     async def _back_off(self, key: str, error: LedgerUnavailable) -> None:
-        # If the ledger itself is away, this fails as well and all keys are retried.
+        """Put off a key that cannot be planned; if the ledger is away, that fails as well."""
         async with self._ledger.transaction() as transaction:
             await transaction.back_off(key, str(error))
         if alert := self._fails(key, error):

@@ -123,7 +123,7 @@ async def test_a_key_that_took_too_long_goes_on_once_it_does_not(bench):
     assert mine == [BEGIN + number * SECOND for number in range(10)], "and nothing of it is lost"
 
 
-@pytest.mark.parametrize("why", ["server", "clock"])
+@pytest.mark.parametrize("why", ["room", "server", "clock"])
 async def test_what_is_planned_apart_stops_when_nothing_may_be_claimed_any_more(
     bench, why, monkeypatch
 ):
@@ -134,10 +134,14 @@ async def test_what_is_planned_apart_stops_when_nothing_may_be_claimed_any_more(
 
     def send(claims: Sequence[Claim], lease_ends: float) -> list[Any]:
         bench.outbox.claims += claims
-        if claims:
+        if claims and why == "room":
+            bench.outbox.room = 0
+        elif claims:
             monkeypatch.setattr(holding, "holds", True)
         return []
 
+    if why == "room":
+        bench.outbox.room = 2  # the tick keeps half of it, which is one claim
     holding = bench.outbox.breaker if why == "server" else bench.poller._watch
     monkeypatch.setattr(type(bench.poller._watch), "holds", False)
     monkeypatch.setattr(bench.outbox, "send", send)
@@ -181,9 +185,9 @@ async def test_many_keys_planned_apart_take_few_transactions_unless_one_of_them_
     tried: list[list[str] | None] = []
     claim_due = bench.poller._claim_due
 
-    async def noted(*arguments: Any, alone: list[str] | None = None) -> Any:
-        tried.append(alone)
-        return await claim_due(*arguments, alone=alone)
+    async def noted(*arguments: Any, only: list[str] | None = None) -> Any:
+        tried.append(only)
+        return await claim_due(*arguments, only=only)
 
     monkeypatch.setattr(bench.poller, "_claim_due", noted)
     for at, fails, sizes in ((BEGIN, False, []), (BEGIN + SECOND, True, [1] * 8)):
