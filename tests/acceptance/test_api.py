@@ -109,7 +109,7 @@ async def test_the_guide_is_followed_to_the_letter_with_a_token(url, sched, tmp_
             async def refused() -> bool:
                 return (await client.get(f"{address}/schedules")).status_code == 401
 
-            await eventually(refused, timeout=5)
+            await eventually(refused)
     finally:
         assert process.stop() == 0
     assert token not in process.output

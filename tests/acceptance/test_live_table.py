@@ -72,7 +72,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     )
     home.schedules.write_text(text)
     await eventually(shows(terminal, "schedules.yaml is good again"))
-    await eventually(lambda: "is broken" not in terminal.text, timeout=5)
+    await eventually(lambda: "is broken" not in terminal.text)
 
     terminal.type("\x03")
     await eventually(shows(terminal, "stopped"), timeout=30)
@@ -119,6 +119,6 @@ async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_
         assert "Web UI " in terminal.text
         return True
 
-    await eventually(whole, timeout=5)
+    await eventually(whole)
     terminal.type("\x03")
     assert await terminal.ended() == 0

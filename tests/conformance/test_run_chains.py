@@ -92,7 +92,7 @@ async def test_a_wish_is_looked_at_again_soon_until_its_run_has_ended(bench):
     async def again():
         return await orders(bench)
 
-    (order,) = await eventually(again, timeout=5)
+    (order,) = await eventually(again)
     assert (order.stop, order.asked) == ("cancel", True)
     await bench.ledger.stopped([order])
     await bench.ledger.record_evidence([seen(claim, "two", "one", "cancelled")])

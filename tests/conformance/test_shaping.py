@@ -39,7 +39,7 @@ async def test_a_spread_window_that_was_not_yet_sent_is_sent_by_anybody_as_fresh
     async def taken():
         return await bench.ledger.take_over(bench.other, limit=10, lease=LEASE)
 
-    (claim,) = await eventually(taken, timeout=5, every=0.01)
+    (claim,) = await eventually(taken, every=0.01)
     assert claim.fresh
     assert (claim.bucket, claim.fire_time) == (fire.bucket, fire.fire_time)
     assert claim.workflow_id == f"sched:later:{fire.bucket}"

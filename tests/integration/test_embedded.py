@@ -230,7 +230,7 @@ async def test_the_death_of_a_server_is_noticed(folder: Path) -> None:
     server = PostgresServer(folder, durable=False)
     await server.start()
     os.kill(server.pid, signal.SIGKILL)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await server.wait() == -signal.SIGKILL
     await server.stop()
     await server.start()  # and what it left does not hinder the next

@@ -20,6 +20,7 @@ from engine.cli.target import Target, note_running
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Serving
 from engine.service import ScheduleService
+from tests.waiting import eventually
 
 FILE = "schedules: [{key: nightly, workflow: w, cron: '0 2 * * *', timezone: %s}]"
 
@@ -172,8 +173,9 @@ async def test_a_command_waits_for_a_worker_where_that_is_wanted(sched, ledger, 
     await sched("apply")
     await ledger.withdraw(SHOP)
     waits = asyncio.create_task(sched(*command, "--wait-for-worker"))
-    done, _ = await asyncio.wait([waits], timeout=1)
-    assert not done, "nobody is there"
+    printed: Any = sys.stderr  # of capsys, which can be read before it is taken
+    await eventually(lambda: NOBODY in printed.getvalue(), timeout=20)
+    assert not waits.done(), "nobody is there"
     await announce(ledger)
     async with asyncio.timeout(20):
         code, _, err = await waits

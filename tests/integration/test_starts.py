@@ -113,7 +113,7 @@ async def test_starts_of_other_ids_share_no_lock(ledger, service, sql):
         fire = first.fire("sched:@noop:1", "noop@1", await transaction.now(), ())
         assert await transaction.start(first, fire)
         await sql.execute("SELECT FROM schedules WHERE key = '@noop' FOR UPDATE")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             assert (await service.start("noop", id="2")).new
         same = asyncio.create_task(service.start("noop", id="1"))
         assert not (await asyncio.wait([same], timeout=0.3))[0], "the same id waits for the first"

@@ -211,7 +211,7 @@ async def test_a_replica_that_leaves_under_a_limit_hands_back_what_waits():
     await bench.declare(5)
     ticking = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: bench.temporal.sent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await bench.dispatcher.drain()
     await ticking
     statuses = sorted(fire.status for fire in await bench.ledger.fires())

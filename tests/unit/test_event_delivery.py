@@ -302,7 +302,7 @@ async def test_a_cancelled_wait_and_an_exit_of_a_listener_are_failures_that_end_
     await deliverer.run_once()
     await scene.change("a")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(tries) < 2:
             await deliverer.run_once()
             await asyncio.sleep(TICK.total_seconds())
@@ -352,7 +352,7 @@ async def test_a_delivery_that_was_cancelled_does_not_end_the_loop(scene: Scene)
     await scene.change("a")
     await deliverer.run_once()
     await scene.change("a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(begun) < 2:
             await deliverer.run_once()
             await asyncio.sleep(TICK.total_seconds())

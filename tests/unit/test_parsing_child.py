@@ -153,7 +153,7 @@ async def test_a_child_that_nobody_waits_for_any_more_is_ended_at_once(monkeypat
     reading = asyncio.create_task(read_unless(stopping, Source(path)))
     await eventually(children)
     stopping.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await reading is None
     assert not children()
 
