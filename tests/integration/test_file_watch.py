@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -349,10 +350,12 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
     again = Followed(followed.path, followed.desk)
     watch = again.watch(file)
     changes = itertools.count()
+    one = Lock()  # the watch of ``followed`` looks as well, and may not see a file half written
 
     def changed_before(source: Source, read: ScheduleFile) -> str:
-        calendar.write_text(ICS.replace("PRODID:x", f"PRODID:{next(changes)}"))
-        return digest_of(source, read)
+        with one:
+            calendar.write_text(ICS.replace("PRODID:x", f"PRODID:{next(changes)}"))
+            return digest_of(source, read)
 
     with monkeypatch.context() as patched:
         patched.setattr(file_watch, "digest_of", changed_before)
