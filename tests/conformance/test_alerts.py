@@ -76,7 +76,7 @@ async def test_a_look_that_could_not_judge_a_kind_of_problem_resolves_none_of_it
 async def test_one_process_tells_an_alert_and_another_when_its_time_is_over(bench: Bench):
     book = bench.ledger.alerts
     await book.note([LATE], of=ALL)
-    taken = await asyncio.gather(*(book.take(10, lease=timedelta(seconds=1)) for _ in range(4)))
+    taken = await asyncio.gather(*(book.take(10, lease=timedelta(seconds=3)) for _ in range(4)))
     assert sum(map(len, taken)) == 1
 
     async def taken_again() -> bool:

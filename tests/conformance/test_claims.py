@@ -420,11 +420,11 @@ async def test_the_identity_is_stable(bench):
 
 async def test_a_renewed_lease_is_not_taken_over(bench):
     await bench.declare(HOURLY)
-    (claim,) = await bench.claim(lease=timedelta(milliseconds=400))
+    (claim,) = await bench.claim(lease=timedelta(seconds=1.5))
     assert await bench.ledger.renew([claim], timedelta(seconds=30)) == {claim.fire_id}
     assert await bench.ledger.renew([claim], NO_TIME) == {claim.fire_id}, "a lease went back"
     async with bench.ledger.transaction() as transaction:
-        ends = await transaction.now() + timedelta(milliseconds=500)
+        ends = await transaction.now() + timedelta(seconds=1.6)
 
     async def past_the_first_end():
         async with bench.ledger.transaction() as transaction:

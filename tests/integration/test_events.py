@@ -111,7 +111,7 @@ async def shop(database_url: str) -> AsyncIterator[Shop]:
 async def test_several_replicas_share_the_deliveries_and_keep_the_order(shop: Shop):
     ledger = await shop.ledger()
     await shop.change(ledger)
-    async with shop.delivering("one", "two", "three", "four"):
+    async with shop.delivering("one", "two", "three", "four", lease=timedelta(seconds=30)):
         subscribed = ledger.events.subscriptions
         await eventually(subscribed)
         for _ in range(10):

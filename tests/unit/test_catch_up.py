@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from datetime import UTC, datetime, timedelta
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pytest
@@ -133,9 +133,9 @@ def test_two_thousand_missed_windows_become_one_start_in_constant_time_and_memor
     assert start.missed_from == coalesced.window.fire_time
     assert peak < 200_000
     assert decided.cursor == NOW
-    began = perf_counter()
+    began = process_time()
     decide(declared, NOW - 365 * DAY)
-    assert perf_counter() - began < 0.5
+    assert process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])

@@ -45,11 +45,11 @@ _LEVELS = "".join(f"l{n}: &l{n} [{','.join([f'*l{n - 1}'] * 9)}]\n" for n in ran
     ids=lambda part: part[:24] if isinstance(part, str) and part.isascii() else "bytes",
 )
 def test_hostile_input_is_one_clear_problem_and_quick(text, code):
-    began = time.perf_counter()
+    began = time.process_time()
     found = only(text)
     assert found.code == code
     assert len(found.message) < 200
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_a_name_that_cannot_be_printed_is_not_shown_as_it_is():
