@@ -16,6 +16,9 @@ from engine.errors import MomentInPast
 
 T = TypeVar("T")
 
+PATIENCE = 120.0
+"""Seconds until a test fails that waits for a fact: many, for only a failing test spends them."""
+
 
 @overload
 async def eventually(
@@ -30,7 +33,7 @@ async def eventually(
 
 
 async def eventually(
-    condition: Callable[[], Any], *, timeout: float = 10.0, every: float = 0.02
+    condition: Callable[[], Any], *, timeout: float = PATIENCE, every: float = 0.02
 ) -> Any:
     """Return the condition's value as soon as it is true.
 

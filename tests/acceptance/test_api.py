@@ -49,7 +49,7 @@ class Process:
             line = re.search(r"API at (http://\S+/api/v1),", self.output)
             return line[1] if line else ""
 
-        return await eventually(found, timeout=30)
+        return await eventually(found)
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)

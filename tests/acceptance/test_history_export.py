@@ -70,8 +70,8 @@ async def test_a_version_can_be_removed_when_no_run_of_it_is_open_and_no_schedul
         assert set(newest["schedules"]) == {"busy", "echo"}
         return first if first["open_runs"] == open_runs else None
 
-    assert (await eventually(lambda: earlier(1), timeout=20))["removable"] is False
+    assert (await eventually(lambda: earlier(1)))["removable"] is False
     await old.terminate()
-    assert (await eventually(lambda: earlier(0), timeout=20))["removable"] is True
+    assert (await eventually(lambda: earlier(0)))["removable"] is True
     _, said, _ = await operator.sched("versions", "echo@0")
     assert said.endswith("no run of it is open: its class can be removed\n")

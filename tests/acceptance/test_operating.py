@@ -163,7 +163,7 @@ async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
     async def reserved() -> bool:
         return "book" in await steps(client, asked["workflow_id"])
 
-    await eventually(reserved, timeout=20, every=0.1)
+    await eventually(reserved, every=0.1)
     done = await operator.did("cancel", asked["workflow_id"], "--reason", "wrong data")
     assert done["asked"] == [asked["workflow_id"]]
     fire = await operator.closed(asked["workflow_id"])

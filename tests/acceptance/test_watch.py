@@ -82,12 +82,12 @@ async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return
 
             await declare(database_url, client, PAY, LONE.replace("grace: 1s", "grace: 10h"))
             await receiver.heard("resolved", "NOT_FIRED", cause="task_queue_unserved")
-            await eventually(lambda: receiver.pings > before, timeout=60)
+            await eventually(lambda: receiver.pings > before)
 
             os.kill(worker.process.pid, signal.SIGKILL)
             await receiver.heard("open", "REPLICA_VANISHED")
-            message = await receiver.heard("open", "NOT_FIRED", cause="no_replica")
-            assert message["key"] == "pay"
+            # The first one may have been sent twice, of both schedules.
+            await receiver.heard("open", "NOT_FIRED", cause="no_replica", key="pay")
         printed = log.read_text()
         assert "SCHEDULE_REPLICA_VANISHED: replica" in printed
         assert "resolved: lone has not fired" in printed

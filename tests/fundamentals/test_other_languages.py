@@ -50,7 +50,7 @@ async def fires(client: Client, database_url: str) -> AsyncIterator[dict[str, Fi
             found = {fire.key: fire for fire in await ledger.fires() if fire.run_id}
             return found if len(found) == 2 else {}
 
-        yield await eventually(started, timeout=20)
+        yield await eventually(started)
         await ledger.close()
 
 

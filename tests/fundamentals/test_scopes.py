@@ -123,7 +123,7 @@ async def test_a_run_that_is_terminated_has_its_children_undone_with_their_resul
         ended = [each.HasField("activity_task_completed_event_attributes") for each in events]
         return sum(ended) == len(["first", "second", "third"])
 
-    await eventually(reported, timeout=20)
+    await eventually(reported)
     await run.terminate()
     undo = await client.start_workflow(
         UNDO_TYPE,
@@ -140,7 +140,7 @@ async def test_a_run_that_is_terminated_has_its_children_undone_with_their_resul
 async def test_a_child_that_undid_itself_is_not_undone_and_one_that_could_not_is(client, bookings):
     NOW.first = ["child"]
     run = await start(client, "scopes-ended-child", 0)
-    await eventually(lambda: _has(bookings, "child"), timeout=20)
+    await eventually(lambda: _has(bookings, "child"))
     await run.cancel()
     await outcome(client, run)
     assert await cancelled(bookings) == [("child", "no. child")]

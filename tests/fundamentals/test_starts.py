@@ -44,7 +44,7 @@ async def closed(service: ScheduleService, workflow_id: str) -> Fire:
         found = await service.fire(workflow_id)
         return found if found and found.closed_at else None
 
-    return await eventually(fire, timeout=30)
+    return await eventually(fire)
 
 
 async def test_an_order_is_fulfilled_once_however_often_and_by_whomever_it_is_started(
@@ -104,7 +104,7 @@ async def test_an_order_that_failed_is_a_dead_letter_and_runs_again_with_a_mende
 async def test_a_run_that_is_terminated_is_undone_by_another(client, database_url):
     async with shop(client, database_url) as service:
         done = await service.start(HoldOrder, Order("7", 5), id="7", wait=20)
-        await eventually(lambda: CHARGED, timeout=20)
+        await eventually(lambda: CHARGED)
         await client.get_workflow_handle(done.workflow_id).terminate()
         undone = await closed(service, "sched:@hold-order:7:undo")
         assert (undone.status, undone.timing) == ("completed", "handler")
@@ -115,7 +115,7 @@ async def test_a_run_that_is_terminated_is_undone_by_another(client, database_ur
 async def test_a_run_is_cancelled_by_its_id(client, database_url):
     async with shop(client, database_url) as service:
         done = await service.start(HoldOrder, Order("7", 5), id="7", wait=20)
-        await eventually(lambda: CHARGED, timeout=20)
+        await eventually(lambda: CHARGED)
         assert (await service.cancel(done.workflow_id)).asked == (done.workflow_id,)
         assert (await closed(service, done.workflow_id)).status == "cancelled"
     assert CHARGED == [("7", 5), ("7", -5)]

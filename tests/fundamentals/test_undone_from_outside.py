@@ -46,7 +46,7 @@ class Orders:
         async def started() -> list[Fire]:
             return await self.ledger.fires(status="started")
 
-        (fire,) = await eventually(started, timeout=30)
+        (fire,) = await eventually(started)
         return self.client.get_workflow_handle(fire.workflow_id, run_id=fire.run_id)
 
     async def closed(self, ending: str) -> Fire:
@@ -56,7 +56,7 @@ class Orders:
             fires = await self.ledger.fires()
             return [fire for fire in fires if fire.workflow_id.endswith(ending) and fire.closed_at]
 
-        (fire,) = await eventually(closed, timeout=40)
+        (fire,) = await eventually(closed)
         return fire
 
     async def letters(self) -> list[DeadLetter]:
@@ -88,7 +88,7 @@ async def orders(
 
 
 async def until(effect: str) -> None:
-    await eventually(lambda: effect in EFFECTS, timeout=20)
+    await eventually(lambda: effect in EFFECTS)
 
 
 async def replayed(client: Client, *names: str) -> None:
@@ -194,7 +194,7 @@ async def test_without_the_option_nothing_is_undone_and_no_step_notes_an_undo(cl
         await until("charge a book")
         await run.terminate("by hand")
         await book.closed(run.id)
-        await eventually(lambda: _nothing_to_follow(book), timeout=10)
+        await eventually(lambda: _nothing_to_follow(book))
         assert len(await book.ledger.fires()) == 1
     history = await run.fetch_history()
     scheduled = [each.activity_task_scheduled_event_attributes for each in history.events
@@ -236,7 +236,7 @@ async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_th
                     for each in found.events]  # fmt: skip
             return found if sum(ends) == len(["reserve", "charge"]) else None
 
-        history = await eventually(reported, timeout=20)
+        history = await eventually(reported)
         await run.terminate("by hand")
         assert (await book.closed(":undo")).status == "completed"
     await ledger.close()

@@ -97,7 +97,7 @@ async def closes(ledger: PostgresLedger, key: str, count: int, since: datetime |
         assert not [fire.workflow_id for fire in fires if fire.closed_at is None]
         return fires
 
-    return await eventually(closed, timeout=20, every=0.1)
+    return await eventually(closed, every=0.1)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ async def test_a_foreign_run_with_an_unreadable_memo_is_rejected_and_hides_no_cl
         async def rejected():
             return await ledger.fires(key="bad", status="rejected")
 
-        (fire,) = await eventually(rejected, timeout=20)
+        (fire,) = await eventually(rejected)
         assert (fire.reason, fire.run_id) == ("foreign run", None)
         terminated_at = datetime.now(UTC)
         await intruder.terminate()
@@ -259,7 +259,7 @@ async def test_a_close_that_could_not_be_written_is_found_again(
             fires = [await ledger.fire(seen.workflow_id) for seen in lost]
             return all(fire and fire.status == "completed" for fire in fires)
 
-        await eventually(written, timeout=20)
+        await eventually(written)
 
 
 async def test_a_listener_that_raises_does_not_end_the_worker(client, database_url, ledger):

@@ -220,8 +220,8 @@ async def test_postgresql_restarts_in_a_delivery():
                     return False
                 return True
 
-            await eventually(again, timeout=20)
-            await eventually(shop.has_all, timeout=20)
+            await eventually(again)
+            await eventually(shop.has_all)
         for key in KEYS:
             ids = shop.ids(key)
             assert list(dict.fromkeys(ids)) == shop.expected(key), "in order, some perhaps twice"

@@ -54,7 +54,7 @@ async def test_a_namespace_can_forget_its_runs_within_seconds(client: Client) ->
     async def forgotten() -> bool:
         return not [entry async for entry in other.list_workflows("WorkflowId = 'echo'")]
 
-    await eventually(forgotten, timeout=20)
+    await eventually(forgotten)
 
 
 async def test_waiting_says_what_it_last_saw() -> None:

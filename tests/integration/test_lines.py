@@ -68,7 +68,7 @@ async def test_of_a_schedule_with_short_runs_never_more_than_two_windows_wait(
             client, task_queue="sched", workflows=[Short], activities=[takes_a_moment],
             plugins=[plugin],
         ):  # fmt: skip
-            await eventually(lambda: completed(ledger, 2), timeout=20)
+            await eventually(lambda: completed(ledger, 2))
             await let_a_line_form(ledger)
 
             async def gone() -> bool:

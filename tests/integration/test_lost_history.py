@@ -46,7 +46,7 @@ async def test_windows_whose_commits_were_lost_are_booked_with_the_runs_they_hav
         return len(await completed(ledger)) >= 8
 
     async with worker(client, database_url, fields, told):
-        await eventually(eight, timeout=30)
+        await eventually(eight)
     before = sorted(await completed(ledger), key=lambda fire: fire.fire_time)
     lost = before[-5:]
     connection = await asyncpg.connect(database_url)
@@ -67,7 +67,7 @@ async def test_windows_whose_commits_were_lost_are_booked_with_the_runs_they_hav
         return there if all(fire.workflow_id in there for fire in lost) else None
 
     async with worker(client, database_url, fields, told):
-        again = await eventually(found, timeout=30)
+        again = await eventually(found)
     for fire in lost:
         assert again[fire.workflow_id].run_id == fire.run_id
         assert again[fire.workflow_id].history[0]["status"] == "lost"
@@ -96,12 +96,12 @@ async def test_a_run_that_temporal_has_lost_is_told_and_never_started_again(
         return "SCHEDULE_RUN_LOST" in codes and len(await started()) == 2
 
     async with worker(client, database_url, "workflow: sleeps, overlap: skip", told):
-        (first,) = await eventually(started, timeout=20)
+        (first,) = await eventually(started)
         execution = WorkflowExecution(workflow_id=first.workflow_id, run_id=first.run_id)
         await client.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
         )
-        await eventually(lost, timeout=20)
+        await eventually(lost)
     fire = await ledger.fire(first.workflow_id)
     assert fire is not None
     assert (fire.status, fire.run_id) == ("started", first.run_id)

@@ -41,7 +41,7 @@ async def closed_runs(ledger, count: int):
         fires = [fire for fire in await ledger.fires(limit=1000) if fire.status in CLOSED]
         return fires if len(fires) >= count else None
 
-    return sorted(await eventually(enough, timeout=40), key=lambda fire: fire.fire_time)
+    return sorted(await eventually(enough), key=lambda fire: fire.fire_time)
 
 
 async def every_window(ledger):
@@ -131,7 +131,7 @@ async def test_a_run_of_a_window_that_was_coalesced_is_taken_out_of_its_range(
         async def a_while() -> bool:
             return datetime.now(UTC) - begin > timedelta(seconds=4)
 
-        await eventually(a_while, timeout=10)
+        await eventually(a_while)
         await service.resume("k")
         (span,) = [fire for fire in await ledger.fires() if fire.windows > 2]
         at = span.fire_time + timedelta(seconds=1)
@@ -151,7 +151,7 @@ async def test_a_run_of_a_window_that_was_coalesced_is_taken_out_of_its_range(
         async def mine():
             return [fire for fire in await booked() if fire.fire_time == at]
 
-        (fire,) = await eventually(mine, timeout=20)
+        (fire,) = await eventually(mine)
     assert fire.history[-1]["status"] == "skipped"
     assert "SCHEDULE_RUN_FOUND" in {event.code for event in told if isinstance(event, Alert)}
     windows = [moment for moment, _ in await every_window(ledger)]

@@ -174,7 +174,7 @@ async def test_a_command_waits_for_a_worker_where_that_is_wanted(sched, ledger, 
     await ledger.withdraw(SHOP)
     waits = asyncio.create_task(sched(*command, "--wait-for-worker"))
     printed: Any = sys.stderr  # of capsys, which can be read before it is taken
-    await eventually(lambda: NOBODY in printed.getvalue(), timeout=20)
+    await eventually(lambda: NOBODY in printed.getvalue())
     assert not waits.done(), "nobody is there"
     await announce(ledger)
     async with asyncio.timeout(20):

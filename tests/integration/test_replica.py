@@ -46,7 +46,7 @@ async def closed_fire(ledger, key: str):
     async def closed():
         return [fire for fire in await ledger.fires(key=key) if fire.closed_at]
 
-    return (await eventually(closed, timeout=20))[0]
+    return (await eventually(closed))[0]
 
 
 async def test_windows_become_runs_and_their_closes_reach_the_ledger(client, database_url, ledger):
@@ -101,7 +101,7 @@ async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(client, dat
             async def rejected():
                 return await ledger.fires(key="daily", status="rejected")
 
-            (fire,) = await eventually(rejected, timeout=20)
+            (fire,) = await eventually(rejected)
         assert fire.reason == "foreign run"
         assert intruder.first_execution_run_id in fire.error
         assert fire.run_id is None
@@ -152,7 +152,7 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
         async def goes_on():
             return len(await ledger.fires(key="quick", limit=500)) >= before + 2
 
-        await eventually(goes_on, timeout=20)
+        await eventually(goes_on)
     (applied,) = [event for event in told if isinstance(event, Applied)]
     assert "SCHEDULE_KEY_INVALID" in applied.text
     assert Notice("the last good definitions stay in force (3 schedules)", good=False) in told
@@ -195,8 +195,7 @@ async def test_a_misspelt_workflow_is_told_with_the_one_that_was_meant(
                 event
                 for event in told
                 if isinstance(event, Alert) and event.code == "SCHEDULE_WORKFLOW_UNKNOWN"
-            ],
-            timeout=20,
+            ]
         )
     assert "rejected, no worker on task queue sched knows nop; did you mean noop? New" in (
         alerts[0].text
@@ -219,7 +218,7 @@ async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url,
             fires = await ledger.fires(limit=500)
             return {"a", "b"} == {fire.key for fire in fires if fire.run_id} and len(fires) > 6
 
-        await eventually(both_fired, timeout=20)
+        await eventually(both_fired)
         replicas = await ledger._connections.fetch("SELECT replica, project FROM replicas")
     project_of = {row["replica"]: row["project"] for row in replicas}
     fires = await ledger.fires(limit=500)

@@ -48,7 +48,7 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
         "SchedKey": "Keyword", "Region": "Keyword", "Cents": "Double", "Due": "Datetime",
         "Teams": "KeywordList",
     }  # fmt: skip
-    await eventually(lambda: _takes(client), timeout=30, every=0.2)
+    await eventually(lambda: _takes(client), every=0.2)
     alerts: list[str] = []
 
     def hear(event: object) -> None:
@@ -61,7 +61,7 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
         async def started():
             return [fire for fire in await ledger.fires(limit=5) if fire.run_id]
 
-        (fire,) = await eventually(started, timeout=20)
+        (fire,) = await eventually(started)
         run = await client.get_workflow_handle(fire.workflow_id).describe()
     await ledger.close()
     attributes = {each.key.name: each.value for each in run.typed_search_attributes}

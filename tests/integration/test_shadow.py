@@ -20,7 +20,7 @@ from tests.sample_workflows import Plain
 from tests.shadowed import QUEUE, SECOND, Beside, assert_each_window_ran_once, file_of
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 KEYS = ("one", "two", "three", "four")
 

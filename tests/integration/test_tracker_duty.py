@@ -45,7 +45,7 @@ async def holder(database: asyncpg.Connection, *others: str) -> str:
             return "" if name is None or name in others else str(name)
         return ""
 
-    return await eventually(found, timeout=30)
+    return await eventually(found)
 
 
 async def test_another_has_the_duty_within_three_seconds_of_a_drain(
@@ -61,7 +61,7 @@ async def test_another_has_the_duty_within_three_seconds_of_a_drain(
                 count: int = await database.fetchval("SELECT count(*) FROM sched.replicas")
                 return count == 2
 
-            await eventually(both, timeout=20)
+            await eventually(both)
             leaves = asyncio.get_running_loop().time()
         await holder(database, first)
         assert asyncio.get_running_loop().time() - leaves < 3
@@ -85,5 +85,5 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_loses_temporal(
             fires = await ledger.fires(key="k", status="completed", limit=100)
             return len([fire for fire in fires if fire.closed_at and fire.closed_at > cut_at]) > 4
 
-        await eventually(closes, timeout=30)
+        await eventually(closes)
         assert await database.fetchval(HOLDER) != first

@@ -37,7 +37,7 @@ async def test_a_worker_that_never_applies_starts_what_the_ledger_has(client, da
         async def has_run():
             return [fire for fire in await ledger.fires() if fire.status == "completed"]
 
-        fires = await eventually(has_run, timeout=20)
+        fires = await eventually(has_run)
     assert {fire.key for fire in fires} == {"deployed"}
     assert [row.key for row in await ledger.schedules()] == ["deployed"]
 
