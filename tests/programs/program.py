@@ -29,7 +29,7 @@ CREATE TABLE effects (
     workflow text
 )
 """
-AGAIN = Retry(max_attempts=5, initial_interval=0.1, backoff=1)
+AGAIN = Retry(max_attempts=50, initial_interval=0.1, backoff=1)  # a busy machine misses heartbeats
 
 
 @dataclass(repr=False)
