@@ -59,10 +59,10 @@ async def measure(client: Client, plugin: SchedulePlugin, reader: InMemoryMetric
         serving(plugin.health, port=0) as port,
         Worker(client, task_queue="sched", workflows=[Noop]),
     ):
-        await eventually(lambda: "sched.runs" in names(reader), every=0.2)
+        await eventually(lambda: "sched.runs" in names(reader), timeout=60, every=0.2)
         print("of sched:", *sorted(names(reader)))  # noqa: T201 - what the test reads
         ended = "temporal_workflow_completed"
-        await eventually(lambda: ended in names(reader, CORE_METER), every=0.2)
+        await eventually(lambda: ended in names(reader, CORE_METER), timeout=60, every=0.2)
         print("of Temporal:", *sorted(names(reader, CORE_METER)))  # noqa: T201 - what the test reads
         print("readiness:", *await ask(port, "/readyz"), end="")  # noqa: T201 - what the test reads
 

@@ -81,7 +81,7 @@ async def _of_run(page: Page, home: Home, failed: dict[str, object]) -> None:
     async def is_drawn() -> bool:
         return await page.get_by_text("charge_card").count() > 0
 
-    await eventually(is_drawn, every=0.2)
+    await eventually(is_drawn, timeout=30, every=0.2)
     await page.get_by_text("release_credit").first.evaluate(
         "node => node.scrollIntoView({block: 'center'})"
     )

@@ -54,7 +54,7 @@ class OtherPostgres:
         ])  # fmt: skip
         assert made.returncode == 0, made.stderr
         self._server = self._spawned(account, data)
-        await eventually(self._answers, every=0.05)
+        await eventually(self._answers, timeout=60, every=0.05)
 
     def _spawned(self, account: Account, data: Path) -> subprocess.Popen[bytes]:
         program = [str(self._programs / "postgres"), "-D", str(data), "-p", str(self.port)]

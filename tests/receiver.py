@@ -65,7 +65,7 @@ class Receiver:
         def found() -> dict[str, Any] | None:
             return next((each for each in self.messages if wanted.items() <= each.items()), None)
 
-        await eventually(lambda: found() is not None, every=0.1)
+        await eventually(lambda: found() is not None, timeout=60, every=0.1)
         message = found()
         assert message is not None
         self.messages.remove(message)

@@ -68,7 +68,7 @@ class Beside:
             found = await self.runs()
             return all(found[key] for key in self.keys)
 
-        await eventually(all_run, every=0.2)
+        await eventually(all_run, timeout=60, every=0.2)
 
     async def delete_native(self) -> None:
         for key in self.keys:

@@ -30,7 +30,7 @@ async def free_room() -> None:
 async def bill_room(signalled: str) -> None:
     """In its first attempt the worker gets a signal, once the test has left a file."""
     if signalled and activity.info().attempt == 1:
-        await eventually(lambda: os.access(os.environ["TRACED_GO_ON"], os.F_OK))
+        await eventually(lambda: os.access(os.environ["TRACED_GO_ON"], os.F_OK), timeout=60)
         os.kill(os.getpid(), signal.Signals[signalled])
         await asyncio.sleep(60)
     raise FatalError("no such card")

@@ -16,9 +16,6 @@ from engine.errors import MomentInPast
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
-"""Seconds until a test fails that waits for a fact: many, for only a failing test spends them."""
-
 
 @overload
 async def eventually(
@@ -33,13 +30,14 @@ async def eventually(
 
 
 async def eventually(
-    condition: Callable[[], Any], *, timeout: float = PATIENCE, every: float = 0.02
+    condition: Callable[[], Any], *, timeout: float = 20.0, every: float = 0.02
 ) -> Any:
     """Return the condition's value as soon as it is true.
 
     Args:
         condition: sync or async; an AssertionError in it means "not yet", any other error is one.
-        timeout: seconds until the test fails.
+        timeout: seconds until the test fails. The usual is less than the 30 s of a lease, so that
+            what is waited for has not come about by a lease that ended.
         every: seconds between two looks.
 
     Raises:

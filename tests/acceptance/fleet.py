@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from engine.schedules import Schedule, ScheduleFile
 from tests.acceptance.forked import Forked
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHED = Path(sys.executable).with_name("sched")
@@ -40,7 +40,7 @@ class Replica:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def gone(self, timeout: float = PATIENCE) -> int:  # noqa: ASYNC109
+    async def gone(self, timeout: float = 60) -> int:  # noqa: ASYNC109 - the caller's deadline
         async with asyncio.timeout(timeout):
             return await self.process.wait()
 
@@ -114,7 +114,9 @@ class Fleet:
     async def until_started_some(self, *replicas: Replica) -> None:
         """Wait until these workers, or all, have started a run: SIGTERM kills one that comes up."""
         every = replicas or self.replicas
-        await eventually(lambda: all(" started: lag" in r.log.read_text() for r in every))
+        await eventually(
+            lambda: all(" started: lag" in r.log.read_text() for r in every), timeout=60
+        )
 
     def already_started(self) -> set[str]:
         """The ids of the runs that existed before a worker sent its start."""
@@ -158,7 +160,7 @@ class Books:
         keys: Iterable[str],
         count: int,
         *,
-        timeout: float = PATIENCE,  # noqa: ASYNC109
+        timeout: float,  # noqa: ASYNC109
         since: datetime | None = None,
     ) -> None:
         """Wait until each key has so many windows (that opened after a moment) that ran."""
@@ -174,7 +176,7 @@ class Books:
 
         await eventually(enough, timeout=timeout, every=0.2)
 
-    async def until_settled(self, until: datetime, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
+    async def until_settled(self, until: datetime, timeout: float) -> None:  # noqa: ASYNC109
         """Wait until the fate of every window that opened before a moment is known."""
 
         async def settled() -> bool:
@@ -193,8 +195,8 @@ class Books:
         """
         called_at = datetime.now(UTC)
         # A key's windows are decided in order.
-        await self.until_fired(keys, 1, since=called_at)
-        await self.until_settled(called_at)
+        await self.until_fired(keys, 1, since=called_at, timeout=60)
+        await self.until_settled(called_at, timeout=40)
         return called_at
 
     async def agree(self, file: ScheduleFile, *, until: datetime) -> None:
@@ -213,7 +215,7 @@ class Books:
             assert not differing, differing
             return rows
 
-        rows = await eventually(counted, every=0.2)
+        rows = await eventually(counted, timeout=40, every=0.2)
         for schedule in file.schedules:
             fired = [row["fire_time"] for row in rows if row["key"] == schedule.key]
             assert fired == windows_between(schedule, fired[0], fired[-1]), schedule.key

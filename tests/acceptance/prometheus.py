@@ -72,7 +72,7 @@ async def scraping(folder: Path, ports: list[int]) -> AsyncIterator[Prometheus]:
             f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        await eventually(lambda: _is_ready(port))
+        await eventually(lambda: _is_ready(port), timeout=60)
         yield Prometheus(port)
     finally:
         process.send_signal(signal.SIGKILL)

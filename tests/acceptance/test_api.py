@@ -49,7 +49,7 @@ class Process:
             line = re.search(r"API at (http://\S+/api/v1),", self.output)
             return line[1] if line else ""
 
-        return await eventually(found)
+        return await eventually(found, timeout=30)
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -109,7 +109,7 @@ async def test_the_guide_is_followed_to_the_letter_with_a_token(url, sched, tmp_
             async def refused() -> bool:
                 return (await client.get(f"{address}/schedules")).status_code == 401
 
-            await eventually(refused)
+            await eventually(refused, timeout=5)
     finally:
         assert process.stop() == 0
     assert token not in process.output

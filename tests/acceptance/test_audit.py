@@ -42,25 +42,25 @@ def sched(fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 async def test_kills_and_an_outage_leave_every_window_accounted_for(fleet, books):
     first, *others = [await fleet.start(FILE, SCHED_LEASE="3s") for _ in range(3)]
-    await books.until_fired(KEYS, 2)
+    await books.until_fired(KEYS, 2, timeout=60)
     first.send(signal.SIGKILL)
-    await books.until_fired(KEYS, 3)
+    await books.until_fired(KEYS, 3, timeout=60)
     for replica in others:  # from now on nobody is there
         replica.send(signal.SIGKILL)
     await asyncio.gather(*(replica.gone() for replica in fleet.replicas))
     away = datetime.now(UTC)
     # The outage has to be longer than the grace, on a clock that no test can move.
-    await eventually(lambda: datetime.now(UTC) > away + timedelta(seconds=5))
+    await eventually(lambda: datetime.now(UTC) > away + timedelta(seconds=5), timeout=30)
     for _ in range(2):
         await fleet.start(FILE, SCHED_LEASE="3s")
-    await books.until_fired(KEYS, 2, since=datetime.now(UTC))
+    await books.until_fired(KEYS, 2, timeout=60, since=datetime.now(UTC))
     async with ScheduleService.connect(
         fleet.environment["SCHED_DATABASE_URL"], namespace=books.namespace, schema="sched",
         actor="test",
     ) as service:  # fmt: skip
         for key in KEYS:
             await service.pause(key, reason="nothing is due from here on")
-    await books.until_settled(datetime.now(UTC))
+    await books.until_settled(datetime.now(UTC), timeout=60)
     ended = await asyncio.to_thread(sched, fleet, *AUDIT, "--json")
     report = json.loads(ended.stdout)
     assert [each["faults"] for each in report["schedules"] if each["faults"]] == []

@@ -25,7 +25,7 @@ async def test_every_window_of_a_backfill_runs_once_though_its_replica_is_killed
     fleet, books, database_url, namespace
 ):
     doomed = await fleet.start(FILE, SCHED_LEASE="2s")
-    await books.until_fired(["good"], 1)
+    await books.until_fired(["good"], 1, timeout=60)
     async with ScheduleService.connect(
         database_url, namespace=namespace, schema="sched", actor="ops"
     ) as service:
@@ -41,7 +41,7 @@ async def test_every_window_of_a_backfill_runs_once_though_its_replica_is_killed
         async def midway() -> bool:
             return await laid() > WINDOWS // 8
 
-        await eventually(midway)
+        await eventually(midway, timeout=60)
         doomed.send(signal.SIGKILL)
         assert await doomed.gone() == -signal.SIGKILL
         assert await laid() < WINDOWS, "it was done before"
@@ -63,4 +63,4 @@ async def test_every_window_of_a_backfill_runs_once_though_its_replica_is_killed
         runs = await books.runs()
         return {name: runs[name] for name in names} == dict.fromkeys(names, 1)
 
-    await eventually(once, every=0.5)
+    await eventually(once, timeout=40, every=0.5)

@@ -99,7 +99,7 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
     assert not await containers.healthy("worker")
     count = containers.file["worker"].spec["deploy"]["replicas"]
     workers = [await containers.start("worker") for _ in range(count)]
-    await books.until_fired(["heartbeat", "cache-sync"], 1)
+    await books.until_fired(["heartbeat", "cache-sync"], 1, timeout=60)
 
     async def finished() -> bool:
         rows = await books.fires()
@@ -108,7 +108,7 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
             "cache-sync",
         }
 
-    await eventually(finished, every=0.2)
+    await eventually(finished, timeout=30, every=0.2)
     assert await containers.healthy("worker")
     assert await containers.ready("worker")
     for worker in workers:
@@ -161,7 +161,7 @@ async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
         assert await early.healthy("worker")
         assert not await early.ready("worker")
         await ledger.open()
-        await books.until_fired(["heartbeat"], 1)
+        await books.until_fired(["heartbeat"], 1, timeout=60)
         assert await early.ready("worker")
         worker.send(signal.SIGTERM)
         assert await worker.gone(file["worker"].patience.total_seconds()) == 0
@@ -173,7 +173,7 @@ async def _says(replica: Replica, text: str) -> None:
         assert text in log, log
         return True
 
-    await eventually(said)
+    await eventually(said, timeout=30)
 
 
 async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
@@ -190,12 +190,12 @@ async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
     containers: Containers, books: Books
 ):
     worker = await containers.start("worker")
-    await books.until_fired(["heartbeat"], 1)
+    await books.until_fired(["heartbeat"], 1, timeout=60)
     assert await containers.healthy("worker")
     worker.send(signal.SIGSTOP)
     assert not await containers.healthy("worker")
     worker.send(signal.SIGCONT)
-    await eventually(lambda: containers.healthy("worker"))
+    await eventually(lambda: containers.healthy("worker"), timeout=60)
 
 
 async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_is_back(
@@ -207,16 +207,16 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
         Containers(file, tmp_path, here | {LEDGER: link.way(here[LEDGER])}) as containers,
     ):
         worker = await containers.start("worker", SCHED_HEARTBEAT="1s")
-        await books.until_fired(["heartbeat"], 1)
-        await eventually(lambda: containers.ready("worker"))
+        await books.until_fired(["heartbeat"], 1, timeout=60)
+        await eventually(lambda: containers.ready("worker"), timeout=60)
 
         async def unready() -> bool:
             return not await containers.ready("worker")
 
         with link.harmed("cut"):
-            await eventually(unready)
+            await eventually(unready, timeout=60)
             assert await containers.healthy("worker")
-        await eventually(lambda: containers.ready("worker"))
+        await eventually(lambda: containers.ready("worker"), timeout=60)
         worker.send(signal.SIGTERM)
         assert await worker.gone(file["worker"].patience.total_seconds()) == 0
 
@@ -225,13 +225,13 @@ async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_st
     containers: Containers, books: Books, ledger: asyncpg.Connection, every_second: dict[str, str]
 ):
     old = await containers.start("worker", **every_second)
-    await books.until_fired(["s1"], 1)
+    await books.until_fired(["s1"], 1, timeout=60)
     await ledger.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
     late = await containers.start("worker", **every_second)
     assert await late.gone() == 2
     assert "SCHEDULE_LEDGER_TOO_NEW" in late.log.read_text()
     seen = sum(bool(row["run_id"]) for row in await books.fires())
-    await books.until_fired(["s1"], seen + 2)
+    await books.until_fired(["s1"], seen + 2, timeout=30)
     assert old.process.returncode is None
 
 
@@ -248,7 +248,7 @@ async def test_a_worker_needs_no_more_rights_than_the_document_grants(
         assert await containers.run("migrate", SCHED_DATABASE_URL=owner) == MIGRATED
         address = f"postgresql://sched_worker:change-me-too@{place}"
         worker = await containers.start("worker", SCHED_DATABASE_URL=address, **every_second)
-        await books.until_fired(["s1"], 2)
+        await books.until_fired(["s1"], 2, timeout=60)
         assert await containers.healthy("worker")
         worker.send(signal.SIGTERM)
         assert await worker.gone() == 0

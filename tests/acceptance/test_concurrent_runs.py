@@ -43,7 +43,7 @@ async def test_a_third_run_waits_for_a_place_and_gets_it_though_its_worker_is_ki
             assert sorted(found.values()) == sorted(wanted), found
             return found
 
-        return await eventually(so, every=0.2)
+        return await eventually(so, timeout=60, every=0.2)
 
     (window,) = await until("started")
     ops = ScheduleService(ledger, actor="ops")

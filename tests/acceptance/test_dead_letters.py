@@ -32,7 +32,7 @@ async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
         code, out = await sched(fleet, "dead", "list", "--json")
         return json.loads(out) if code == 0 else []
 
-    (letter,) = await eventually(letters, every=1)
+    (letter,) = await eventually(letters, timeout=60, every=1)
     first, bucket = letter["workflow_id"], str(letter["bucket"])
     assert (letter["status"], letter["error"]) == ("failed", "ValueError: no luck for unlucky")
     code, page = await sched(fleet, "dead", "show", "unlucky", bucket)
@@ -44,14 +44,14 @@ async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
     async def again() -> bool:
         return [each["workflow_id"] for each in await letters()] == [f"{first}:rerun:1"]
 
-    await eventually(again, every=1)
+    await eventually(again, timeout=60, every=1)
 
     async def told() -> bool:
         _, out = await sched(fleet, "fires", "unlucky", "--json")
         rows = {fire["workflow_id"]: fire["status"] for fire in json.loads(out)}
         return rows.get(f"{first}:dead") == rows.get(f"{first}:rerun:1:dead") == "completed"
 
-    await eventually(told, every=1)
+    await eventually(told, timeout=60, every=1)
     assert await sched(fleet, "dead", "drop", "--all") == (0, "1 letter dropped\n")
     assert await sched(fleet, "dead", "list") == (0, "no dead letters\n")
     code, out = await sched(fleet, "dead", "drop", "unlucky", bucket)

@@ -65,15 +65,15 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
 ):
     others = await fleet.start(OTHERS)
     connection = await asyncpg.connect(database_url)
-    await books.until_fired(["tick"], 1)
+    await books.until_fired(["tick"], 1, timeout=60)
 
     async def tracks() -> bool:
         return str(others.process.pid) in (await connection.fetchval(HOLDER) or "")
 
-    await eventually(tracks)  # the replica without the codec has the duty
+    await eventually(tracks, timeout=30)  # the replica without the codec has the duty
     team = {"SCHED_IMPORTS": "tests.encrypted_team", "SCHED_TASK_QUEUE": "team", **SETUP}
     await fleet.start(TEAM, **team)
-    await books.until_fired(["open", "left"], 1)
+    await books.until_fired(["open", "left"], 1, timeout=60)
 
     async def fires(key: str) -> dict[str, asyncpg.Record]:
         return {row["workflow_id"]: row for row in await books.fires() if row["key"] == key}
@@ -84,7 +84,7 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
     async def has_charged() -> bool:
         return "EVENT_TYPE_ACTIVITY_TASK_COMPLETED" in (await run.fetch_history()).to_json()
 
-    await eventually(has_charged)
+    await eventually(has_charged, timeout=30)
     await run.terminate("by hand")
 
     async def is_undone() -> bool:
@@ -98,7 +98,7 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
         found: str | None = await connection.fetchval(query)
         return found
 
-    await eventually(left, every=0.2)
+    await eventually(left, timeout=60, every=0.2)
     assert json.loads(await left() or "[]")[0]["step"] == "sealed-charge"
     assert fleet.logged("ERROR sched SCHEDULE_UNREADABLE_HERE") == 1, "reported once"
     assert not fleet.logged("SCHEDULE_RUN_LOST")
@@ -107,7 +107,7 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
         told = [row for run, row in (await fires("left")).items() if run.endswith(":dead")]
         return bool(told) and told[0]["status"] == "completed"
 
-    await eventually(is_told, every=0.2)
+    await eventually(is_told, timeout=60, every=0.2)
     operator = Operator(fleet)
     (code, _, told), started = await requests(operator, fleet)
     assert (code, told.count("SCHEDULE_INPUTS_SEALED")) == (2, 1)

@@ -29,7 +29,7 @@ async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, flee
     doomed = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:kill:3")
     assert await doomed.gone() == -signal.SIGKILL
     survivor = await fleet.start(FILE, SCHED_LEASE="2s")
-    await books.until_fired(KEYS, 6)
+    await books.until_fired(KEYS, 6, timeout=60)
     await fleet.until_started_some(survivor)
     until = await books.until_owed_settled(KEYS)
     survivor.send(signal.SIGTERM)
@@ -40,11 +40,11 @@ async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, flee
 @pytest.mark.parametrize("point", get_args(Point))
 async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     replica = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:raise:2")
-    await books.until_fired(KEYS, 6)
+    await books.until_fired(KEYS, 6, timeout=60)
     replica.send(signal.SIGTERM)
     assert await replica.gone() == 0
     successor = await fleet.start(FILE, SCHED_LEASE="2s")
-    await books.until_fired(KEYS, 8)
+    await books.until_fired(KEYS, 8, timeout=60)
     await fleet.until_started_some(successor)
     until = await books.until_owed_settled(KEYS)
     successor.send(signal.SIGTERM)
@@ -57,9 +57,9 @@ async def test_others_go_on_within_five_seconds_of_a_replica_stopped_in_its_tran
     point, fleet, books
 ):
     stopped = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:stop:3")
-    await eventually(lambda: stopped.state == "T")
+    await eventually(lambda: stopped.state == "T", timeout=60)
     other = await fleet.start(FILE, SCHED_LEASE="2s")
-    await books.until_fired(KEYS, 8)
+    await books.until_fired(KEYS, 8, timeout=60)
     rows = await books.fires()
     # Some are on their way at this very moment.
     started = {row["workflow_id"]: row["started_at"] or datetime.now(UTC) for row in rows}
@@ -73,7 +73,7 @@ async def test_others_go_on_within_five_seconds_of_a_replica_stopped_in_its_tran
     usual = median([*lateness.values()][-6:])
     assert max(lateness.values()) <= timedelta(seconds=5) + usual, lateness
     stopped.send(signal.SIGCONT)
-    await books.until_fired(KEYS, 12)
+    await books.until_fired(KEYS, 12, timeout=60)
     stopped.send(signal.SIGTERM)
     assert await stopped.gone() == 0
     until = await books.until_owed_settled(KEYS)

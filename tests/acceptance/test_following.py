@@ -18,7 +18,7 @@ async def test_a_run_is_followed_from_its_start_over_its_progress_to_its_end(
     fleet: Fleet, books: Books, client: Client
 ):
     await fleet.start(FILE, SCHED_IMPORTS="tests.fundamentals.samples.together")
-    await books.until_fired(["slow"], 1)
+    await books.until_fired(["slow"], 1, timeout=60)
     (fire,) = await books.fires()
     process = await asyncio.create_subprocess_exec(
         str(SCHED), "fires", "slow", "--follow", "--json",
@@ -50,7 +50,7 @@ async def test_what_was_there_before_is_not_shown_again_after_the_newest(
     fleet: Fleet, books: Books
 ):
     await fleet.start("schedules: [{key: often, workflow: noop, everyMs: 1000}]")
-    await books.until_fired(["often"], 8)
+    await books.until_fired(["often"], 8, timeout=60)
     process = await asyncio.create_subprocess_exec(
         str(SCHED), "fires", "often", "--follow", "--json", "--limit", "2",
         cwd=fleet.folder, env=fleet.environment, stdout=asyncio.subprocess.PIPE,

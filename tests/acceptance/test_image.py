@@ -231,7 +231,7 @@ async def test_a_worker_of_the_image_runs_the_shipped_schedules_and_drains_on_th
     process = await image.run(*command, **target)
     connection = await asyncpg.connect(database_url)
     try:
-        await Books(connection, client).until_fired(["heartbeat"], 1)
+        await Books(connection, client).until_fired(["heartbeat"], 1, timeout=60)
         health = await image.run("python", str(image.app / "health.py"), **target)
         assert (await _output(health), health.returncode) == ("", 0)
         process.send_signal(getattr(signal, *_steps("STOPSIGNAL")))

@@ -46,7 +46,7 @@ async def test_every_step_and_every_undo_has_its_effect_once_wherever_the_worker
     doomed = await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
     assert await doomed.gone() == -signal.SIGKILL
     await fleet.start_by_command(file, SCHED_IMPORTS="tests.killed_saga")
-    await books.until_fired(["journey"], 1)
+    await books.until_fired(["journey"], 1, timeout=60)
     (fire,) = await books.fires()
     with pytest.raises(WorkflowFailureError) as failure:
         await client.get_workflow_handle(fire["workflow_id"]).result()
@@ -79,7 +79,7 @@ async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_ki
     async def has_acted() -> bool:
         return set(STEPS) <= set(await _effects(connection))
 
-    await eventually(has_acted)
+    await eventually(has_acted, timeout=60)
     (fire,) = await books.fires()
     await client.get_workflow_handle(fire["workflow_id"]).terminate("by hand")
     if moment != "own":
@@ -102,7 +102,7 @@ async def test_attempts_and_their_waits_go_on_where_a_killed_worker_left_them(
     doomed = await fleet.start(PATIENT_FILE, SCHED_IMPORTS="tests.killed_saga")
     assert await doomed.gone() == -signal.SIGKILL
     await fleet.start(PATIENT_FILE, SCHED_IMPORTS="tests.killed_saga")
-    await books.until_fired(["patient"], 1)
+    await books.until_fired(["patient"], 1, timeout=60)
     (fire,) = await books.fires()
     await client.get_workflow_handle(fire["workflow_id"]).result()
     rows = await connection.fetch("SELECT name, at FROM effects ORDER BY id")

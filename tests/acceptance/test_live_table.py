@@ -54,7 +54,8 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
             r"\d+ completed .*since the start",
             r"nightly-report +in .* -03 +2\d{3}-\S+ \d\d:00:00Z",
             r"schedules.yaml +4 schedules, applied",
-        )
+        ),
+        timeout=60,
     )
     assert opened.read_text() == f"http://127.0.0.1:{home.port['ui']}"
 
@@ -74,7 +75,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     await eventually(lambda: "is broken" not in terminal.text)
 
     terminal.type("\x03")
-    await eventually(shows(terminal, "stopped"))
+    await eventually(shows(terminal, "stopped"), timeout=30)
     assert await terminal.ended() == 0
     assert not terminal.cursor_is_hidden
     # The table was drawn over itself, not printed again and again.
@@ -91,7 +92,7 @@ async def test_a_second_ctrl_c_leaves_at_once_and_gives_the_terminal_back(
         cwd=home.folder, env={**home.environment, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     # With the second run under way the step of the first, which takes 3 s, is in flight.
-    await eventually(shows(terminal, "[23] started  since"))
+    await eventually(shows(terminal, "[23] started  since"), timeout=60)
     assert terminal.cursor_is_hidden
     terminal.type("\x03")
     await eventually(shows(terminal, "draining"))
@@ -108,7 +109,7 @@ async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_
     await terminal.run(
         str(SCHED), "up", *home.ports, cwd=home.folder, env=home.environment
     )  # fmt: skip
-    await eventually(shows(terminal, "[1-9] completed .*since the start"))
+    await eventually(shows(terminal, "[1-9] completed .*since the start"), timeout=60)
     terminal.resize(*size)
 
     def whole() -> bool:

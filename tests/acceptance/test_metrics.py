@@ -108,9 +108,9 @@ async def test_a_prometheus_sees_every_instrument_and_what_happened(
             return await ask(port, "/readyz") == (200, "ready\n")
 
         await eventually(all_seen, timeout=240, every=0.5)
-        await eventually(ready)  # a slow machine may miss a beat of a second
+        await eventually(ready, timeout=60)  # a slow machine may miss a beat of a second
         with link.harmed("cut"):
-            await eventually(outage_seen, every=0.5)
+            await eventually(outage_seen, timeout=60, every=0.5)
             assert await ask(port, "/healthz") == (200, "the loops turn\n")
         shown = set(await prometheus.api("label/__name__/values"))
         suffix = {"counter": "", "gauge": "", "histogram": "_bucket"}
@@ -148,9 +148,9 @@ async def test_a_worker_without_a_port_listens_nowhere_and_one_with_a_taken_port
         port = taken.getsockname()[1]
         worker = await fleet.start(FINE, SCHED_HTTP_PORT=str(port))
         silent = await fleet.start(FINE)
-        await books.until_fired(["fine"], 2)
+        await books.until_fired(["fine"], 2, timeout=60)
         for replica in (worker, silent):
-            await eventually(partial(has_begun, replica))
+            await eventually(partial(has_begun, replica), timeout=60)
     assert fleet.logged(f"warning: no metrics and no health at 127.0.0.1:{port}: Address") == 1
     assert listening(silent.process.pid) == 0
     for replica in (worker, silent):

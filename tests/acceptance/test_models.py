@@ -52,7 +52,7 @@ async def test_a_worker_reads_and_writes_models(fleet: Fleet, books: Books):
         rows = await books.fires()
         return [(row["status"], row["error"]) for row in rows if row["closed_at"]]
 
-    assert set(await eventually(closed)) == {("completed", None)}
+    assert set(await eventually(closed, timeout=60)) == {("completed", None)}
 
 
 async def test_sched_up_reads_and_writes_models():

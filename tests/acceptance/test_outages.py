@@ -117,7 +117,7 @@ def assert_a_program_reads_two_lines(fleet: Fleet, place: str) -> None:
 async def goes_on_with_every_window(fleet: Fleet, books: Books) -> None:
     """What opened before and while the server was away, and a little later, is all there."""
     returned_at = datetime.now(UTC)
-    await books.until_fired(KEYS, 3, since=returned_at)
+    await books.until_fired(KEYS, 3, since=returned_at, timeout=60)
     await books.until_settled(returned_at, timeout=120)
     for replica in fleet.replicas:
         replica.send(signal.SIGTERM)
@@ -140,12 +140,12 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
     ):
         for _ in range(3):
             await fleet.start(FILE, SCHED_LEASE="5s")
-        await books.until_fired(KEYS, 3)
+        await books.until_fired(KEYS, 3, timeout=60)
         await fleet.until_started_some()
         await killed_for_a_while(server)
         # Each asks again in its own time; the others do its work meanwhile.
         back = BACK_LINE % ("Temporal", server.address)
-        await eventually(lambda: counted(fleet, back) == [1, 1, 1])
+        await eventually(lambda: counted(fleet, back) == [1, 1, 1], timeout=60)
         await goes_on_with_every_window(fleet, books)
         # Said once, however many windows met it.
         assert_an_operator_reads_two_lines(fleet, "Temporal", server.address)
@@ -165,12 +165,12 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
         for _ in range(3):
             await fleet.start(FILE, SCHED_LEASE="5s", SCHED_LOG_FORMAT="json")
         async with opened_books(server.url, client) as books:
-            await books.until_fired(KEYS, 3)
+            await books.until_fired(KEYS, 3, timeout=60)
             await fleet.until_started_some()
         await killed_for_a_while(server)
         async with opened_books(server.url, client) as books:
             # Each asks again in its own time; the others do its work meanwhile.
-            await eventually(lambda: counted(fleet, '"server_back"') == [1, 1, 1])
+            await eventually(lambda: counted(fleet, '"server_back"') == [1, 1, 1], timeout=60)
             await goes_on_with_every_window(fleet, books)
         assert_a_program_reads_two_lines(fleet, f"127.0.0.1:{server.port}")
 
@@ -187,7 +187,7 @@ async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_
         opened_books(database_url, client) as books,
     ):
         await fleet.start(FILE, SCHED_LEASE="5s", SCHED_RPC_TIMEOUT="2s")
-        await books.until_fired(KEYS, 3)
+        await books.until_fired(KEYS, 3, timeout=60)
         await fleet.until_started_some()
         os.kill(server.pid, signal.SIGSTOP)
         try:

@@ -81,7 +81,7 @@ async def fill(client: Client, runs: int) -> list[WorkflowHandle[Any, Any]]:
         async def all_wait(so_far: int = len(handles)) -> bool:
             return await waiting(client) >= so_far
 
-        await eventually(all_wait, every=0.1)
+        await eventually(all_wait, timeout=60, every=0.1)
     return handles
 
 

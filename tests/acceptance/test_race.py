@@ -20,7 +20,7 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     file = load_schedules(FILE)
     keys = [schedule.key for schedule in file.schedules]
     first, *others = [await fleet.start(FILE, SCHED_LEASE="3s") for _ in range(4)]
-    await books.until_fired(keys, 5)
+    await books.until_fired(keys, 5, timeout=60)
     await _shared(books, 4)
     first.send(signal.SIGKILL)
     await first.gone()
@@ -44,4 +44,4 @@ async def _shared(books: Books, replicas: int) -> None:
     async def done() -> bool:
         return len({row["replica"] for row in await books.fires()}) == replicas
 
-    await eventually(done, every=0.2)
+    await eventually(done, timeout=60, every=0.2)

@@ -59,7 +59,7 @@ async def test_a_project_of_ones_own_in_an_empty_folder():
             return "completed" in await run(".venv/bin/sched fires || true")
 
         try:
-            await eventually(fired, every=0.5)
+            await eventually(fired, timeout=60, every=0.5)
             shown = [await run(line) for line in meanwhile.splitlines()]
             assert all("hello" in output for output in shown[:2])
             assert len(re.findall(r"^20\d\d-", shown[2], re.MULTILINE)) == 3
@@ -102,7 +102,7 @@ async def test_the_plugin_in_a_worker_of_ones_own_fires(home, fleet, books: Book
         sys.executable, str(script), cwd=home.folder, env={**fleet.environment, "SCHED_IMPORTS": ""}
     )
     try:
-        await books.until_fired(["heartbeat", "invoice-run", "cache-sync"], 1)
+        await books.until_fired(["heartbeat", "invoice-run", "cache-sync"], 1, timeout=60)
     finally:
         worker.kill()
         await worker.wait()

@@ -45,7 +45,7 @@ async def forgotten(client: Client, workflow_id: str) -> None:
             return error.status == RPCStatusCode.NOT_FOUND
         return False
 
-    await eventually(gone, every=0.2)
+    await eventually(gone, timeout=60, every=0.2)
 
 
 async def daily(books: Books):
@@ -56,7 +56,7 @@ async def test_a_window_that_ran_and_was_forgotten_is_not_started_again(
     fleet: Fleet, books: Books, client: Client
 ):
     first = await fleet.start(FILE, **QUICK)
-    await books.until_fired(["daily", "pulse"], 1)
+    await books.until_fired(["daily", "pulse"], 1, timeout=60)
     (before,) = await daily(books)
     await forgotten(client, before["workflow_id"])
     first.send(signal.SIGTERM)
@@ -64,7 +64,7 @@ async def test_a_window_that_ran_and_was_forgotten_is_not_started_again(
     pulses = len(await books.fires())
     await fleet.start(FILE, **QUICK)
     await fleet.start(FILE, **QUICK)
-    await books.until_fired(["pulse"], pulses + 5)
+    await books.until_fired(["pulse"], pulses + 5, timeout=60)
     (after,) = await daily(books)
     assert (after["run_id"], after["status"]) == (before["run_id"], "completed")
     await forgotten(client, before["workflow_id"])
@@ -87,7 +87,7 @@ async def test_a_start_that_was_never_answered_is_unvouched_once_its_run_may_be_
         (row,) = await daily(books)
         return row if row["status"] != "starting" else None
 
-    row = await eventually(decided)
+    row = await eventually(decided, timeout=60)
     assert row["status"] == "unvouched"
     assert "may have run" in row["reason"]
     await forgotten(client, stuck["workflow_id"])

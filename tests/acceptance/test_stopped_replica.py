@@ -39,7 +39,7 @@ async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothin
     fleet, books, database
 ):
     replica = await fleet.start(FILE, SCHED_HEARTBEAT="500ms")
-    await books.until_fired(KEYS, 2)
+    await books.until_fired(KEYS, 2, timeout=120)
     replica.send(signal.SIGSTOP)
 
     async def beyond_grace_and_heartbeats():
@@ -49,7 +49,7 @@ async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothin
             " FROM (SELECT clock_timestamp() AS now) AS now"
         )
 
-    await eventually(beyond_grace_and_heartbeats)
+    await eventually(beyond_grace_and_heartbeats, timeout=30)
     woken_at = await database.fetchval("SELECT clock_timestamp()")
     replica.send(signal.SIGCONT)
 
@@ -60,7 +60,7 @@ async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothin
     async def all_caught_up():
         return await caught_up() == set(KEYS)
 
-    await eventually(all_caught_up, every=0.2)
+    await eventually(all_caught_up, timeout=30, every=0.2)
     replica.send(signal.SIGTERM)
     assert await replica.gone() == 0
     rows = await books.fires()
@@ -91,7 +91,7 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
 ):
     pulse = "schedules: [{key: pulse, workflow: noop, everyMs: 1000}]"
     replicas = [await fleet.start(pulse, SCHED_LEASE="3s", SCHED_TRACK="500ms") for _ in range(3)]
-    await books.until_fired(["pulse"], 4)
+    await books.until_fired(["pulse"], 4, timeout=60)
     duty = "SELECT holder, expires_at FROM duties WHERE duty = 'tracker'"
     holder = (await database.fetchrow(duty))["holder"]
     stopped = next(r for r in replicas if f":{r.process.pid}:" in holder)
@@ -125,9 +125,9 @@ async def test_a_replica_that_stood_still_beyond_its_lease_starts_nothing_it_had
 ):
     daily = "schedules: [{key: daily, workflow: noop, everyMs: 86400000}]"
     stopped = await fleet.start(daily, SCHED_LEASE="2s", SCHED_FAULT="after_commit:stop")
-    await eventually(lambda: stopped.state == "T")
+    await eventually(lambda: stopped.state == "T", timeout=60)
     other = await fleet.start(daily, SCHED_LEASE="2s")
-    await books.until_fired(["daily"], 1)
+    await books.until_fired(["daily"], 1, timeout=60)
     stopped.send(signal.SIGCONT)
     stopped.send(signal.SIGTERM)
     assert await stopped.gone() == 0
@@ -143,7 +143,7 @@ async def test_a_replica_that_stood_still_beyond_its_lease_starts_nothing_it_had
 async def first_run(fleet, books, client, file):
     """A worker, and the first run of the file's only schedule; its step is in flight."""
     worker = await fleet.start(file, SCHED_IMPORTS="tests.slow_workflows")
-    await eventually(books.runs)
+    await eventually(books.runs, timeout=60)
     ((workflow_id, _),) = (await books.runs()).items()
     run = client.get_workflow_handle(workflow_id)
 

@@ -74,13 +74,13 @@ async def test_a_window_is_one_trace_without_a_span_twice_although_its_worker_is
     environment = exporting_to(receiver, TRACED_GO_ON=str(go_on), SCHED_SETUP=cache)
     doomed = await fleet.start(file, **environment)
     # What a killed process had not exported is lost, so it is let go as far as the second step.
-    await eventually(lambda: receiver.named("StartActivity:bill_room"))
-    await eventually(lambda: receiver.named("sched.start"))
+    await eventually(lambda: receiver.named("StartActivity:bill_room"), timeout=60)
+    await eventually(lambda: receiver.named("sched.start"), timeout=60)
     go_on.touch()
     assert await doomed.gone() == -signal.SIGKILL
     await fleet.start(file, **environment)
-    await eventually(lambda: receiver.named("sched.settle"))
-    await eventually(lambda: receiver.named(RUN))
+    await eventually(lambda: receiver.named("sched.settle"), timeout=60)
+    await eventually(lambda: receiver.named(RUN), timeout=60)
     assert receiver.names() == NONE_TWICE
     require_tree(receiver)
     tries = {span.attributes["sched.attempt"] for span in receiver.named("RunActivity:hold_room")}
@@ -100,8 +100,8 @@ async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_end
     assert await (await fleet.start(file, **environment)).gone() == 0
     assert receiver.named(RUN) == []
     await fleet.start(file, **environment)
-    await eventually(lambda: receiver.named("sched.settle"))
-    await eventually(lambda: receiver.named(RUN))
+    await eventually(lambda: receiver.named("sched.settle"), timeout=60)
+    await eventually(lambda: receiver.named(RUN), timeout=60)
     # The attempt that the drain cancelled has a span too, unless its process ended before it did.
     names = dict(receiver.names())
     attempts = names.pop("RunActivity:bill_room")
@@ -117,8 +117,8 @@ async def test_a_replica_that_takes_a_claim_over_continues_its_trace(
     doomed = await fleet.start(file, SCHED_FAULT="after_start:kill", **environment)
     assert await doomed.gone() == -signal.SIGKILL
     await fleet.start(file, **environment)
-    await eventually(lambda: receiver.named("sched.settle"))
-    await eventually(lambda: receiver.named(RUN))
+    await eventually(lambda: receiver.named("sched.settle"), timeout=60)
+    await eventually(lambda: receiver.named(RUN), timeout=60)
     ((start,), (taken,), (run,)) = map(receiver.named, ("sched.start", "sched.take_over", RUN))
     assert run.parent_id == start.span_id, "the start whose replica died"
     assert start.attributes["sched.already"] is True
@@ -134,8 +134,8 @@ async def test_a_collector_that_is_away_costs_no_window_and_one_line_of_the_log(
 ):
     away = exporting_to(receiver, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     replica = await fleet.start(FILE.format(""), OTEL_EXPORTER_OTLP_TIMEOUT="2", **away)
-    await books.until_fired(["journey"], 1)
-    await eventually(lambda: fleet.logged("traces are not exported"))
+    await books.until_fired(["journey"], 1, timeout=60)
+    await eventually(lambda: fleet.logged("traces are not exported"), timeout=60)
     replica.send(signal.SIGTERM)
     assert await replica.gone(30) == 0
     assert fleet.logged("traces are not exported") == 1

@@ -84,7 +84,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     module = home.folder / "workflows" / "heartbeat.py"
     module.write_text(f"{module.read_text()}\nCHANGED = True\n")
     again = "heartbeat.py changed: the worker drains, and starts again with it"
-    await eventually(lambda: again in home.log)
+    await eventually(lambda: again in home.log, timeout=60)
     seen = len(await home.until_fired("heartbeat", 5))
     fires = await home.until_fired("heartbeat", seen + 2)  # by the worker with the new code
     code, printed = await home.sched("trigger", "cache-sync", "--wait", "--timeout=60s", "--json")
@@ -115,7 +115,7 @@ async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     assert await home.stop(signal.SIGKILL) == -signal.SIGKILL
     await home.up()
     # Fires of the first one may be all that is asked for: wait for the second to say something.
-    await eventually(lambda: ended in home.log)
+    await eventually(lambda: ended in home.log, timeout=60)
     after = await home.until_fired("heartbeat", 2)
     assert {fire["run_id"] for fire in before} <= {fire["run_id"] for fire in after}
     assert await home.stop() == 0
@@ -135,9 +135,9 @@ async def test_a_second_ctrl_c_leaves_no_server_behind(home: Home):
     notes = [json.loads((home.folder / f".sched/{name}.pid.json").read_text()) for name in names]
     assert all(map(is_alive, notes))
     running.send_signal(signal.SIGINT)
-    await eventually(lambda: "draining" in home.log)
+    await eventually(lambda: "draining" in home.log, timeout=60)
     assert await home.stop() == 128 + signal.SIGINT
-    await eventually(lambda: not any(map(is_alive, notes)))
+    await eventually(lambda: not any(map(is_alive, notes)), timeout=30)
     assert not (home.folder / ".sched/up.json").exists()
 
 

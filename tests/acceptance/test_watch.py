@@ -82,7 +82,7 @@ async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return
 
             await declare(database_url, client, PAY, LONE.replace("grace: 1s", "grace: 10h"))
             await receiver.heard("resolved", "NOT_FIRED", cause="task_queue_unserved")
-            await eventually(lambda: receiver.pings > before)
+            await eventually(lambda: receiver.pings > before, timeout=60)
 
             os.kill(worker.process.pid, signal.SIGKILL)
             await receiver.heard("open", "REPLICA_VANISHED")

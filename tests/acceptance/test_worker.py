@@ -27,7 +27,7 @@ async def test_a_worker_without_code_of_its_own_starts_external_workflows(
     fleet: Fleet, books: Books
 ):
     worker = await fleet.start(EXTERNAL, SCHED_IMPORTS="json.decoder")
-    await books.until_fired(["go"], 2)
+    await books.until_fired(["go"], 2, timeout=60)
     assert fleet.logged("no workflows found here") == 1
     worker.send(signal.SIGTERM)
     assert await worker.gone() == 0
@@ -35,7 +35,7 @@ async def test_a_worker_without_code_of_its_own_starts_external_workflows(
 
 async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
     await fleet.start(MIXED)
-    await books.until_fired(["here"], 2)
+    await books.until_fired(["here"], 2, timeout=60)
     await eventually(
         lambda: fleet.logged(
             "1 of 2 schedules is for other task queues (mail), this worker serves sched"
@@ -54,6 +54,6 @@ async def test_a_worker_waits_for_its_namespace(
     worker = await fleet.start(EXTERNAL, TEMPORAL_NAMESPACE=later, SCHED_IMPORTS="json.decoder")
     await eventually(lambda: fleet.logged(f"has no namespace '{later}'"))
     await register_namespace(client, later)
-    await books.until_fired(["go"], 1)
+    await books.until_fired(["go"], 1, timeout=60)
     worker.send(signal.SIGTERM)
     assert await worker.gone() == 0

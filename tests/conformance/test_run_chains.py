@@ -113,7 +113,7 @@ async def test_the_grace_of_a_cancel_counts_from_the_first_time_it_was_asked(ben
             await bench.ledger.stopped([order])
         return "terminate" in said
 
-    await eventually(terminated)
+    await eventually(terminated, timeout=30)
     assert said[:-1] == ["cancel"] * (len(said) - 1)
     assert len(said) > 2, "it was looked at meanwhile"
     took = datetime.now(UTC) - begun

@@ -62,8 +62,8 @@ async def test_a_listener_and_a_hook_get_what_becomes_of_a_fire(
             listeners=[remember],
         )  # fmt: skip
         async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
-            await eventually(lambda: "schedule.completed" in [e.name for e in GOT])
-            await eventually(lambda: posted)
+            await eventually(lambda: "schedule.completed" in [e.name for e in GOT], timeout=30)
+            await eventually(lambda: posted, timeout=30)
 
     arrived, completed = GOT[0], next(e for e in GOT if e.name == "schedule.completed")
     assert arrived.name == "schedule.notifications.task-reminder.arrived"

@@ -63,7 +63,7 @@ async def report(
         return mine
 
     async with Worker(client, task_queue="sched", workflows=monthly_report.ALL, plugins=[plugin]):
-        return await eventually(settled)
+        return await eventually(settled, timeout=60)
 
 
 def assert_in_turn(first: Fire, then: Fire) -> None:

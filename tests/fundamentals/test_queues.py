@@ -269,7 +269,7 @@ async def test_a_queue_whose_kind_of_limit_changes_does_not_disturb_the_others(
         await eventually(lambda: seen.running == 2)
         await office.declare("emails: {rate: 100/1s}, texts: {concurrency: 1}")
         # Its lane closes for as long as a worker may take to drain, which is longer than a lease.
-        await eventually(lambda: seen.order.count("a") == 2)
+        await eventually(lambda: seen.order.count("a") == 2, timeout=30)
         seen.go_on.set()
         assert [await a.result(), await b.result()] == ["a", "b"]
     assert seen.order.count("b") == 1

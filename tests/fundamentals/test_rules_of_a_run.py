@@ -35,7 +35,7 @@ async def the_fire(client: Client, database_url: str, schedule: str) -> Fire:
         client, task_queue="sched", workflows=ruled.ALL, activities=[ruled.its_priority],
         plugins=[plugin],
     ):  # fmt: skip
-        (fire,) = await eventually(closed)
+        (fire,) = await eventually(closed, timeout=30)
     await ledger.close()
     return fire
 

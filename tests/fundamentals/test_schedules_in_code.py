@@ -25,7 +25,7 @@ async def test_a_worker_fires_what_stands_beside_its_workflow_and_in_its_plugin(
         return fires
 
     async with Worker(client, task_queue="sched", workflows=[DeclaredReport], plugins=[plugin]):
-        fires = await eventually(both)
+        fires = await eventually(both, timeout=30)
         results = {
             key: await client.get_workflow_handle(fire.workflow_id).result()
             for key, fire in fires.items()

@@ -44,7 +44,7 @@ async def closed(service: ScheduleService, workflow_id: str) -> Fire:
         found = await service.fire(workflow_id)
         return found if found and found.closed_at else None
 
-    return await eventually(fire)
+    return await eventually(fire, timeout=30)
 
 
 async def test_an_order_is_fulfilled_once_however_often_and_by_whomever_it_is_started(

@@ -46,7 +46,7 @@ class Orders:
         async def started() -> list[Fire]:
             return await self.ledger.fires(status="started")
 
-        (fire,) = await eventually(started)
+        (fire,) = await eventually(started, timeout=30)
         return self.client.get_workflow_handle(fire.workflow_id, run_id=fire.run_id)
 
     async def closed(self, ending: str) -> Fire:
@@ -56,7 +56,7 @@ class Orders:
             fires = await self.ledger.fires()
             return [fire for fire in fires if fire.workflow_id.endswith(ending) and fire.closed_at]
 
-        (fire,) = await eventually(closed)
+        (fire,) = await eventually(closed, timeout=40)
         return fire
 
     async def letters(self) -> list[DeadLetter]:

@@ -75,7 +75,7 @@ async def until_completed(ledger, least: dict[str, int]) -> None:
                 return False
         return True
 
-    await eventually(enough, every=0.2)
+    await eventually(enough, timeout=60, every=0.2)
 
 
 async def until_settled(ledger, keys) -> None:
@@ -87,7 +87,7 @@ async def until_settled(ledger, keys) -> None:
     async def settled() -> bool:
         return not any([await ledger.fires(status=each) for each in ("started", "starting")])
 
-    await eventually(settled, every=0.2)
+    await eventually(settled, timeout=60, every=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ async def test_what_is_complete_stays_so_until_something_is_wrong_in_temporal(au
         }, verdicts  # fmt: skip
         return found
 
-    found = await eventually(seen, every=0.3)  # visibility is eventual
+    found = await eventually(seen, timeout=60, every=0.3)  # visibility is eventual
     assert "Temporal does not know it" in found["dropped"].faults[0].what
     assert "Temporal has 2 runs of it" in found["doubled"].faults[0].what
     assert "the ledger has it as skipped" in found["held"].faults[0].what
@@ -255,7 +255,7 @@ async def test_runs_of_a_schedule_that_the_ledger_has_lost_are_told(audited):
         report = await audited.service.audit(HOUR, runs=audited.runs)
         return (report.unknown, report.is_clean) == ({"lost": 2}, False)
 
-    await eventually(seen, every=0.3)  # visibility is eventual
+    await eventually(seen, timeout=60, every=0.3)  # visibility is eventual
     (only,) = (await audited.service.audit(HOUR, key="good", runs=audited.runs)).schedules
     assert only.key == "good"
     project = await audited.service.audit(HOUR, project="default", runs=audited.runs)
@@ -292,7 +292,7 @@ async def test_edits_pauses_and_days_off_leave_every_window_accounted_for(client
             count = len(await audited.ledger.fires(key="edited", status="completed"))
             await until_completed(audited.ledger, {"edited": count + 2})
             await apply(audited.ledger, load_schedules(before), by="test")
-            await eventually(skipped, every=0.2)
+            await eventually(skipped, timeout=30, every=0.2)
             await until_settled(audited.ledger, ["edited", "held", "off"])
         found = await audited.verdicts(runs=audited.runs)
         assert {key: each.faults for key, each in found.items() if each.faults} == {}

@@ -77,7 +77,7 @@ class Watched:
         async def so_many() -> bool:
             return len(await self.fired()) >= count
 
-        await eventually(so_many, every=0.1)
+        await eventually(so_many, timeout=30, every=0.1)
 
     async def alarmed(self, times: int) -> None:
         def alarms() -> bool:

@@ -29,6 +29,6 @@ async def test_runs_that_close_between_two_looks_are_told_in_the_order_of_time(
         return found if len(found) >= 6 else []
 
     async with Worker(client, task_queue="sched", workflows=[Fails], plugins=[plugin]):
-        events = await eventually(closed)
+        events = await eventually(closed, timeout=30)
     moments = [event.evidence.closed_at for event in events if event.evidence.closed_at]
     assert moments == sorted(moments)

@@ -93,10 +93,10 @@ async def test_a_replica_decides_its_next_window_over_new_connections(
         async def has_begun():
             return await decided() >= 3
 
-        await eventually(has_begun)
+        await eventually(has_begun, timeout=30)
         assert await silence.falls() >= 1
         fell_at = await silence.database.fetchval("SELECT clock_timestamp()")
-        await eventually(goes_on, timeout=30)
+        await eventually(goes_on, timeout=15)
         assert silence.stopped, "the dead connections were not dead"
 
 

@@ -115,12 +115,12 @@ async def test_it_is_told_once_and_in_the_ledger_until_it_succeeds(client, datab
 
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     async with worker(client, database_url, "patient", told):
-        (alert,) = await eventually(alerts)
+        (alert,) = await eventually(alerts, timeout=40)
         (fire,) = await ledger.failing()
         first = await looked_at(database_url)
-        await eventually(lambda: looked_later(database_url, first))
+        await eventually(lambda: looked_later(database_url, first), timeout=40)
         works.set()
-        (notice,) = await eventually(over)
+        (notice,) = await eventually(over, timeout=60)
     assert await ledger.failing() == []
     await ledger.close()
     assert alerts() == [alert]
@@ -153,7 +153,7 @@ async def test_a_step_of_a_childs_child_is_told_with_the_run_of_the_schedule(
 
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     async with worker(client, database_url, "grandparent", told):
-        (text,) = await eventually(alerts)
+        (text,) = await eventually(alerts, timeout=40)
         (fire,) = await ledger.failing()
         works.set()
     await ledger.close()
@@ -175,6 +175,6 @@ async def test_the_failure_of_a_run_names_the_child_the_step_and_the_type_of_an_
         return [fire.error for fire in await ledger.fires(status="failed")]
 
     async with worker(client, database_url, "family", []):
-        (error,) = await eventually(failed)
+        (error,) = await eventually(failed, timeout=40)
     await ledger.close()
     assert error == "child failing-child@1: step failing-silent: CardDeclined"

@@ -87,7 +87,7 @@ async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary, su
         async def begun() -> bool:
             return await fires(primary.url) >= 3
 
-        await eventually(begun, every=0.2)
+        await eventually(begun, timeout=30, every=0.2)
         os.kill(primary.pid, signal.SIGKILL)
         await primary.stop()
         # A takeover faster than a tick would hide the outage from the poller.
@@ -97,7 +97,7 @@ async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary, su
         async def goes_on() -> bool:
             return await fires(successor_url(primary, successor)) >= before + 3
 
-        await eventually(goes_on, every=0.2)
+        await eventually(goes_on, timeout=40, every=0.2)
         await eventually(lambda: Recovered("poller") in told)
     assert of_poller(told) == [Degraded, Recovered]
     # No loop tells it twice.
@@ -189,13 +189,13 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
         async def begun(count: int = 3) -> bool:
             return await fires(primary.url) >= count
 
-        await eventually(begun, every=0.2)
+        await eventually(begun, timeout=30, every=0.2)
         await as_of_now(primary, successor)
         become(successor)
         kept = await fires(primary.url)
         await ask_for_a_run(primary, client.namespace)
-        await eventually(lambda: begun(kept + 5), every=0.2)
-        await eventually(lambda: has_run(client, "sched:pulse:manual:by-hand"))
+        await eventually(lambda: begun(kept + 5), timeout=30, every=0.2)
+        await eventually(lambda: has_run(client, "sched:pulse:manual:by-hand"), timeout=30)
         os.kill(primary.pid, signal.SIGKILL)
         await primary.stop()
         await successor.start()
@@ -203,13 +203,13 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
         after = await fires(url)
         assert after <= kept, "the last commits are gone"
         # Runs that are found are rows, too: those may come before the poller's first look.
-        await eventually(lambda: "SCHEDULE_COMMITS_LOST" in map(code_of, told))
+        await eventually(lambda: "SCHEDULE_COMMITS_LOST" in map(code_of, told), timeout=60)
         since = await fires(url)
 
         async def goes_on() -> bool:
             return await fires(url) >= since + 8
 
-        await eventually(goes_on, every=0.2)
+        await eventually(goes_on, timeout=60, every=0.2)
     alerts = [event for event in told if isinstance(event, Alert)]
     (noticed,) = [alert.text for alert in alerts if alert.code == "SCHEDULE_COMMITS_LOST"]
     assert sign in noticed
@@ -252,7 +252,7 @@ async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(clien
         async def some(more: int = 3) -> bool:
             return await fires(primary.url) >= more
 
-        await eventually(some, every=0.2)
+        await eventually(some, timeout=30, every=0.2)
         await make_read_only(primary.url, only=True)
         await eventually(
             lambda: [e for e in told if isinstance(e, Degraded) and e.loop == "poller"]

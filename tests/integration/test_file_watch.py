@@ -275,7 +275,9 @@ async def test_a_start_with_an_unchanged_file_still_retires_what_was_absent_befo
     await followed.told("- b is not in the file")
     again = Followed(followed.path, followed.desk)
     following = asyncio.create_task(again.watch(read_file(followed.path)).run())
-    await eventually(lambda: any("retired" in line for line in [*again.said, *followed.said]))
+    await eventually(
+        lambda: any("retired" in line for line in [*again.said, *followed.said]), timeout=20
+    )
     following.cancel()
     await asyncio.wait([following])
 

@@ -50,7 +50,7 @@ async def started(ledger, name: str) -> float:
         fire = await ledger.fire(f"sched:yearly:manual:{name}")
         return fire is not None and fire.run_id is not None
 
-    await eventually(there)
+    await eventually(there, timeout=30)
     return time.monotonic() - asked
 
 

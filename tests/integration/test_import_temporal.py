@@ -149,7 +149,7 @@ async def listed(client: Client):
         async def all_listed() -> bool:
             return len([each async for each in await client.list_schedules()]) == len(schedules)
 
-        await eventually(all_listed)
+        await eventually(all_listed, timeout=30)
 
     return create
 

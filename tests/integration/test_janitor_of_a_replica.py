@@ -56,7 +56,7 @@ async def fired(past: Past, since: datetime, count: int) -> list[datetime]:
         found = sorted(fire.fire_time for fire in fires if fire.fire_time >= since)
         return found if len(found) >= count else []
 
-    return await eventually(windows)
+    return await eventually(windows, timeout=30)
 
 
 async def test_a_replica_tidies_by_itself_and_every_window_fires_meanwhile(client, past):
@@ -93,7 +93,7 @@ async def test_where_the_archive_cannot_be_written_nothing_is_deleted_and_firing
         def alerts() -> list[Alert]:
             return [event for event in told if isinstance(event, Alert)]
 
-        await eventually(alerts)
+        await eventually(alerts, timeout=30)
         windows = await fired(past, datetime.now(UTC), 3)
         assert [row["id"] for row in await past.rows("old")] == [row["id"] for row in before]
         (alert,) = alerts()

@@ -76,7 +76,7 @@ async def test_a_row_is_free_again_though_its_holder_was_stopped_in_a_large_answ
     )
     try:
         stat = Path(f"/proc/{stopped.pid}/stat")
-        await eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        await eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=30)
         other = await asyncpg.connect(database)
         waits = "SELECT true FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
         await eventually(lambda: other.fetchval(waits))

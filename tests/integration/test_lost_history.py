@@ -46,7 +46,7 @@ async def test_windows_whose_commits_were_lost_are_booked_with_the_runs_they_hav
         return len(await completed(ledger)) >= 8
 
     async with worker(client, database_url, fields, told):
-        await eventually(eight)
+        await eventually(eight, timeout=30)
     before = sorted(await completed(ledger), key=lambda fire: fire.fire_time)
     lost = before[-5:]
     connection = await asyncpg.connect(database_url)
@@ -67,7 +67,7 @@ async def test_windows_whose_commits_were_lost_are_booked_with_the_runs_they_hav
         return there if all(fire.workflow_id in there for fire in lost) else None
 
     async with worker(client, database_url, fields, told):
-        again = await eventually(found)
+        again = await eventually(found, timeout=30)
     for fire in lost:
         assert again[fire.workflow_id].run_id == fire.run_id
         assert again[fire.workflow_id].history[0]["status"] == "lost"

@@ -41,7 +41,7 @@ async def closed_runs(ledger, count: int):
         fires = [fire for fire in await ledger.fires(limit=1000) if fire.status in CLOSED]
         return fires if len(fires) >= count else None
 
-    return sorted(await eventually(enough), key=lambda fire: fire.fire_time)
+    return sorted(await eventually(enough, timeout=40), key=lambda fire: fire.fire_time)
 
 
 async def every_window(ledger):

@@ -195,7 +195,8 @@ async def test_a_misspelt_workflow_is_told_with_the_one_that_was_meant(
                 event
                 for event in told
                 if isinstance(event, Alert) and event.code == "SCHEDULE_WORKFLOW_UNKNOWN"
-            ]
+            ],
+            timeout=20,
         )
     assert "rejected, no worker on task queue sched knows nop; did you mean noop? New" in (
         alerts[0].text

@@ -71,7 +71,7 @@ async def run_of(ledger: PostgresLedger, status: str = "started") -> Any:
         fires = await ledger.fires(key="k", status=status, limit=50)  # type: ignore[arg-type] # a word of it
         return fires[-1] if fires else None
 
-    return await eventually(found)
+    return await eventually(found, timeout=30)
 
 
 async def next_run(client: Client, fire: Any) -> None:
@@ -81,7 +81,7 @@ async def next_run(client: Client, fire: Any) -> None:
         run = await client.get_workflow_handle(fire.workflow_id).describe()
         return bool(run.run_id != fire.run_id)
 
-    await eventually(gone_on)
+    await eventually(gone_on, timeout=30)
 
 
 async def ended(ledger: PostgresLedger, fire: Any) -> str:
@@ -91,7 +91,7 @@ async def ended(ledger: PostgresLedger, fire: Any) -> str:
         now = await ledger.fire(fire.workflow_id)
         return now.status if now and now.closed_at else ""
 
-    return await eventually(found)
+    return await eventually(found, timeout=30)
 
 
 @pytest.mark.parametrize(("terminate", "how"), [(False, "cancelled"), (True, "terminated")])
@@ -149,7 +149,7 @@ async def test_each_window_replaces_the_one_before_however_often_that_has_contin
         async def three() -> bool:
             return len(await ledger.fires(key="k", status="cancelled", limit=9)) >= 3
 
-        await eventually(three)
+        await eventually(three, timeout=60)
 
 
 @pytest.mark.parametrize("queue", ["sched", "elsewhere"])
@@ -168,7 +168,7 @@ async def test_a_run_that_continues_with_a_memo_of_its_own_is_not_lost(
         async def skipped() -> bool:
             return len(await ledger.fires(key="k", status="skipped", limit=9)) >= 3
 
-        await eventually(skipped)
+        await eventually(skipped, timeout=30)
         shown = [run async for run in client.list_workflows('ExecutionStatus = "Running"')]
     assert [run.id for run in shown] == [fire.workflow_id]
     assert (MEMO_KEY in await shown[0].memo()) == (queue == "sched")

@@ -44,7 +44,7 @@ async def test_a_run_gets_its_sealed_input_from_any_replica(
         async def started():
             return [each for each in await ledger.fires(key="echo") if each.run_id]
 
-        (fire,) = await eventually(started)
+        (fire,) = await eventually(started, timeout=30)
         assert await encrypting.get_workflow_handle(fire.workflow_id).result() == MARKER
     history = await client.get_workflow_handle(fire.workflow_id).fetch_history()
     assert MARKER not in history.to_json()

@@ -48,7 +48,7 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
         "SchedKey": "Keyword", "Region": "Keyword", "Cents": "Double", "Due": "Datetime",
         "Teams": "KeywordList",
     }  # fmt: skip
-    await eventually(lambda: _takes(client), every=0.2)
+    await eventually(lambda: _takes(client), timeout=30, every=0.2)
     alerts: list[str] = []
 
     def hear(event: object) -> None:

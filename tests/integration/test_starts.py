@@ -79,7 +79,7 @@ async def status_of(service, workflow_id: str, status: str):
         fire = await service.fire(workflow_id)
         return fire if fire and fire.status == status else None
 
-    return await eventually(found)
+    return await eventually(found, timeout=30)
 
 
 async def test_a_start_whose_caller_dies_behind_its_row_runs_once(
@@ -174,7 +174,7 @@ async def test_a_start_whose_commit_was_lost_finds_its_run_when_it_is_asked_for_
         def alert() -> list[str]:
             return [event.text for event in told if isinstance(event, Alert)]
 
-        (text,) = await eventually(alert)
+        (text,) = await eventually(alert, timeout=30)
         assert "start it again with the same id and input" in text
         again = await service.start("sleeps", id="7", wait=20)
         # A worker reports the end of a run before the server has closed it.

@@ -86,7 +86,7 @@ async def test_it_is_told_with_the_step_where_history_and_code_part(client, data
         (fire,) = await ledger.fires()
         await client.get_workflow_handle(fire.workflow_id).signal("go")
         (alert, *more) = await eventually(
-            lambda: [event for event in told if isinstance(event, Alert)]
+            lambda: [event for event in told if isinstance(event, Alert)], timeout=60
         )
     await ledger.close()
     assert (alert.code, more) == ("SCHEDULE_RUN_STUCK", [])
@@ -107,7 +107,7 @@ async def test_a_result_that_is_larger_than_temporal_takes_is_told(client, datab
     )  # fmt: skip
     async with Worker(client, task_queue="sched", workflows=[Report], plugins=[plugin]):
         (alert, *_) = await eventually(
-            lambda: [event for event in told if isinstance(event, Alert)]
+            lambda: [event for event in told if isinstance(event, Alert)], timeout=60
         )
     assert alert.code == "SCHEDULE_RUN_STUCK"
     assert "(stuck-report@1) cannot continue, attempt " in alert.text

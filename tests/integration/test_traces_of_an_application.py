@@ -171,7 +171,7 @@ async def test_the_trace_of_a_window_is_linked_to_what_led_to_it(
         await application.until_settled()
         (letter,) = await service.dead_letters()
         await service.rerun_dead(letter.workflow_id)
-        await eventually(lambda: len(application.spans("sched.settle")) == 2)
+        await eventually(lambda: len(application.spans("sched.settle")) == 2, timeout=60)
     first, again = application.spans("sched.claim")
     assert caller.get_span_context().span_id in {link.context.span_id for link in first.links}
     assert first.context.span_id in {link.context.span_id for link in again.links}

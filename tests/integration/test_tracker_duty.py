@@ -45,7 +45,7 @@ async def holder(database: asyncpg.Connection, *others: str) -> str:
             return "" if name is None or name in others else str(name)
         return ""
 
-    return await eventually(found)
+    return await eventually(found, timeout=30)
 
 
 async def test_another_has_the_duty_within_three_seconds_of_a_drain(
@@ -85,5 +85,5 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_loses_temporal(
             fires = await ledger.fires(key="k", status="completed", limit=100)
             return len([fire for fire in fires if fire.closed_at and fire.closed_at > cut_at]) > 4
 
-        await eventually(closes)
+        await eventually(closes, timeout=30)
         assert await database.fetchval(HOLDER) != first

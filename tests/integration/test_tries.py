@@ -113,7 +113,7 @@ async def counted(ledger: Ledger, key: str, status: str) -> Fire:
         known = fires and fires[0].closed_at and None not in {fires[0].tries, fires[0].step_retries}
         return fires[0] if known else None
 
-    fire: Fire = await eventually(found)
+    fire: Fire = await eventually(found, timeout=30)
     assert fire.status == status
     assert fire.duration_ms is not None
     assert 0 < fire.duration_ms < 30_000

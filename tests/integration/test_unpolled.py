@@ -66,6 +66,6 @@ async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_thei
             (row,) = await ledger.polled_queues(within=timedelta(minutes=1))
             return row.polled_at is not None and row.waiting == 0
 
-        await eventually(polled, every=0.2)
+        await eventually(polled, timeout=30, every=0.2)
     assert await said() == []
     assert len(told) == 1
