@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from asyncpg.transaction import Transaction
 
 from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable, ScheduleError
 from engine.ledger import PostgresLedger
@@ -178,6 +179,24 @@ async def test_bytes_that_the_driver_does_not_understand_are_a_lost_connection(c
         await meet_odd_bytes(connections, pids)
     (row,) = await connections.fetch("SELECT pg_backend_pid() AS pid")
     assert row["pid"] not in pids
+
+
+async def commit_nothing(connections: Connections) -> None:
+    async with connections.transaction():
+        pass
+
+
+async def test_a_commit_without_an_answer_is_told_without_the_drivers_words(
+    connections, monkeypatch
+):
+    async def odd(_: object) -> None:
+        text = "cannot switch to state 15; another operation (2) is in progress"
+        raise asyncpg.InternalClientError(text)
+
+    monkeypatch.setattr(Transaction, "commit", odd)
+    text = "no answer confirmed a commit: a connection broke off in the middle of an answer"
+    with pytest.raises(LedgerUnavailable, match=text):
+        await commit_nothing(connections)
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half a \ud83d"])

@@ -216,8 +216,7 @@ class Connections:
                 async with asyncio.timeout(PATIENCE):
                     await transaction.commit()
             except _UNCONFIRMED as error:
-                detail = str(error) or type(error).__name__
-                raise CommitUnknown(f"no answer confirmed a commit: {detail}") from error
+                raise CommitUnknown(f"no answer confirmed a commit: {_detail(error)}") from error
 
     async def listen(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
         """Listen on a dedicated connection until it is lost."""
@@ -447,14 +446,20 @@ def _away(error: BaseException) -> LedgerUnavailable:
         for kind, what in _TOO_LONG.items():
             if isinstance(each, kind):
                 return LedgerTimeout(f"{what}, and the ledger's database ended it: {each}")
-    detail = str(error) or type(error).__name__
-    if isinstance(error, asyncpg.InternalClientError):
-        detail = "a connection broke off in the middle of an answer"
-    if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
-        detail = "a connection was closed between two statements"
+    detail = _detail(error)
     away = LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")
     away.detail = detail
     return away
+
+
+def _detail(error: BaseException) -> str:
+    """Return the cause of an outage, without the driver's words for its own states."""
+    detail = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InternalClientError):
+        return "a connection broke off in the middle of an answer"
+    if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
+        return "a connection was closed between two statements"
+    return detail
 
 
 _names: dict[str, str] = {}
