@@ -113,11 +113,11 @@ async def test_the_grace_of_a_cancel_counts_from_the_first_time_it_was_asked(ben
             await bench.ledger.stopped([order])
         return "terminate" in said
 
-    await eventually(terminated, timeout=30)
+    await eventually(terminated)
     assert said[:-1] == ["cancel"] * (len(said) - 1)
     assert len(said) > 2, "it was looked at meanwhile"
     took = datetime.now(UTC) - begun
-    assert took > timedelta(seconds=1.9)
+    assert timedelta(seconds=1.9) < took < timedelta(seconds=6)
 
 
 async def test_a_run_that_begins_again_after_its_end_is_not_ended_by_the_old_wish(bench):
