@@ -52,6 +52,9 @@ async def accepting(
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
+        # A server that is closed refuses, and leaves open, a connection accepted just before.
+        asyncio.get_running_loop().remove_reader(listener.sockets[0].fileno())
+        await asyncio.sleep(0)
         listener.close()
         for call in calls:
             call.cancel()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -149,3 +151,16 @@ async def test_an_error_of_a_server_is_an_error_of_its_test() -> None:
 
     with pytest.raises(LookupError, match="one"):
         await asks()
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_connection_that_comes_at_the_end_is_closed(steps: int) -> None:
+    async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with accepting(hangs) as port:
+        with socket.create_connection(("127.0.0.1", port)):
+            for _ in range(steps):  # of the event loop, which accepts it in one of them
+                await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()  # a connection that was left open becomes this test's error
