@@ -15,6 +15,7 @@ from collections.abc import (
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -281,13 +282,13 @@ class Bench:
                 for value in values:
                     await handle.signal(name, args=[] if value is None else [value])
             if self.skipper is not None:
-                await self.skipper.fast_forward(handle)
+                await _through_changes(partial(self.skipper.fast_forward, handle))
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:  # it has ended without waiting for them
                 raise
 
     async def _result(self, handle: WorkflowHandle[Any, Any]) -> tuple[Any, BaseException | None]:
-        waiting = asyncio.ensure_future(handle.result())
+        waiting = asyncio.ensure_future(_through_changes(handle.result))
         done, _ = await asyncio.wait({waiting}, timeout=self.patience)
         if not done:
             what = await _pending(handle)
@@ -300,6 +301,20 @@ class Bench:
             return waiting.result(), None
         except WorkflowFailureError as failure:
             return None, _first_cause(failure)
+
+
+async def _through_changes(wait: Callable[[], Awaitable[Any]]) -> Any:
+    """Wait for events of a run, and begin again where its history has changed its branch.
+
+    Temporal then ends the wait, as what it sent so far may not be in the history any more.
+    """
+    while True:
+        try:
+            return await wait()
+        except RPCError as error:
+            details = error.grpc_status.details
+            if not any(each.type_url.endswith(".CurrentBranchChangedFailure") for each in details):
+                raise
 
 
 @asynccontextmanager

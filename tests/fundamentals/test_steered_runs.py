@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import GrpcStatus
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from engine.testing import DevServer, FakeContext, running_workflow
 from tests.fundamentals.samples.steered import (
@@ -38,6 +41,33 @@ async def test_an_open_run_is_asked_updated_and_signalled(server: DevServer):
         ended = await run.ended()
     assert (ended.status, ended.result) == ("completed", 80)
     assert ended.steps == ("steered-reserve", "steered-pay")
+
+
+async def test_a_wait_for_a_history_that_changed_its_branch_is_begun_again(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch
+):
+    changed = GrpcStatus(code=RPCStatusCode.INVALID_ARGUMENT)
+    changed.details.add().type_url = (
+        "type.googleapis.com/temporal.server.api.errordetails.v1.CurrentBranchChangedFailure"
+    )
+    answer, refused = WorkflowService.get_workflow_execution_history, set[int]()
+
+    async def refuse_each_once(
+        service: WorkflowService, req: GetWorkflowExecutionHistoryRequest, **options: Any
+    ) -> Any:
+        # What waits for the result asks for another kind of events than what skips time.
+        if req.wait_new_event and req.history_event_filter_type not in refused:
+            refused.add(req.history_event_filter_type)
+            status = RPCStatusCode.INVALID_ARGUMENT
+            raise RPCError("branch tokens don't match", status, changed.SerializeToString())
+        return await answer(service, req, **options)
+
+    monkeypatch.setattr(WorkflowService, "get_workflow_execution_history", refuse_each_once)
+    async with running_workflow(Haggled, "A1", server=server, **CODE) as run:
+        await run.signal("agreed")
+        ended = await run.ended()
+    assert ended.status == "completed"
+    assert len(refused) == 2
 
 
 async def test_a_run_that_is_cancelled_undoes_its_steps(server: DevServer):
