@@ -52,7 +52,8 @@ async def accepting(
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
-        # A server that is closed refuses, and leaves open, a connection accepted just before.
+        # asyncio leaves open what a server accepted in the last step before its close: accept no
+        # more, and let what was accepted begin.
         asyncio.get_running_loop().remove_reader(listener.sockets[0].fileno())
         await asyncio.sleep(0)
         listener.close()

@@ -126,7 +126,7 @@ async def test_beside_an_old_snapshot_a_tick_visits_as_few_pages_as_without(
     # What was written within these seconds is walked again, which is as much at any time.
     monkeypatch.setattr(floors, "_OPEN", timedelta(0))
     for table in ("schedules", "positions", "fires"):
-        # What it has cleaned and counted by then would be other pages in each run.
+        # Autovacuum comes at its own time, and would make it other pages in each run.
         await connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
     await long_ago(connection)
     asked = Asked(monkeypatch)
