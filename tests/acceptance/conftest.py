@@ -33,6 +33,13 @@ async def books(database_url: str, client: Client) -> AsyncIterator[Books]:
 
 
 @pytest.fixture
+async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
 async def home() -> AsyncIterator[Home]:
     with shared_folder() as folder:
         made = Home(folder)

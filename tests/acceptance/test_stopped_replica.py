@@ -7,7 +7,6 @@ import signal
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
-import asyncpg
 import pytest
 from temporalio.api.enums.v1 import PendingActivityState as State
 
@@ -26,13 +25,6 @@ KEYS = [f"k{n:02}" for n in range(COUNT)]
 STARTED = State.PENDING_ACTIVITY_STATE_STARTED
 SLOW = "schedules: [{key: slow, workflow: slow, everyMs: 86400000}]"
 ORPHANED = SLOW.replace("slow", "orphaned")
-
-
-@pytest.fixture
-async def database(database_url):
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
-    yield connection
-    await connection.close()
 
 
 async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothing(
