@@ -23,7 +23,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 
 SIZES = (20_000, 100_000)
-SAMPLES = 3
+SAMPLES = 5
 CONTESTANTS = ("ours", "rival", "worker", "unchanged")
 _ZONES = ("UTC", "America/Sao_Paulo", "Europe/Berlin", "Asia/Tokyo")
 
