@@ -38,8 +38,7 @@ def rows(*, quick: bool) -> list[Row]:
     """Return a row for each named gap, and one for every gap of every zone (ours alone)."""
     found: list[Row] = []
     for name, turn in GAPS[:1] if quick else GAPS:
-        local = ZoneInfo(name)
-        ours, *rivals = (_slowest(calls, local, turn) for calls in (_ours, _croniter, _cronsim))
+        ours, *rivals = (_slowest(calls, name, turn) for calls in (_ours, _croniter, _cronsim))
         found.append(row(f"slowest call at the gap of {turn:%Y}, {name}", "ms", ours, rivals, 3))
     gaps = list(_every_gap(zone_names()[:: 40 if quick else 1]))
     slowest = max(_slowest_of_ours(name, turn) for name, turn in gaps)
@@ -51,12 +50,14 @@ def rows(*, quick: bool) -> list[Row]:
 Call = Callable[[datetime], object]
 
 
-def _ours(expression: str, local: ZoneInfo) -> tuple[Call, Call]:
-    cron = Cron(expression, timezone=local.key)
+def _ours(expression: str, name: str) -> tuple[Call, Call]:
+    cron = Cron(expression, timezone=name)
     return cron.next, cron.previous
 
 
-def _croniter(expression: str, local: ZoneInfo) -> tuple[Call, Call]:
+def _croniter(expression: str, name: str) -> tuple[Call, Call]:
+    local = ZoneInfo(name)
+
     def forwards(at: datetime) -> object:
         return croniter(expression, at.astimezone(local)).get_next(datetime)
 
@@ -66,7 +67,9 @@ def _croniter(expression: str, local: ZoneInfo) -> tuple[Call, Call]:
     return forwards, backwards
 
 
-def _cronsim(expression: str, local: ZoneInfo) -> tuple[Call, Call]:
+def _cronsim(expression: str, name: str) -> tuple[Call, Call]:
+    local = ZoneInfo(name)
+
     def forwards(at: datetime) -> object:
         return next(CronSim(expression, at.astimezone(local)))
 
@@ -76,9 +79,7 @@ def _cronsim(expression: str, local: ZoneInfo) -> tuple[Call, Call]:
     return forwards, backwards
 
 
-def _slowest(
-    calls: Callable[[str, ZoneInfo], tuple[Call, Call]], local: ZoneInfo, turn: datetime
-) -> float:
+def _slowest(calls: Callable[[str, str], tuple[Call, Call]], name: str, turn: datetime) -> float:
     """Return milliseconds; infinite when a call was ended.
 
     The slowest of many calls is soon one that the machine held up, hence the median of samples.
@@ -87,7 +88,7 @@ def _slowest(
         max(
             _milliseconds(call, turn + away)
             for expression in EXPRESSIONS
-            for call in calls(expression, local)
+            for call in calls(expression, name)
             for away in AWAY
         )
         for _ in range(SAMPLES)
@@ -121,7 +122,7 @@ def _every_gap(names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
 def _slowest_of_ours(name: str, turn: int) -> float:
     slowest = 0.0
     for expression in EXPRESSIONS:
-        for call in _ours(expression, ZoneInfo(name)):
+        for call in _ours(expression, name):
             for away in _AROUND:
                 at = datetime.fromtimestamp(turn + away, UTC)
                 slowest = max(slowest, seconds(partial(call, at)) * 1e3)
