@@ -30,7 +30,9 @@ from engine.errors import EmbeddedError
 # --- data folder ---
 # The folder of one PostgreSQL cluster: its location, owner and creation.
 
-SUPERUSER = "sched"
+SUPERUSER = "postgres"
+ROLE = "sched"
+"""Role that owns the database of ``sched up``; the engine works as this role."""
 _OUTSIDE = (Path("/var/lib/sched-engine"), Path("/var/tmp/sched-engine"), Path("/tmp"))  # noqa: S108 - fresh names from mkdtemp only
 
 
@@ -188,6 +190,7 @@ def _check_major(data: Path) -> None:
 
 DATABASE = "sched"
 _DATABASE_EXISTS = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
+_ROLE_EXISTS = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
 # A fast shutdown ends sessions but keeps every commit; an immediate one only costs a recovery.
 _SIGNALS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 _SETTINGS = {
@@ -232,12 +235,17 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        """URL of the database ``sched``, including the password."""
-        return self.url_of(DATABASE)
+        """URL of the database ``sched`` for its owner, including the password."""
+        return f"postgresql://{ROLE}:{self._role_password}@{HOST}:{self.port}/{DATABASE}"
 
     def url_of(self, database: str) -> str:
-        """Return the URL of another database of this server."""
+        """Return the URL of a database of this server for its superuser."""
         return f"postgresql://{SUPERUSER}:{self._password}@{HOST}:{self.port}/{database}"
+
+    @property
+    def _role_password(self) -> str:
+        """Password of the owner; the superuser's does not follow from it."""
+        return hashlib.sha256(f"{ROLE} {self._password}".encode()).hexdigest()
 
     async def stop(self) -> None:
         """Stop the server with every commit kept; a no-op if it is not running."""
@@ -267,7 +275,7 @@ class PostgresServer(Server):
             return True
 
     async def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database and return its URL.
+        """Create a database and return its URL for the superuser.
 
         Args:
             name: a name that does not exist yet.
@@ -310,11 +318,17 @@ class PostgresServer(Server):
         )
 
     async def _answers(self) -> bool:
-        """Return whether the server accepts sessions; the first one creates the database."""
+        """Return whether the server accepts sessions; the first one creates role and database."""
         try:
             async with self._session("postgres") as connection:
+                if not await connection.fetchval(_ROLE_EXISTS, ROLE):
+                    await connection.execute(
+                        f"CREATE ROLE {_quoted(ROLE)} LOGIN PASSWORD '{self._role_password}'"
+                    )
                 if not await connection.fetchval(_DATABASE_EXISTS, DATABASE):
-                    await connection.execute(f"CREATE DATABASE {_quoted(DATABASE)}")
+                    await connection.execute(
+                        f"CREATE DATABASE {_quoted(DATABASE)} OWNER {_quoted(ROLE)}"
+                    )
         except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
             return False
         except asyncpg.PostgresError as error:

@@ -253,12 +253,12 @@ async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(clien
             return await fires(primary.url) >= more
 
         await eventually(some, timeout=30, every=0.2)
-        await make_read_only(primary.url, only=True)
+        await make_read_only(primary.url_of("sched"), only=True)
         await eventually(
             lambda: [e for e in told if isinstance(e, Degraded) and e.loop == "poller"]
         )
         held_at = await fires(primary.url)
-        await make_read_only(primary.url, only=False)
+        await make_read_only(primary.url_of("sched"), only=False)
         await eventually(lambda: Recovered("poller") in told)
         await eventually(lambda: some(held_at + 3))
     (held,) = [e for e in told if isinstance(e, Degraded) and e.loop == "poller"]

@@ -515,7 +515,7 @@ def large(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterator[
     url = postgres.url_of(name)
 
     async def make() -> None:
-        connection = await asyncpg.connect(postgres.url)
+        connection = await asyncpg.connect(postgres.url_of("postgres"))
         # Of the locales of libc the planner takes only C for one that compares by bytes.
         await connection.execute(
             f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY"
