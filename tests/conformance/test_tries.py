@@ -239,14 +239,3 @@ async def test_the_views_have_it_at_their_ends(bench, run):
     assert [*letter.keys()][-7:] == [*columns, "cause", "failure", "tried"]
     assert letter["cause"] == "retries_exhausted"
     assert {name: letter[name] for name in columns} == {name: row[name] for name in columns}
-
-
-async def test_what_older_code_closed_has_a_duration_and_nothing_that_is_not_known(bench, run):
-    if not isinstance(bench.ledger, PostgresLedger):
-        pytest.skip("only a ledger in PostgreSQL has older code beside it")
-    await bench.ledger._connections.fetch(
-        "UPDATE fires SET status = 'completed', closed_at = started_at + interval '2 s'"
-        " WHERE namespace = $1",
-        bench.ledger._namespace,
-    )
-    assert await seen(bench, run) == (2000, None, 0)

@@ -28,6 +28,7 @@ async def forbidden_url(database_url: str) -> AsyncIterator[str]:
     await owner.execute(
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA sched TO {role}"
     )
+    await owner.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sched TO {role}")
     for function in FORBIDDEN:
         await owner.execute(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")
     place = urlsplit(database_url)

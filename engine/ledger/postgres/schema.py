@@ -114,6 +114,19 @@ _STEP_TIMEOUT = 600.0
 """Timeout in seconds of one step. Its long parts, such as VALIDATE CONSTRAINT, block no one."""
 PATIENCE = 60.0
 """Seconds after which a migration that waits for another session raises an error."""
+# EXECUTE on functions that a migration has just created: PostgreSQL grants it to PUBLIC, and the
+# schema's default privileges may grant it to workers. Nobody calls a trigger function: PostgreSQL
+# checks its privilege when a trigger is created, and not when it fires.
+_FUNCTIONS = """
+SELECT array_agg(oid) FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+"""
+_UNWANTED_GRANTS = """
+SELECT p.oid::regprocedure::text AS function,
+       CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS role
+FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+WHERE p.pronamespace = current_schema()::regnamespace AND p.oid <> ALL (coalesce($1::oid[], '{}'))
+  AND (a.grantee = 0 OR (p.prorettype = 'trigger'::regtype AND a.grantee <> p.proowner))
+"""
 _LONGEST_PAUSE = 5.0
 _POLL = 0.05
 
@@ -325,7 +338,7 @@ class _MigrationRun:
             " beside integer, steps integer[], filled_from bigint)"
         )
         for each in self.known:
-            await connection.execute(each.at_once, timeout=_STEP_TIMEOUT)
+            await _execute(connection, each.at_once)
         await connection.executemany(
             "INSERT INTO migrations (version, beside, steps, filled_from) VALUES ($1, $2, $3, 0)",
             [(each.version, each.beside, [*range(len(each.steps))]) for each in self.known],
@@ -377,7 +390,7 @@ class _MigrationRun:
             return
         migration, number = following
         if number is not None:
-            await connection.execute(migration.steps[number], timeout=_STEP_TIMEOUT)
+            await _execute(connection, migration.steps[number])
         await note_step(connection, migration.version, number, migration.beside)
         done = have.get(migration.version, _NOTHING).steps or frozenset()
         if (
@@ -387,6 +400,14 @@ class _MigrationRun:
             == []
         ):
             self.completed.append(migration.version)
+
+
+async def _execute(connection: Connection, sql: str) -> None:
+    """Run SQL of a migration, and leave its new functions to the owner and the workers alone."""
+    before = await connection.fetchval(_FUNCTIONS)
+    await connection.execute(sql, timeout=_STEP_TIMEOUT)
+    for function, role in await connection.fetch(_UNWANTED_GRANTS, before):
+        await connection.execute(f"REVOKE ALL ON ROUTINE {function} FROM {role}")
 
 
 async def note_step(

@@ -28,26 +28,6 @@ COMMENT ON COLUMN positions.due_at IS 'When to look: next_fire_at, and never ear
 COMMENT ON COLUMN positions.behind_since IS 'Since when the row of schedules lacks what is here; NULL while it does not.';
 CREATE INDEX positions_due ON positions (namespace, project, lane, due_at) WHERE due_at IS NOT NULL;
 
--- A role that may write to schedules may write to what came beside it later, so that its running
--- workers go on.
-CREATE FUNCTION grant_as_on_schedules(new_table text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE may record;
-BEGIN
-    FOR may IN
-        SELECT DISTINCT a.privilege_type AS what,
-               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who
-        FROM pg_class c CROSS JOIN aclexplode(c.relacl) AS a
-        WHERE c.oid = 'schedules'::regclass
-          AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
-    LOOP
-        EXECUTE format('GRANT %s ON %I TO %s', may.what, new_table, may.who);
-        IF may.what = 'UPDATE' THEN
-            EXECUTE format('GRANT INSERT, DELETE ON %I TO %s', new_table, may.who);
-        END IF;
-    END LOOP;
-END $$;
-SELECT grant_as_on_schedules('positions');
-
 -- The newest row of a key. By equality alone the planner expects one row and sorts whatever it finds,
 -- dead ones before all; asked for in the order of the index, it takes the first.
 CREATE FUNCTION position_of(of_namespace text, of_key text) RETURNS SETOF positions LANGUAGE sql STABLE

@@ -22,10 +22,7 @@ CREATE TABLE line_changes (
 );
 COMMENT ON TABLE line_changes IS 'By how much the line of a key grew or shrank; the sums of its rows are the length of the line. A row for each change and no counter, because a run that is seen moves its fire without the lock of its schedule; a plan folds them into one.';
 
-SELECT grant_as_on_schedules('line');
-SELECT grant_as_on_schedules('line_changes');
-
-CREATE FUNCTION keep_line() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION keep_line() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP <> 'INSERT' AND OLD.status = 'queued' THEN
         DELETE FROM line l WHERE l.namespace = OLD.namespace AND l.key = OLD.key

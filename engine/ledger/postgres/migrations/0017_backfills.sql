@@ -38,7 +38,6 @@ COMMENT ON COLUMN backfills.include IS 'Windows of which classes may start, besi
 COMMENT ON COLUMN backfills.next_at IS 'When a tick looks at it next; of several it is the turn of the earliest.';
 COMMENT ON COLUMN backfills.laid_at IS 'When windows were laid last; what began since and is not here was lost with its commit.';
 COMMENT ON COLUMN backfills.looked_at IS 'Up to when signs of lost commits were followed by a look at the runs of the key.';
-SELECT grant_as_on_schedules('backfills');
 CREATE INDEX backfills_laying ON backfills (namespace, key) WHERE state = 'laying';
 CREATE INDEX backfills_of_key ON backfills (namespace, key, id);
 COMMENT ON COLUMN fires.seen_at IS 'When the run was looked at last; of one that has ended, when that was learnt.';

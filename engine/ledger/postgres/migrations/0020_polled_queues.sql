@@ -15,4 +15,3 @@ COMMENT ON TABLE polled_queues IS 'What Temporal said last of the task queues of
 COMMENT ON COLUMN polled_queues.polled_at IS 'When a worker polled it last, by the clock of Temporal; NULL: none that Temporal remembers.';
 COMMENT ON COLUMN polled_queues.waiting IS 'How many tasks of runs wait there, about.';
 COMMENT ON COLUMN polled_queues.since IS 'When it was looked at first.';
-SELECT grant_as_on_schedules('polled_queues');

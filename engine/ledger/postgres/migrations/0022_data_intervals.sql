@@ -17,7 +17,6 @@ CREATE TABLE data_gaps (
 );
 COMMENT ON TABLE data_gaps IS 'Windows that did not run after all. Of those that were told a later run had counted on them, so that nobody had their data then.';
 CREATE INDEX data_gaps_untold ON data_gaps (namespace, noted_at) WHERE told_at IS NULL;
-SELECT grant_as_on_schedules('data_gaps');
 
 -- The last window before a moment that has begun, or is still to begin. The denied ones since then are
 -- walked once: the next look stops at whatever began meanwhile.

@@ -18,7 +18,6 @@ COMMENT ON TABLE starts IS 'Each id under which an application has started a wor
 COMMENT ON COLUMN starts.workflow IS 'The name, without a version: an id is used once for all of them.';
 COMMENT ON COLUMN starts.digest IS 'SHA-256 of the input. The same id with another input is refused.';
 COMMENT ON COLUMN starts.requested IS 'The workflow as it was asked for: name, or name@version.';
-SELECT grant_as_on_schedules('starts');
 
 -- step
 -- Their fires belong to the row @<workflow>, which fires no window: it is in no project, and on no task

@@ -23,7 +23,6 @@ COMMENT ON COLUMN alerts.name IS 'The same in every process for as long as the p
 COMMENT ON COLUMN alerts.sent IS 'Whether the receiver has confirmed that it is open.';
 COMMENT ON COLUMN alerts.due_at IS 'When the receiver is to be told of the present state; null once it has confirmed it.';
 CREATE INDEX alerts_due ON alerts (namespace, due_at) WHERE due_at IS NOT NULL;
-SELECT grant_as_on_schedules('alerts');
 
 -- step
 -- The few schedules whose plan fails now.

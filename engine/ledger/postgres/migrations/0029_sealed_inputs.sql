@@ -12,7 +12,6 @@ CREATE TABLE seals (
 );
 COMMENT ON TABLE seals IS 'The projects whose inputs are sealed. Never changed.';
 COMMENT ON COLUMN seals.digest_key IS 'The key of the digests of inputs, as the codec wrote it, in base64.';
-SELECT grant_as_on_schedules('seals');
 
 -- step
 ALTER TABLE fires ADD COLUMN sealed_input jsonb;

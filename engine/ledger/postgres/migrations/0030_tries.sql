@@ -17,13 +17,6 @@ COMMENT ON COLUMN fires.failure IS 'The chain of errors of a run that ended badl
 COMMENT ON COLUMN fires.tried IS 'The tries of a closed run as they were read from its history.';
 
 -- step
--- Milliseconds that a run took; of a run that older code has closed as near as its row says it.
-CREATE FUNCTION run_duration(started_at timestamptz, closed_at timestamptz, measured bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS
-$$ SELECT CASE WHEN closed_at IS NOT NULL
-               THEN coalesce(measured, greatest(round(extract(epoch FROM closed_at - started_at) * 1000), 0)::bigint) END $$;
-
--- step
 CREATE OR REPLACE VIEW fire_history AS
 SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_time, workflow_id,
        run_id, workflow_type, task_queue, status, reason,
@@ -31,11 +24,9 @@ SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_ti
        CASE WHEN started_at IS NOT NULL
             THEN round(extract(epoch FROM started_at - fire_time) * 1000)::bigint END AS lag_ms,
        error, attempts, replica, definition_version, decided_at, history,
-       kind, missed_from, input, stop, stop_reason, lost_at, merged_at,
-       coalesce(reason_code, reason_code_of(reason)) AS reason_code,
+       kind, missed_from, input, stop, stop_reason, lost_at, merged_at, reason_code,
        CASE WHEN status = 'started' AND lost_at IS NULL THEN failing END AS failing, sealed_input,
-       starting_at,
-       run_duration(started_at, closed_at, duration_ms) AS duration_ms,
+       starting_at, duration_ms,
        CASE WHEN closed_at IS NOT NULL THEN tries END AS tries,
        CASE WHEN counted IN ('reported', 'read') THEN step_retries END AS step_retries,
        CASE WHEN status IN ('failed', 'timed_out', 'terminated') THEN failure END AS failure,
@@ -50,7 +41,7 @@ SELECT f.namespace, f.project, f.key, f.series, f.bucket, f.fire_time, f.windows
        f.definition_version,
        CASE WHEN f.sealed_input IS NULL THEN coalesce(f.input, d.definition -> 'input') END AS input, f.not_undone,
        coalesce(f.sealed_input, CASE WHEN f.input IS NULL THEN d.definition -> 'sealedInput' END) AS sealed_input,
-       f.starting_at, run_duration(f.started_at, f.closed_at, f.duration_ms) AS duration_ms, f.tries,
+       f.starting_at, f.duration_ms, f.tries,
        CASE WHEN f.counted IN ('reported', 'read') THEN f.step_retries END AS step_retries,
        CASE WHEN f.status = 'failed' THEN coalesce(f.given_up, 'failed') ELSE f.status END AS cause,
        f.failure, f.tried

@@ -38,4 +38,3 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE a.task_queue = s.task_queue AND s.workflow_type = ANY (a.types)) AS able
     FROM alive a WHERE a.namespace = s.namespace AND a.project = s.project) AS there;
 COMMENT ON VIEW overdue IS 'Windows past their grace that are neither started nor decided otherwise, and the probable cause.';
-SELECT grant_as_on_schedules('overdue');

@@ -107,13 +107,6 @@ CREATE INDEX deliveries_in_front ON deliveries (namespace, subscription, key, at
 CREATE INDEX deliveries_dead ON deliveries (namespace, dead_at) WHERE dead_at IS NOT NULL;
 CREATE INDEX deliveries_of_events ON deliveries (namespace, position);
 
-SELECT grant_as_on_schedules('subscriptions');
-SELECT grant_as_on_schedules('subscription_positions');
-SELECT grant_as_on_schedules('events');
-SELECT grant_as_on_schedules('event_heads');
-SELECT grant_as_on_schedules('event_sequences');
-SELECT grant_as_on_schedules('deliveries');
-
 -- What some subscription may want, as `namespace type`; null if there is none. One that expires while its
 -- events wait leaves them behind, until they leave by their age.
 CREATE FUNCTION wanted_events() RETURNS text[] LANGUAGE sql STABLE

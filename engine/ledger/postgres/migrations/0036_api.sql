@@ -21,7 +21,6 @@ COMMENT ON TABLE api_tokens IS 'Tokens of the API, those that were revoked too. 
 COMMENT ON COLUMN api_tokens.digest IS 'SHA-256 of the whole token, in hex.';
 COMMENT ON COLUMN api_tokens.keys IS 'Schedules that it is for: whole keys, with * for any text and ? for one character.';
 CREATE UNIQUE INDEX api_tokens_by_name ON api_tokens (namespace, name) WHERE revoked_at IS NULL;
-SELECT grant_as_on_schedules('api_tokens');
 
 -- step
 CREATE TABLE api_requests (
@@ -41,4 +40,3 @@ COMMENT ON TABLE api_requests IS 'Requests with an Idempotency-Key of the last 2
 COMMENT ON COLUMN api_requests.digest IS 'Keyed digest of path, query and body; the key is the secret of the caller''s token.';
 COMMENT ON COLUMN api_requests.answer IS 'What was answered; null while the request is in work, or if its end is not known.';
 CREATE INDEX api_requests_by_age ON api_requests (namespace, first_at);
-SELECT grant_as_on_schedules('api_requests');

@@ -12,3 +12,6 @@ ALTER FUNCTION write_events_of_new_fires() SET search_path FROM CURRENT;
 ALTER FUNCTION write_events_of_fires() SET search_path FROM CURRENT;
 ALTER FUNCTION write_events_of_new_schedules() SET search_path FROM CURRENT;
 ALTER FUNCTION write_events_of_schedule() SET search_path FROM CURRENT;
+ALTER FUNCTION refuse_cursor_going_back() SET search_path FROM CURRENT;
+ALTER FUNCTION refuse_position(text, timestamptz, timestamptz) SET search_path FROM CURRENT;
+ALTER FUNCTION pass_by() SET search_path FROM CURRENT;

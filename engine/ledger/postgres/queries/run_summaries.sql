@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
            percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms)
                FILTER (WHERE status = 'completed') AS median_duration_ms
     FROM (
-        SELECT status, run_duration(started_at, closed_at, duration_ms) AS duration_ms
+        SELECT status, duration_ms
         FROM (
             SELECT * FROM fires WHERE namespace = $1 AND key = k.key
             ORDER BY fire_time DESC, id DESC LIMIT $3) AS newest
