@@ -12,8 +12,6 @@ import asyncpg
 from engine import resource
 
 _TABLES = """
-CREATE SCHEMA IF NOT EXISTS example;
-
 CREATE TABLE IF NOT EXISTS example.orders (
     id         integer PRIMARY KEY,
     customer   text NOT NULL,
@@ -85,6 +83,9 @@ async def database() -> AsyncIterator[asyncpg.Pool]:
             # `IF NOT EXISTS` does not protect two replicas that create at the same moment: one of
             # them fails on a duplicate key. So they take turns; the lock ends with the transaction.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('sched example'))")
+            # Where the schema exists, `IF NOT EXISTS` would still need CREATE on the database.
+            if await connection.fetchval("SELECT to_regnamespace('example') IS NULL"):
+                await connection.execute("CREATE SCHEMA example")
             await connection.execute(_TABLES)
         yield pool
 

@@ -305,8 +305,8 @@ NAMES: Final = frozenset(
         *(_variable(field.name) for field in fields(Settings)),
         *(f"SCHED_{name}" for name in (
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
-            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP", "HTTP_PORT", "HTTP_HOST",
-            "API_TOKEN", "API_HOST", "API_PORT",
+            "TEMPORAL_CLI", "DB_PASSWORD", "DB_OWNER_PASSWORD", "DB_ADMIN_PASSWORD", "FAULT",
+            "SETUP", "HTTP_PORT", "HTTP_HOST", "API_TOKEN", "API_HOST", "API_PORT",
         )),
     }
 )  # fmt: skip

