@@ -40,6 +40,7 @@ from engine.ledger.fires import (
     outermost_gaps,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
+from engine.ledger.postgres.blockers import ORDINARY, naming_blockers
 from engine.ledger.postgres.connections import (
     PATIENCE,
     PATIENCE_LONG,
@@ -490,10 +491,16 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
-            yield PostgresTransaction(
+            transaction = PostgresTransaction(
                 connection, self._namespace, patience, floors=self._floors, older=self._older,
                 unparsed=self._unparsed,
             )  # fmt: skip
+            if not long:
+                yield transaction
+                return
+            what = "a change of the ledger"
+            async with naming_blockers(self._connections, connection, what, after=ORDINARY):
+                yield transaction
 
     @asynccontextmanager
     async def upkeep(self) -> AsyncIterator[Upkeep]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
@@ -15,82 +14,9 @@ from typing import Any
 
 import asyncpg
 
-from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable, ScheduleError
+from engine.errors import LedgerTooNew, LedgerUnavailable, ScheduleError
+from engine.ledger.postgres.blockers import ORDINARY, Blockers, naming_blockers
 from engine.ledger.postgres.connections import Connection, Connections
-
-# --- sessions that hold up a migration ---
-# Sessions that block a change of the schema, logged by name so that an operator can end them.
-
-logger = logging.getLogger("sched")
-_EVERY = 0.5
-"""Seconds between two checks; a migration waits for a lock for at most a second."""
-_HOLDERS = """
-SELECT DISTINCT b.pid, a.application_name AS name, a.usename AS role, a.state,
-       round(extract(epoch FROM clock_timestamp() - a.xact_start))::bigint AS age
-FROM unnest(pg_blocking_pids($1)) AS b (pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid
-ORDER BY b.pid
-"""
-
-
-@dataclass
-class Holders:
-    """The sessions that blocked a change of the schema at the last check.
-
-    Attributes:
-        last: a description of the sessions.
-        since: event loop time since when it is blocked without a break; None if it is not.
-    """
-
-    last: str = "another session"
-    since: float | None = None
-    reported: set[int] = field(default_factory=set)
-
-    @property
-    def lasted(self) -> float:
-        """The seconds for which it has been blocked."""
-        return asyncio.get_running_loop().time() - self.since if self.since is not None else 0.0
-
-
-@asynccontextmanager
-async def naming_who_holds_it_up(
-    connections: Connections, connection: Connection | asyncpg.Connection[asyncpg.Record], what: str
-) -> AsyncIterator[Holders]:
-    """Log each session once that ``connection`` waits for while the block lasts."""
-    holders = Holders()
-    task = asyncio.create_task(_watch(connections, connection.get_server_pid(), what, holders))
-    try:
-        yield holders
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _watch(connections: Connections, pid: int, what: str, holders: Holders) -> None:
-    while True:
-        await asyncio.sleep(_EVERY)
-        with suppress(LedgerError):  # the waiting statement reports the error itself
-            rows = await connections.fetch(_HOLDERS, pid)
-            if not rows:
-                holders.since = None
-                continue
-            if holders.since is None:
-                holders.since = asyncio.get_running_loop().time()
-            holders.last = "; ".join(map(_described, rows))
-            pids = {row["pid"] for row in rows}
-            if not pids <= holders.reported:
-                holders.reported |= pids
-                logger.warning("%s waits for %s", what, holders.last)
-
-
-def _described(row: asyncpg.Record) -> str:
-    if row["pid"] == 0:
-        return "a prepared transaction"
-    words = [row["name"], row["role"] and f"role {row['role']}", row["state"]]
-    if row["age"] is not None:
-        words.append(f"in a transaction for {row['age']} s")
-    return f"session {row['pid']} ({', '.join(filter(None, words))})"
-
 
 # --- migrations ---
 # Numbered SQL files that bring a ledger's schema up to date while workers run. Each step is a short
@@ -106,7 +32,8 @@ _APART = re.compile(
     r"\s*(?P<verb>CREATE|DROP)\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+"
     r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<index>\w+)"
 )
-_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))"
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
+_LOCK_NAME = "sched-engine migrations {schema}"
 """The key that code before migration 0011 locks too; that code waits for it in its transaction."""
 _LOCK_TIMEOUT = "1s"
 """Ticks queue behind a statement that waits for a lock of their table."""
@@ -259,12 +186,17 @@ async def migrate(
     """
     check_schema_name(schema)
     turn = _MigrationRun(connections, schema, migrations() if known is None else known)
+    others = Blockers(connections, "a migration", lock=turn.lock, after=ORDINARY)
     deadline = asyncio.get_running_loop().time() + patience
     while not await turn.is_up_to_date():
         if not await turn.take(deadline):
+            await others.check()
             await asyncio.sleep(_POLL)
             if asyncio.get_running_loop().time() > deadline:
-                raise LedgerUnavailable("another process migrates the ledger, and does not end")
+                raise LedgerUnavailable(
+                    f"a migration waits for the lock of migrations that {others.last} holds",
+                    cure="wait for the other migration, or end that session",
+                )
     return turn.completed
 
 
@@ -303,6 +235,11 @@ class _MigrationRun:
     known: Sequence[Migration]
     completed: list[int] = field(default_factory=list)
 
+    @property
+    def lock(self) -> str:
+        """Name of the advisory lock."""
+        return _LOCK_NAME.format(schema=self.schema)
+
     async def is_up_to_date(self) -> bool:
         """Return whether no step is left, so that a role without CREATE can use such a ledger."""
         have = await read_applied(self.connections, self.schema)
@@ -314,7 +251,7 @@ class _MigrationRun:
     async def take(self, deadline: float) -> bool:
         """Do the next step, or all of a new ledger; return False while another process does one."""
         async with self.connections.transaction(long=True) as connection:
-            if not await connection.fetchval(_LOCK, self.schema):
+            if not await connection.fetchval(_LOCK, self.lock):
                 return False
             await connection.execute(f"SET LOCAL search_path = {self.schema}")
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
@@ -353,7 +290,7 @@ class _MigrationRun:
         """
         tries = 0
         loop = asyncio.get_running_loop()
-        async with naming_who_holds_it_up(self.connections, connection, "a migration") as named:
+        async with naming_blockers(self.connections, connection, "a migration") as named:
             while True:
                 try:
                     async with connection.transaction():
@@ -542,14 +479,14 @@ async def _do(
     if valid and not step.drops:
         return True
     what = f"the index {step.index} of migration {step.version:04}"
-    async with naming_who_holds_it_up(connections, connection, what) as holders:
+    async with naming_blockers(connections, connection, what) as blockers:
         drop = f"DROP INDEX CONCURRENTLY IF EXISTS {schema}.{step.index}"
         for sql in [drop] if step.drops else [drop, step.sql]:
             work = asyncio.create_task(connection.execute(sql, timeout=_LONG))
             try:
                 while not work.done():
                     await asyncio.wait({work}, timeout=_LOOK)
-                    if patience is not None and holders.lasted > patience:
+                    if patience is not None and blockers.lasted > patience:
                         return False
             finally:
                 if not work.done():
