@@ -1,4 +1,4 @@
-"""The beginnings of all reasons, by code: what PostgreSQL knows of sentences without a code."""
+"""The beginnings of all reasons, by code."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
     ("refused by the server", "refused"),
     ("payload too large", "payload_too_large"),
     ("may have run", "may_have_run"),
+    ("shadow", "shadow"),
+    ("limit", "limit"),
 )
 """The first that fits counts."""
-LATER: Final[tuple[tuple[str, ReasonCode], ...]] = (("shadow", "shadow"), ("limit", "limit"))
-"""Reasons that every writer gives with their code, so that PostgreSQL need not know them."""
 
 
 def code_of_sentence(reason: str | None) -> ReasonCode | None:
-    """As `reason_code_of` in PostgreSQL, for rows of versions that wrote no code."""
+    """Return the code that a writer of this reason gives with it."""
     if reason is None:
         return None
-    known = (*BEGINNINGS, *LATER)
-    return next((code for begins, code in known if reason.startswith(begins)), None)
+    return next((code for begins, code in BEGINNINGS if reason.startswith(begins)), None)

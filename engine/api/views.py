@@ -28,11 +28,11 @@ from engine.service import (
     Resumed,
     RunDetails,
     ScheduleRow,
-    ShownTiming,
     Skipped,
     State,
     Status,
     Subscription,
+    Timing,
     WorkerRow,
 )
 
@@ -166,7 +166,7 @@ class ExecutionView(ApiView):
     status: Status
     reason: str | None
     reason_code: ReasonCode | None
-    timing: ShownTiming | None
+    timing: Timing | None
     starting_at: datetime | None
     started_at: datetime | None
     closed_at: datetime | None

@@ -31,7 +31,7 @@ _SLACK: Final = timedelta(minutes=5)
 """Runs of the first window may have begun so much before, by another clock or by a fault."""
 _MARGIN: Final = timedelta(minutes=10)
 """Runs may leave Temporal somewhat before or after their retention."""
-_BESIDE: Final = frozenset({"manual", "rerun"})
+_BESIDE: Final = frozenset({"manual", "rerun", "handler"})
 """Timings of runs that stand beside their windows."""
 
 

@@ -17,7 +17,7 @@ MEMO_KEY: Final = "sched"
 
 MEMO_VERSION: Final = 1
 
-Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
+Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun", "handler"]
 """Why a run started when it did. Older readers refuse a new value: raise ``MEMO_VERSION``."""
 
 

@@ -68,7 +68,7 @@ class SeenReplica:
     """The last announcement of a replica that has not withdrawn it.
 
     Attributes:
-        heartbeat: the time until its next one; None if its version does not announce it.
+        heartbeat: the time until its next one.
     """
 
     replica: str
@@ -79,7 +79,7 @@ class SeenReplica:
     tzdata: str
     started_at: datetime
     seen_at: datetime
-    heartbeat: timedelta | None
+    heartbeat: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,9 +45,7 @@ Status = Literal[
     "completed", "failed", "cancelled", "terminated", "timed_out",
     "skipped", "expired", "rejected", "unvouched",
 ]  # fmt: skip
-Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
-ShownTiming = Timing | Literal["handler"]
-"""The timing of a run as shown to users; see ``shown_timing``."""
+Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun", "handler"]
 ClosedStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 Died = Literal["failed", "timed_out", "rejected"]
 EndedBadly = Died | Literal["terminated"]
@@ -87,20 +85,11 @@ Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
 def cause_of(status: Status, code: ReasonCode | None) -> Cause | None:
     """Return why the window of a row surely has no run; None if it has, or may have, one.
 
-    Migration 0019 defines the same function in PostgreSQL.
+    0001_ledger.sql defines the same function in PostgreSQL.
     """
     if status == "expired" or status == "rejected":  # noqa: PLR1714 - so that mypy sees it
         return status
     return (code or "skipped") if status == "skipped" else None
-
-
-def shown_timing(kind: Kind, timing: Timing | None) -> ShownTiming | None:
-    """Return the timing of a run as shown to users.
-
-    No user requests a handler, but its row and its memo record ``manual``, because older workers
-    reject any other value.
-    """
-    return "handler" if kind == "handler" else timing
 
 
 # --- fires ---
@@ -297,7 +286,7 @@ class Fire(FireIdentity):
     run_id: str | None
     status: Status
     reason: str | None
-    timing: ShownTiming | None
+    timing: Timing | None
     started_at: datetime | None
     closed_at: datetime | None
     lag_ms: int | None

@@ -85,11 +85,8 @@ class Declaring(Protocol):
     async def seal(self, project: str) -> str | None:
         """Return the encoded key of the digests of a project's inputs; None if these are plain."""
 
-    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
-        """Seal the inputs of a project from now on; return the key in force, the first one given.
-
-        None, with nothing written, while a replica lives whose code cannot read sealed inputs.
-        """
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
+        """Seal the inputs of a project from now on; return the first key given."""
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
@@ -629,12 +626,12 @@ class Ledger(Slots, AccountBook, Protocol):
         engine: str,
         tzdata: str,
         retention: timedelta | None,
-        heartbeat: timedelta | None = None,
+        heartbeat: timedelta = timedelta(seconds=10),
     ) -> None:
         """Announce this replica and what it serves; resolve workflows that waited for a type.
 
-        Others expect the next announcement after ``heartbeat``, if it is given: the replica then
-        counts as alive for three of them, where their own ``alive`` is shorter.
+        Others expect the next announcement after ``heartbeat``: the replica counts as alive for
+        three of them, where their own ``alive`` is shorter.
         """
 
     async def newer_rules(self, project: str) -> tuple[int, str]:

@@ -56,7 +56,6 @@ class Sealing:
         self._ledger, self._given, self._by = ledger, converter, by
         self._dry_run = dry_run
         self._keys: dict[str, bytes] = {}
-        self._told = False
 
     @cached_property
     def _converter(self) -> DataConverter | None:
@@ -163,21 +162,14 @@ class Sealing:
         self._keys[project] = bytes.fromhex(key)
         return self._keys[project]
 
-    async def _first(self, project: str, converter: DataConverter) -> str | None:
-        """Seal the project; return its key as it is stored, or None if an older replica lives."""
+    async def _first(self, project: str, converter: DataConverter) -> str:
+        """Seal the project; return its key as it is stored."""
         (payload,) = await _attempt(converter.encode, [secrets.token_hex(32)])
         text = _text(payload)
         if self._dry_run:
             return text
         async with self._ledger.transaction() as transaction:
-            stored = await transaction.seal_project(project, text, by=self._by)
-        if stored is None and not self._told:
-            self._told = True
-            logger.warning(
-                "a worker of an older version lives, which cannot read sealed inputs: until it has"
-                " gone, and the file is applied again, inputs are stored in plain text"
-            )
-        return stored
+            return await transaction.seal_project(project, text, by=self._by)
 
 
 def _is_plain(schedule: Schedule) -> bool:

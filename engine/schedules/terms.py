@@ -1,8 +1,7 @@
 """Terms that schedules, planner and ledgers share: units, ids, policies, reasons, sealed inputs.
 
 A fire's ``reason`` is a sentence for people; its reason code, from a closed list, is for code that
-decides, counts or filters. For writers of older versions, which give a sentence alone, PostgreSQL
-derives the code (``reason_code_of`` in migrations 0011 and 0023). The list is in docs/ledger.md.
+decides, counts or filters. The list is in docs/ledger.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Final, Literal
 from engine.errors import Code
 from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
 from engine.runtime.events import ServerName
-from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import WatchContext, is_silent, judge
 from engine.service.base import ReadOperations
 
@@ -123,11 +122,10 @@ class Overview(ReadOperations):
         Args:
             temporal: returns why Temporal cannot be reached, or None; by default it is not asked.
         """
-        heartbeat = Settings.from_environment().heartbeat
         away = await temporal() if temporal else None
         facts = await self._ledger.facts()
         load = await self._ledger.load(most=_MOST)
-        found = judge(facts, WatchContext(heartbeat, away)).conditions
+        found = judge(facts, WatchContext(away)).conditions
         asked = [ServerState("temporal", away)] if temporal else []
         workers = _workers(facts, load)
         return StatusReport(
@@ -146,7 +144,6 @@ class Overview(ReadOperations):
 
 
 def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
-    heartbeat = Settings.from_environment().heartbeat
     return [
         WorkerRow(
             replica=seen.replica,
@@ -160,7 +157,7 @@ def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
             seen_at=seen.seen_at,
             age=max(facts.now - seen.seen_at, timedelta(0)),
             claims=load.claims.get(seen.replica, 0),
-            state="silent" if is_silent(seen, facts.now, heartbeat) else "alive",
+            state="silent" if is_silent(seen, facts.now) else "alive",
         )
         for seen in facts.replicas
     ]

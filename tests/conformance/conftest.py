@@ -37,7 +37,10 @@ class Bench:
         return await apply(self.ledger, file, by="test", **options)
 
     async def announce(
-        self, serving: Serving | None = None, retention=timedelta(days=1), heartbeat=None
+        self,
+        serving: Serving | None = None,
+        retention=timedelta(days=1),
+        heartbeat=timedelta(seconds=10),
     ) -> None:
         await self.ledger.announce(
             serving or self.serving, engine="0", tzdata="0", retention=retention,

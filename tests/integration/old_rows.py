@@ -18,19 +18,19 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
+from tests.reasons import code_of_sentence
 
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
 NOW = datetime.now(UTC)
 TODAY = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
 _WRITE = """
 INSERT INTO sched.fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
-    windows, definition_version, workflow_id, workflow_type, task_queue, status, reason, timing,
-    run_id,
-    started_at, closed_at, decided_at, error, kind, lost_at)
+    windows, definition_version, workflow_id, workflow_type, task_queue, status, reason,
+    reason_code, timing, run_id, started_at, closed_at, decided_at, error, kind, lost_at)
 SELECT $7, 'default', $1, 1, extract(epoch FROM t)::bigint * 1000, t, t, 1, 1,
        'sched:' || $1 || ':' || CASE WHEN $6 = 'window' THEN '' ELSE $6 || ':' END
            || extract(epoch FROM t)::bigint * 1000,
-       'noop@1', 'sched', $3, $4, CASE WHEN $5 THEN 'on_time' END,
+       'noop@1', 'sched', $3, $4, $8, CASE WHEN $5 THEN 'on_time' END,
        CASE WHEN $5 THEN gen_random_uuid()::text END,
        CASE WHEN $5 THEN t + interval '250 milliseconds' END,
        CASE WHEN $5 AND $3 <> 'started' THEN t + interval '2 seconds' END, t,
@@ -64,7 +64,10 @@ class Past:
     async def had(self, key, moments, status="completed", reason=None, kind="window") -> None:
         """Write the rows of these windows, as they were left long ago."""
         ran = status in _RAN
-        await self.sql(_WRITE, key, list(moments), status, reason, ran, kind, self.namespace)
+        await self.sql(
+            _WRITE, key, list(moments), status, reason, ran, kind, self.namespace,
+            code_of_sentence(reason),
+        )  # fmt: skip
 
     def janitor(self, **settings: Any) -> Janitor:
         keeps = None

@@ -50,7 +50,7 @@ async def test_a_role_without_create_uses_a_ledger_that_is_up_to_date(connection
 
 
 async def test_a_ledger_of_a_newer_version_is_left_alone(connection, database_url):
-    await connection.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
+    await connection.execute("INSERT INTO sched.migrations VALUES (9999, '', NULL, '{}')")
     with pytest.raises(LedgerTooNew, match="version 9999"):
         await PostgresLedger.connect(database_url)
 

@@ -9,7 +9,7 @@ import time
 import asyncpg
 import pytest
 
-from engine.errors import LedgerTooNew, LedgerUnavailable
+from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable
 from engine.ledger import PostgresLedger
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import (
@@ -19,14 +19,12 @@ from engine.ledger.postgres.schema import (
     migrations,
     read_applied,
 )
-from tests.integration.old_ledger import make_old_ledger
 from tests.waiting import eventually
 
 KNOWN = migrations()
 NEWEST = KNOWN[-1].version
 COLUMN = "ALTER TABLE fires ADD COLUMN more text;\n"
 INDEX = "CREATE INDEX CONCURRENTLY fires_more ON fires (more);\n"
-OLD_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine migrations sched', 0))"
 
 
 def one_more(text: str, *, beside: int | None = NEWEST) -> list[Migration]:
@@ -97,39 +95,39 @@ async def test_code_older_than_a_migration_allows_is_refused(connections, databa
         await PostgresLedger.connect(database_url)
 
 
-async def test_code_from_before_these_rules_finds_what_it_reads(database_url, session):
-    await make_old_ledger(database_url)
-    ledger = await PostgresLedger.connect(database_url)
-    assert ledger.migrated == tuple(range(11, NEWEST + 1))
-    await ledger.close()
-    rows = await session.fetch("SELECT version FROM migrations ORDER BY version")
-    assert [row["version"] for row in rows] == [*range(1, NEWEST + 1)]
+UNRELEASED = r"the schema sched has the ledger of an unreleased version of sched-engine"
 
 
-@pytest.mark.parametrize("until", [1, 7])
-async def test_a_ledger_of_any_version_is_brought_up_to_date(database_url, session, until):
-    await make_old_ledger(database_url, until=until)
-    ledger = await PostgresLedger.connect(database_url)
-    assert ledger.migrated == tuple(range(until + 1, NEWEST + 1))
-    assert await ledger.build_indexes() == []
-    await ledger.close()
+async def test_a_ledger_of_an_earlier_commit_is_refused(database_url, session):
+    """The first one recorded its migrations in a table of this shape."""
+    await session.execute(
+        "CREATE SCHEMA sched; CREATE TABLE sched.migrations (version integer PRIMARY KEY,"
+        " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), beside integer,"
+        " steps integer[], filled_from bigint);"
+        " INSERT INTO sched.migrations SELECT generate_series(1, 40)"
+    )
+    with pytest.raises(LedgerError, match=UNRELEASED) as raised:
+        await PostgresLedger.connect(database_url)
+    assert "SCHED_SCHEMA" in (raised.value.cure or "")
+    assert await session.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'sched'") == 1
+
+
+async def test_a_ledger_whose_migration_was_edited_since_is_refused(connections, database_url):
+    await connections.fetch("UPDATE migrations SET digest = 'of another text' WHERE version = 1")
+    with pytest.raises(LedgerError, match=UNRELEASED):
+        await PostgresLedger.connect(database_url)
+    with pytest.raises(LedgerError, match=UNRELEASED):
+        await migrate(connections, known=one_more(COLUMN))
+
+
+async def test_a_new_ledger_is_like_one_that_was_upgraded(connections, session, database_url):
+    more = one_more(COLUMN + "-- step\n" + INDEX)
+    assert await migrate(connections, known=more) == [NEWEST + 1]
+    assert await build_indexes(connections, "sched", known=more) == []
     upgraded = await schema_of(session)
     await session.execute("DROP SCHEMA sched CASCADE")
-    await (await PostgresLedger.connect(database_url)).close()
-    assert await schema_of(session) == upgraded, "a new ledger differs from one that was upgraded"
-
-
-async def test_no_migration_of_a_ledger_in_use_rewrites_a_table(database_url, session):
-    files = (
-        "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relname = ANY ($1)"
-        " ORDER BY relname"
-    )
-    await make_old_ledger(database_url)
-    rows = await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'sched'")
-    names = [row["tablename"] for row in rows]
-    before = await session.fetch(files, names)
-    await (await PostgresLedger.connect(database_url)).close()
-    assert await session.fetch(files, names) == before
+    assert await migrate(connections, known=more) == [each.version for each in more]
+    assert await schema_of(session) == upgraded
 
 
 async def schema_of(session) -> set[str]:
@@ -166,7 +164,7 @@ async def test_a_migration_asks_for_a_second_at_a_time_while_ticks_go_on_beside_
 
     async def refused_twice() -> bool:
         begun = time.monotonic()
-        await tick.execute("INSERT INTO workflow_types SELECT 'n', 'q', 't', now() WHERE false")
+        await tick.execute("INSERT INTO event_heads SELECT 'n', 1 WHERE false")
         await tick.fetch("SELECT id FROM fires WHERE namespace = 'n' LIMIT 1")
         waits.append(time.monotonic() - begun)
         return sum(wait > 0.3 for wait in waits) >= 2
@@ -210,13 +208,14 @@ async def test_replicas_that_migrate_at_once_do_each_step_once(connections, data
 
 
 async def test_a_migration_that_was_broken_off_goes_on_where_it_was(connections, session):
-    first = "CREATE TABLE one (x int);\n-- step\n"
+    more = one_more("CREATE TABLE one (x int);\n-- step\nALTER TABLE other ADD x int;\n")
     with pytest.raises(asyncpg.UndefinedTableError):
-        await migrate(connections, known=one_more(first + "ALTER TABLE missing ADD x int;\n"))
+        await migrate(connections, known=more)
     applied = (await read_applied(connections, "sched") or {})[NEWEST + 1]
     assert applied.steps == frozenset({0})
-    assert await migrate(connections, known=one_more(first + COLUMN)) == [NEWEST + 1]
-    assert "more" in await columns(session)
+    await session.execute("CREATE TABLE other ()")
+    assert await migrate(connections, known=more) == [NEWEST + 1]
+    assert await columns(session, "other") == {"x"}
 
 
 async def test_an_index_whose_build_was_broken_off_is_built_again(connections, session):
@@ -265,26 +264,3 @@ async def test_workers_start_and_write_while_an_index_waits_for_a_dump(
     await session.execute("ROLLBACK")
     assert await build == []
     assert await is_valid(connections)
-
-
-async def test_old_code_that_waits_to_migrate_holds_up_no_index(connections, session, database_url):
-    """It waits in a statement, whose snapshot the build of an index waits for."""
-    more = one_more(COLUMN + "-- step\n" + INDEX)
-    await migrate(connections, known=more)
-    holder = await asyncpg.connect(database_url)
-    async with holder.transaction():
-        await holder.execute(OLD_LOCK)
-        waiting = asyncio.create_task(session.execute(OLD_LOCK))
-        build = asyncio.create_task(build_indexes(connections, "sched", known=more))
-
-        async def both_wait() -> bool:
-            (row,) = await connections.fetch(
-                "SELECT count(*) = 2 AS both FROM pg_stat_activity"
-                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            return bool(row["both"])
-
-        await eventually(both_wait)
-    await waiting
-    assert await build == []
-    await holder.close()

@@ -32,7 +32,7 @@ ROWS = int(os.environ.get("SCHED_PROVE_ROWS", "300_000"))
 
 Many times what a statement may read; a million in docs/proofs.md."""
 LEFT_BEHIND = 10_000
-"""Completed windows on which older code has left what belongs to open ones; over ``MOST_ROWS``."""
+"""Completed windows with values that belong to open ones; over ``MOST_ROWS``."""
 WAITING = 5000
 """In the line of one schedule for a place, and of another for what becomes of the busy one."""
 MOST_ROWS, MOST_BLOCKS = 8000, 12_000
@@ -271,7 +271,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "fire_of_run": [(RUN,)],
     "fires_between": [("busy", NOW - 60 * A_MINUTE, NOW), ("busy", NOW - 2 * DAY, NOW - DAY),
                       ("merged", NOW - 10 * DAY, NOW)],
-    "fill_reason_codes": [(None, 500), (ROWS // 2, 500)],
     "first_run": [(RUN,)],
     "fold_lines": [(["busy", "crowded", QUIET],)],
     "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, [None] * 2, ["{}"] * 2, [None] * 2)],
@@ -332,12 +331,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                      for through in (False, True)],
     "newer_rules": [("default", RULES)],
     "next_fires": [("default", "", RULES, 100)],
-    "note_filled": [(11, 500)],
     "old_fires": [("busy", MIDNIGHT, MIDNIGHT + DAY, 500, True),
                   ("busy", MIDNIGHT - ROWS * A_MINUTE, MIDNIGHT, 500, False),
                   (QUIET, MIDNIGHT - ROWS * A_MINUTE, MIDNIGHT, 500, False)],
-    "older_replicas": [()],
-    "older_than": [(1,)],
     "open_days": [("", date(2000, 1, 1), 100)],
     "open_runs": [(500, NOW, AGO), (8, NOW, AGO)],
     "other_rules": [("default", "2025b", DAY)],
@@ -425,7 +421,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "rollup_days": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
     "take_over": [("default", "one", 50, A_MINUTE, AGO)],
     "take_stops": [("default", 50, A_MINUTE)],
-    "to_fill": [([11],)],
     "totals": [(1000, "default", ["sched", ""])],
     "unknown_runs": [([RUN, "no such run"],)],
     "unservable": [("default", "sched", A_MINUTE, ["noop@1"], DAY, 50, RULES)],
@@ -446,7 +441,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "count_fires": [(NOW - A_MINUTE, NOW, None, 500), (NOW - A_MINUTE, NOW, ["busy", "q%"], 500)],
     "run_summaries": [(["busy", "lost", "crowded", "merged", *(f"quiet-{n}" for n in range(46))],
                        SUMMARY_ROWS, SUMMARISED)],
-    "write_through": [("", A_MINUTE, 500)],
 }  # fmt: skip
 """What each statement is given after the namespace."""
 FILTERED: dict[str, list[dict[str, Any]]] = {

@@ -13,7 +13,7 @@ from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Dependencies, Hold
 from engine.schedules.planner.planner import _NOT_WANTED, _TOO_OLD, FIRST_SIGHT
 from engine.schedules.terms import ReasonCode, Rule
-from tests.reasons import BEGINNINGS, LATER, code_of_sentence
+from tests.reasons import BEGINNINGS, code_of_sentence
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
 (NOOP,) = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]").schedules
@@ -57,4 +57,4 @@ def test_every_code_is_documented():
     table = PAGE.read_text().partition("### Reason codes")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert sorted(listed) == sorted(get_args(ReasonCode))
-    assert {code for _, code in (*BEGINNINGS, *LATER)} == {*get_args(ReasonCode)}
+    assert {code for _, code in BEGINNINGS} == {*get_args(ReasonCode)}

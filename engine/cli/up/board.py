@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted, effort_text, shown_status
-from engine.ledger import Claim, ClosedStatus, Evidence, Outcome, shown_timing
+from engine.ledger import Claim, ClosedStatus, Evidence, Outcome
 from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.schedules import TICK
 from engine.schedules.planner import FIRST_SIGHT
@@ -162,7 +162,7 @@ class Board:
         started = outcome.status == "started"
         status = UNANSWERED if outcome.status == "starting" else outcome.status
         note = manner(claim, outcome) if started else outcome.reason or outcome.error or ""
-        asked_later = shown_timing(claim.kind, outcome.timing) in ASKED_LATER
+        asked_later = outcome.timing in ASKED_LATER
         self._count(claim.workflow_id, status)
         self._move_on(claim)
         self._keep(
@@ -235,7 +235,7 @@ def _several(windows: int, first: datetime, timezone: str) -> str:
 
 def manner(claim: Claim, outcome: Outcome) -> str:
     """Return how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
-    timing = shown_timing(claim.kind, outcome.timing)
+    timing = outcome.timing
     words = claim.reason if claim.reason == FIRST_SIGHT else (timing or "")
     caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
     return words.replace("_", " ") + caught_up

@@ -31,7 +31,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
-from engine.ledger import SURELY_NOT_RUN, shown_timing
+from engine.ledger import SURELY_NOT_RUN
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -311,7 +311,7 @@ class LinePrinter:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = utc_text(claim.fire_time)
                 words = manner(claim, outcome)
-                if shown_timing(claim.kind, outcome.timing) not in ASKED_LATER:
+                if outcome.timing not in ASKED_LATER:
                     words += f"  lag {lag.total_seconds():.3f} s"
                 self.log(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
             case Settled(claim, outcome):

@@ -242,7 +242,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         engine: str,
         tzdata: str,
         retention: timedelta | None,
-        heartbeat: timedelta | None = None,
+        heartbeat: timedelta = timedelta(seconds=10),
     ) -> None:
         async with self._lock:
             now = self.clock()

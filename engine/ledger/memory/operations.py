@@ -511,7 +511,7 @@ class MemoryBadEnds(MemoryRows):
             last_fire_time=followed.fire_time,
             status="rejected" if each.reason else "claimed",
             reason=each.reason,
-            timing="manual",
+            timing="handler",
             kind="handler",
             own_input=(each.argument,),
             lease_until=None if each.reason else self.clock(),

@@ -37,7 +37,6 @@ from engine.ledger.fires import (
     Fire,
     Status,
     common_fields,
-    shown_timing,
 )
 from engine.ledger.memory.event_rows import EventTables
 from engine.ledger.records import (
@@ -222,7 +221,7 @@ class FireEntry(NewFire):
 
     def as_fire(self) -> Fire:
         """Return the fire as shown to users."""
-        return Fire(**{**common_fields(Fire, self), "timing": shown_timing(self.kind, self.timing)})
+        return Fire(**common_fields(Fire, self))
 
 
 @dataclass
@@ -246,7 +245,7 @@ class Tables:
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
-    replicas: dict[str, tuple[Serving, datetime, timedelta | None]] = field(default_factory=dict)
+    replicas: dict[str, tuple[Serving, datetime, timedelta]] = field(default_factory=dict)
     counters: dict[str, int] = field(
         default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0, "notice": 0}
     )
@@ -537,9 +536,7 @@ class MemoryRows:
         """Return the replicas that announced within ``alive``, or three of their heartbeats."""
         now, replicas = self.clock(), self._tables.replicas.values()
         return [
-            other
-            for other, seen, heartbeat in replicas
-            if seen > now - max(alive, (heartbeat or timedelta(0)) * 3)
+            other for other, seen, heartbeat in replicas if seen > now - max(alive, heartbeat * 3)
         ]
 
     def _announced(self, task_queue: str) -> list[str]:

@@ -76,7 +76,7 @@ class MemoryDeclaring(MemoryRows):
     async def seal(self, project: str) -> str | None:
         return self._tables.seals.get(project)
 
-    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
         if project not in self._tables.seals:
             self._tables.put(self._tables.seals, project, digest_key)
         return self._tables.seals[project]

@@ -64,7 +64,7 @@ from engine.ledger.postgres.rows import (
     as_version,
     parse_apart,
 )
-from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
+from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate
 from engine.ledger.postgres.stored_access import StoredAccess
 from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.stored_events import StoredEvents
@@ -402,10 +402,6 @@ async def _value(connections: Connections, text: str) -> str | int | None:
 # The ledger in PostgreSQL 15 or newer.
 
 _FAR = timedelta(days=36500)
-_AT_ONCE = timedelta(0)
-_BEHIND = timedelta(minutes=5)
-"""How far a row of ``schedules`` may be behind its position, as in ``move_cursors.sql``."""
-_ROWS = 500
 _LOOKED_AT = 5000
 """The most schedules that ``upcoming`` reads to find windows that are not excluded."""
 
@@ -434,7 +430,6 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._late: list[str] = []
         self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
-        self._older = True
         self.alerts = StoredAlerts(self._run)
         self.access = StoredAccess(self._run)
         self.events = StoredEvents(
@@ -492,7 +487,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
             transaction = PostgresTransaction(
-                connection, self._namespace, patience, floors=self._floors, older=self._older,
+                connection, self._namespace, patience, floors=self._floors,
                 unparsed=self._unparsed,
             )  # fmt: skip
             if not long:
@@ -596,35 +591,19 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         engine: str,
         tzdata: str,
         retention: timedelta | None,
-        heartbeat: timedelta | None = None,
+        heartbeat: timedelta = timedelta(seconds=10),
     ) -> None:
         await self._announce(serving, (engine, tzdata, heartbeat), retention)
-        await self._regard_older_replicas()
         if (begun := time.monotonic()) >= self._look_at:
             # Here and not in a tick, because this probe is slow beside an old snapshot.
             await self._probe(serving, (EVER, EVER, EVER))
             ended = time.monotonic()
             self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
 
-    async def _regard_older_replicas(self) -> None:
-        """Check whether replicas live that read ``schedules`` and not ``positions``."""
-        older = (await self._run("older_replicas"))[0]["live"]
-        began, self._older = older and not self._older, older
-        if began:
-            await self.write_through(_AT_ONCE)
-
-    async def write_through(self, age: timedelta = _BEHIND) -> int:
-        """Update rows of ``schedules`` that have been behind for ``age``; return how many."""
-        after, written = "", 0
-        while rows := await self._run("write_through", after, age, _ROWS):
-            after = max(row["key"] for row in rows)
-            written += len(rows)
-        return written
-
     async def _announce(
         self,
         serving: Serving,
-        about: tuple[str, str, timedelta | None],
+        about: tuple[str, str, timedelta],
         retention: timedelta | None,
     ) -> None:
         engine, tzdata, heartbeat = about
@@ -636,7 +615,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             run = transaction.run
             await run(
                 "announce_replica", serving.replica, serving.project, task_queue, types, engine,
-                tzdata, migrations()[-1].version, heartbeat,
+                tzdata, heartbeat,
             )  # fmt: skip
             if retention is not None:
                 await run("announce_retention", retention)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Final
 
 from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSnapshot
 from engine.ledger.postgres.connections import query
@@ -13,26 +11,6 @@ from engine.ledger.postgres.rows import decoded_schedule
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.schedules import Schedule
 from engine.schedules.planner import TIME_RULES
-
-FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
-"""By migration, the query that fills its columns in rows below an ID; see CONTRIBUTING.md."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """The result of one statement that filled a new column in old rows.
-
-    Attributes:
-        lowest: rows from this ID on are filled; 0 if there are none below.
-        looked_at: number of rows read.
-        filled: number of rows filled.
-        held: whether one of them was locked, so that they have to be read again.
-    """
-
-    lowest: int
-    looked_at: int
-    filled: int
-    held: bool
 
 
 class Upkeep:
@@ -132,19 +110,6 @@ class Upkeep:
     ) -> None:
         """Record the janitor's progress, which never goes back."""
         await self._run("maintenance_done", key, summarised, merged, settled, forgotten)
-
-    async def to_fill(self) -> Mapping[int, int | None]:
-        """Return the migrations whose columns old rows lack, and the first fire that is filled."""
-        rows = await self._run("to_fill", [*FILLS])
-        return {row["version"]: row["filled_from"] for row in rows}
-
-    async def fill(self, version: int, below: int | None, limit: int) -> Filled:
-        """Fill the columns of a migration in some rows below an ID; None starts at the newest."""
-        (row,) = await self._run(FILLS[version], below, limit)
-        filled = Filled(**row)
-        if not filled.held:
-            await self._run("note_filled", version, filled.lowest)
-        return filled
 
     async def old_snapshots(self, age: timedelta, rows: int) -> list[OldSnapshot]:
         """Return what has kept at least ``rows`` dead rows from removal for longer than ``age``."""

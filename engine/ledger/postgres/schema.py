@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +34,6 @@ _APART = re.compile(
 )
 _LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
 _LOCK_NAME = "sched-engine migrations {schema}"
-"""The key that code before migration 0011 locks too; that code waits for it in its transaction."""
 _LOCK_TIMEOUT = "1s"
 """Ticks queue behind a statement that waits for a lock of their table."""
 _STEP_TIMEOUT = 600.0
@@ -64,12 +63,14 @@ class Migration:
 
     Attributes:
         version: its number.
+        digest: SHA-256 of its text.
         beside: the newest migration of the oldest code that may work with the ledger afterwards;
             None if code has to know this migration.
         steps: its SQL, in order. Each is done once and recorded.
     """
 
     version: int
+    digest: str
     beside: int | None
     steps: tuple[str, ...]
 
@@ -79,7 +80,8 @@ class Migration:
         beside = _BESIDE.search(text)
         parts = _STEP.split(text)
         steps = tuple(part for part in parts if _COMMENT.sub("", part).strip())
-        return cls(version, int(beside[1]) if beside else None, steps)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(version, digest, int(beside[1]) if beside else None, steps)
 
     @cached_property
     def apart(self) -> Mapping[int, IndexStep]:
@@ -88,7 +90,7 @@ class Migration:
         for number, sql in enumerate(self.steps):
             if match := _APART.match(_COMMENT.sub("", sql)):
                 drops = match["verb"] == "DROP"
-                found[number] = IndexStep(self.version, number, sql, match["index"], drops=drops)
+                found[number] = IndexStep(self, number, sql, match["index"], drops=drops)
         return found
 
     @property
@@ -104,7 +106,7 @@ class Migration:
 class IndexStep:
     """A step that builds or drops an index while others write to its table."""
 
-    version: int
+    migration: Migration
     number: int
     sql: str
     index: str
@@ -113,17 +115,11 @@ class IndexStep:
 
 @dataclass(frozen=True, slots=True)
 class AppliedMigration:
-    """The ledger's record of a migration; ``steps`` is None once all of it is done."""
+    """The ledger's record of a migration: its file, and which of its steps are done."""
 
+    digest: str
     beside: int | None
-    steps: frozenset[int] | None
-
-    def lacks(self, number: int) -> bool:
-        """Return whether a step is still to be done."""
-        return self.steps is not None and number not in self.steps
-
-
-_NOTHING = AppliedMigration(None, frozenset())
+    steps: frozenset[int]
 
 
 def check_schema_name(schema: str) -> str:
@@ -151,18 +147,6 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda each: each.version)
 
 
-@cache
-def version_of(what: str) -> int:
-    """Return the number of the migration in ``<number>_<what>.sql``."""
-    folder = files("engine.ledger.postgres") / "migrations"
-    (version,) = (
-        int(match[1])
-        for file in folder.iterdir()
-        if (match := _NAME.match(file.name)) and file.name[len("0000_") :] == f"{what}.sql"
-    )
-    return version
-
-
 async def migrate(
     connections: Connections,
     schema: str = "sched",
@@ -181,6 +165,7 @@ async def migrate(
         patience: seconds for which a lock that another session holds is retried.
 
     Raises:
+        LedgerError: the ledger was made by other migrations than those of this code.
         LedgerTooNew: the ledger has a migration that this code may not work beside.
         LedgerUnavailable: a lock could not be acquired in time; finished steps stay done.
     """
@@ -201,13 +186,17 @@ async def migrate(
 
 
 async def read_applied(connections: Connections, schema: str) -> dict[int, AppliedMigration] | None:
-    """Return the migrations recorded in the ledger; None if it does not exist yet."""
+    """Return the migrations recorded in the ledger; None if it does not exist yet.
+
+    Raises:
+        LedgerError: it was made before migrations recorded their digests.
+    """
     (row,) = await connections.fetch(
         "SELECT CASE WHEN to_regnamespace($1) IS NULL THEN NULL"
         " ELSE to_regclass($1 || '.migrations') END IS NOT NULL AS made",
         schema,
     )
-    return _as_applied(await connections.fetch(_read(schema))) if row["made"] else None
+    return await _applied(connections, schema) if row["made"] else None
 
 
 def missing_indexes(
@@ -218,7 +207,7 @@ def missing_indexes(
         step
         for each in known
         for number, step in each.apart.items()
-        if have.get(each.version, _NOTHING).lacks(number)
+        if each.version not in have or number not in have[each.version].steps
     ]
 
 
@@ -245,7 +234,7 @@ class _MigrationRun:
         have = await read_applied(self.connections, self.schema)
         if have is None:
             return False
-        _require_not_newer(have, self.known)
+        _require_known(have, self.known, self.schema)
         return _next(self.known, have) is None
 
     async def take(self, deadline: float) -> bool:
@@ -253,7 +242,9 @@ class _MigrationRun:
         async with self.connections.transaction(long=True) as connection:
             if not await connection.fetchval(_LOCK, self.lock):
                 return False
-            await connection.execute(f"SET LOCAL search_path = {self.schema}")
+            # Triggers keep this path: see 0001_ledger.sql.
+            path = f"{self.schema}, pg_catalog, pg_temp"
+            await connection.execute(f"SET LOCAL search_path = {path}")
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             if await self._is_new(connection):
                 self.completed += await self._make(connection)
@@ -270,15 +261,15 @@ class _MigrationRun:
     async def _make(self, connection: Connection) -> list[int]:
         """Create a new ledger in one transaction, because it is not in use yet."""
         await connection.execute(
-            "CREATE TABLE migrations (version integer PRIMARY KEY,"
-            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
-            " beside integer, steps integer[], filled_from bigint)"
+            "CREATE TABLE migrations (version integer PRIMARY KEY, digest text NOT NULL,"
+            " beside integer, steps integer[] NOT NULL,"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
         for each in self.known:
             await _execute(connection, each.at_once)
         await connection.executemany(
-            "INSERT INTO migrations (version, beside, steps, filled_from) VALUES ($1, $2, $3, 0)",
-            [(each.version, each.beside, [*range(len(each.steps))]) for each in self.known],
+            "INSERT INTO migrations (version, digest, beside, steps) VALUES ($1, $2, $3, $4)",
+            [(m.version, m.digest, m.beside, [*range(len(m.steps))]) for m in self.known],
         )
         return [each.version for each in self.known]
 
@@ -309,33 +300,17 @@ class _MigrationRun:
 
     async def _next_step(self, connection: Connection) -> None:
         """Do the next step, read again because another process may have done one meanwhile."""
-        columns = await connection.fetchval(
-            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'migrations'::regclass"
-            " AND attname IN ('beside', 'steps', 'filled_from')"
-        )
-        if columns < len(("beside", "steps", "filled_from")):
-            await connection.execute(
-                "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS beside integer,"
-                " ADD COLUMN IF NOT EXISTS steps integer[],"
-                " ADD COLUMN IF NOT EXISTS filled_from bigint"
-            )
-            return
-        have = _as_applied(await connection.fetch(_read(self.schema)))
-        _require_not_newer(have, self.known)
+        have = await _applied(connection, self.schema)
+        _require_known(have, self.known, self.schema)
         following = _next(self.known, have)
         if following is None:
             return
         migration, number = following
         if number is not None:
             await _execute(connection, migration.steps[number])
-        await note_step(connection, migration.version, number, migration.beside)
-        done = have.get(migration.version, _NOTHING).steps or frozenset()
-        if (
-            _left(
-                migration, AppliedMigration(None, done | {number} if number is not None else done)
-            )
-            == []
-        ):
+        await note_step(connection, migration, number)
+        done = have[migration.version].steps if migration.version in have else frozenset()
+        if not _left(migration, done if number is None else done | {number}):
             self.completed.append(migration.version)
 
 
@@ -349,41 +324,51 @@ async def _execute(connection: Connection, sql: str) -> None:
 
 async def note_step(
     connection: Connection | asyncpg.Connection[asyncpg.Record],
-    version: int,
+    migration: Migration,
     number: int | None,
-    beside: int | None = None,
 ) -> None:
     """Record that a step is done, or without ``number`` that no transactional step is left."""
     await connection.execute(
-        "INSERT INTO migrations AS m (version, beside, steps) VALUES ($1, $2, $3)"
+        "INSERT INTO migrations AS m (version, digest, beside, steps) VALUES ($1, $2, $3, $4)"
         " ON CONFLICT (version) DO UPDATE"
         " SET steps = m.steps || excluded.steps, applied_at = clock_timestamp()",
-        version,
-        beside,
+        migration.version,
+        migration.digest,
+        migration.beside,
         [] if number is None else [number],
     )
 
 
-def _read(schema: str) -> str:
-    # Via JSON, because code before migration 0011 created the table without these columns.
-    return (
-        "SELECT version, (to_jsonb(m) ->> 'beside')::int AS beside,"  # noqa: S608 - a checked name
-        f" to_jsonb(m) ->> 'steps' AS steps FROM {schema}.migrations m"
-    )
-
-
-def _as_applied(rows: Sequence[asyncpg.Record]) -> dict[int, AppliedMigration]:
-    return {
-        row["version"]: AppliedMigration(
-            row["beside"], frozenset(json.loads(row["steps"])) if row["steps"] else None
+async def _applied(
+    connection: Connections | Connection, schema: str
+) -> dict[int, AppliedMigration]:
+    try:
+        rows = await connection.fetch(
+            f"SELECT version, digest, beside, steps FROM {schema}.migrations"  # noqa: S608 - a checked name
         )
+    except asyncpg.UndefinedColumnError as error:
+        raise _made_by_another(schema) from error
+    return {
+        row["version"]: AppliedMigration(row["digest"], row["beside"], frozenset(row["steps"]))
         for row in rows
     }
 
 
-def _require_not_newer(have: Mapping[int, AppliedMigration], known: Sequence[Migration]) -> None:
-    mine = {each.version for each in known}
+def _made_by_another(schema: str) -> LedgerError:
+    return LedgerError(
+        f"the schema {schema} has the ledger of an unreleased version of sched-engine",
+        cure=f"set SCHED_SCHEMA to a new schema, or drop this one: DROP SCHEMA {schema} CASCADE",
+    )
+
+
+def _require_known(
+    have: Mapping[int, AppliedMigration], known: Sequence[Migration], schema: str
+) -> None:
+    """Raise an error unless this code may work with a ledger of these migrations."""
+    mine = {each.version: each.digest for each in known}
     newest = max(mine)
+    if any(each.digest != mine.get(version, each.digest) for version, each in have.items()):
+        raise _made_by_another(schema)
     unknown = {version: each for version, each in have.items() if version not in mine}
     if any(each.beside is None or each.beside > newest for each in unknown.values()):
         raise LedgerTooNew(
@@ -397,20 +382,18 @@ def _next(
 ) -> tuple[Migration, int | None] | None:
     """Return the next step to do; a migration of indexes alone is only recorded."""
     for each in known:
-        left = _left(each, have.get(each.version))
-        if left is None:
-            return each, None
+        left = _left(each, have[each.version].steps if each.version in have else frozenset())
         if left:
             return each, left[0]
+        if each.version not in have:
+            return each, None
     return None
 
 
-def _left(migration: Migration, applied: AppliedMigration | None) -> list[int] | None:
-    """Return the steps to be done before workers use it; None if it only has to be recorded."""
-    numbers = [n for n in range(len(migration.steps)) if n not in migration.apart]
-    if applied is None:
-        return numbers or None
-    return [number for number in numbers if applied.lacks(number)]
+def _left(migration: Migration, done: frozenset[int]) -> list[int]:
+    """Return the steps to be done before workers use it."""
+    numbers = range(len(migration.steps))
+    return [n for n in numbers if n not in migration.apart and n not in done]
 
 
 # --- index builds ---
@@ -462,7 +445,7 @@ async def build_indexes(
         # Another process may have finished between the check and the lock.
         missing = missing_indexes(known, await read_applied(connections, schema) or {})
         while missing and await _do(connections, connection, schema, missing[0], patience):
-            await note_step(connection, missing[0].version, missing[0].number)
+            await note_step(connection, missing[0].migration, missing[0].number)
             del missing[0]
     return [step.index for step in missing]
 
@@ -478,7 +461,7 @@ async def _do(
     valid = await connection.fetchval(_VALID, f"{schema}.{step.index}")
     if valid and not step.drops:
         return True
-    what = f"the index {step.index} of migration {step.version:04}"
+    what = f"the index {step.index} of migration {step.migration.version:04}"
     async with naming_blockers(connections, connection, what) as blockers:
         drop = f"DROP INDEX CONCURRENTLY IF EXISTS {schema}.{step.index}"
         for sql in [drop] if step.drops else [drop, step.sql]:

@@ -39,7 +39,6 @@ from engine.ledger.postgres.rows import (
     parse_definition,
     waits_for_thread,
 )
-from engine.ledger.postgres.schema import version_of
 from engine.ledger.postgres.stored_events import as_subscription
 from engine.ledger.records import (
     Action,
@@ -279,13 +278,10 @@ class PostgresDeclaring(Statements):
         rows = await self.run("seal", project)
         return rows[0]["digest_key"] if rows else None
 
-    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str | None:
-        needed = version_of("sealed_inputs")
-        (row,) = await self.run("older_than", needed)
-        if row["live"]:
-            return None
-        await self.run("seal_project", project, digest_key, by, needed)
-        return await self.seal(project)
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
+        await self.run("seal_project", project, digest_key, by)
+        (row,) = await self.run("seal", project)
+        return str(row["digest_key"])
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         for part in bounded(definitions):
@@ -680,11 +676,10 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         patience: float,
         *,
         floors: Floors,
-        older: bool,
         unparsed: set[str],
     ) -> None:
         super().__init__(connection, namespace, patience)
-        self._floors, self._older, self._unparsed = floors, older, unparsed
+        self._floors, self._unparsed = floors, unparsed
 
     async def lock_due(
         self,
@@ -787,7 +782,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
                           for step in steps for move in step.moves])  # fmt: skip
         moved = [
             (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed,
-             owner is None or self._older or not s.plain, s.look_at)
+             owner is None or not s.plain, s.look_at)
             for s in steps
         ]  # fmt: skip
         await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))

@@ -59,8 +59,8 @@ _ASKED_FOR: Mapping[str, str] = {
     "manual": "manual: an operator or an application triggered it",
     "backfill": "backfill: its window had no run in its time",
     "rerun": "rerun: one more run of its window",
+    "handler": "handler: an earlier run of its window ended badly",
 }
-_HANDLER = "handler: an earlier run of its window ended badly"
 _LONGEST_SUMMARY = 300
 """Characters of a summary; Temporal refuses more than 400 bytes."""
 _MOST_METADATA = 8192
@@ -138,7 +138,7 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
         f"- **Project** `{claim.project}`, definition {claim.definition_version}",
         f"- **Window** {window}, bucket {claim.bucket}, series {claim.series}",
         f"- **Lag** {lag.total_seconds():.3f} s{_spread(claim)}",
-        f"- **Why** {_HANDLER if claim.kind == 'handler' else _why(claim, info.timing)}",
+        f"- **Why** {_why(claim, info.timing)}",
     ]
     if schedule.description:
         lines[:0] = [schedule.description, ""]
@@ -148,7 +148,7 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
 def _details_of_start(claim: Claim, start_id: str, info: FireInfo, lag: timedelta) -> str:
     why = "start: an application started it"
     if claim.kind == "handler":
-        why = _HANDLER
+        why = _ASKED_FOR["handler"]
     elif claim.timing == "rerun":
         why = "rerun: an earlier run of the same id ended badly"
     lines = [

@@ -204,7 +204,6 @@ class BatchSizers:
     reading: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
     changing: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
     counting: BatchSizer = field(default_factory=lambda: BatchSizer(5000, most=50_000))
-    filling: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=20_000))
 
     @property
     def rows(self) -> int:

@@ -136,9 +136,6 @@ class MaintainedLedger(CompactedLedger, Protocol):
     async def wake(self) -> list[str]:
         """Make keys due whose queue waits for nothing any more; return them."""
 
-    async def write_through(self) -> int:
-        """Update rows of schedules that are behind their positions."""
-
 
 class Janitor:
     """Performer of the janitor's rounds, a short piece of work per turn.
@@ -190,13 +187,10 @@ class Janitor:
 
     async def _rounds(self) -> AsyncIterator[None]:
         await self._ledger.wake()
-        await self._ledger.write_through()
         await self._name_old_snapshots()
         async for _ in repair(self._ledger, self._serving.project, self._emit):
             yield
         async for _ in self._count_open_days():
-            yield
-        async for _ in self._fill_columns():
             yield
         async for _ in self._forget_events():
             yield
@@ -281,26 +275,6 @@ class Janitor:
             sizer = self._sizers.counting
             async for _ in rollup_days(self._ledger, sizer, maintenance, since, until, note=True):
                 yield
-
-    async def _fill_columns(self) -> AsyncIterator[None]:
-        """Fill columns that migrations added, in older rows."""
-        async with self._ledger.upkeep() as upkeep:
-            todo = await upkeep.to_fill()
-        for version, filled_from in todo.items():
-            below, sizer, rows = filled_from, self._sizers.filling, 0
-            while below != 0:
-                begun = boottime()
-                async with self._ledger.upkeep() as upkeep:
-                    done = await upkeep.fill(version, below, sizer.amount)
-                sizer.took(done.looked_at, boottime() - begun)
-                rows += done.filled
-                yield
-                if done.held:
-                    break  # the next round tries again
-                below = done.lowest
-            if rows:
-                text = f"filled what migration {version:04} has added in {rows} older fires"
-                self._emit(Notice(text, good=True))
 
     async def _forget_events(self) -> AsyncIterator[None]:
         """Remove events that have been delivered, and dead deliveries."""

@@ -356,7 +356,7 @@ class RunCanceller:
 # without runs gets a row of its own, a window whose commit was lost gets its row back. Then the
 # evidence is written as usual.
 
-_ASKED_FOR = {"manual", "rerun"}
+_ASKED_FOR = {"manual", "rerun", "handler"}
 
 
 async def reconcile_runs(

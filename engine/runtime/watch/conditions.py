@@ -45,12 +45,10 @@ class WatchContext:
     """Knowledge of the process that looks, besides the ledger.
 
     Attributes:
-        heartbeat: the time between two announcements of a replica that does not announce its own.
         temporal: why Temporal cannot be reached from here; None if it can.
         clock: why the ledger's clock is not trusted; None if it is.
     """
 
-    heartbeat: timedelta
     temporal: str | None = None
     clock: str | None = None
 
@@ -67,10 +65,10 @@ def judge(facts: Facts, around: WatchContext) -> Judgement:
     """Return every condition that the facts show."""
     # By a clock that was set, every replica may seem dead, or alive.
     known = facts.replicas if around.clock is None else ()
-    living = [each for each in known if not is_silent(each, facts.now, around.heartbeat)]
+    living = [each for each in known if not is_silent(each, facts.now)]
     conditions = [
         *_not_fired(facts.overdue, living, around),
-        *_vanished(known, living, facts.now, around.heartbeat),
+        *_vanished(known, living, facts.now),
         *_unpolled(facts),
         *map(_dead, facts.letters),
         *(condition for each in facts.watched for condition in _beyond_limits(each, facts.now)),
@@ -179,25 +177,21 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[NotFiredC
 # --- replicas and task queues ---
 
 
-def is_silent(replica: SeenReplica, now: datetime, heartbeat: timedelta) -> bool:
-    """Return whether a replica has missed so many heartbeats that it counts as vanished.
-
-    They are its own; ``heartbeat`` is that of one whose version does not announce it.
-    """
-    return now - replica.seen_at > (replica.heartbeat or heartbeat) * _SILENT
+def is_silent(replica: SeenReplica, now: datetime) -> bool:
+    """Return whether a replica has missed so many heartbeats that it counts as vanished."""
+    return now - replica.seen_at > replica.heartbeat * _SILENT
 
 
 def _vanished(
     replicas: Sequence[SeenReplica],
     living: Sequence[SeenReplica],
     now: datetime,
-    heartbeat: timedelta,
 ) -> Iterator[Condition]:
     served = {(each.project, each.task_queue) for each in living}
     for each in replicas:
         silent = now - each.seen_at
         replaced = (each.project, each.task_queue) in served
-        if not is_silent(each, now, heartbeat) or (replaced and silent > _REPLACED):
+        if not is_silent(each, now) or (replaced and silent > _REPLACED):
             continue
         others = "others continue" if replaced else f"no other serves task queue {each.task_queue}"
         yield Condition(

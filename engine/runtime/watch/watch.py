@@ -157,7 +157,7 @@ class Watch:
         asked = boottime()
         facts = await ledger.facts()
         clock = self._clock(facts.now, asked)
-        around = WatchContext(self._settings.heartbeat, temporal, clock)
+        around = WatchContext(temporal, clock)
         judged = judge(facts, around)
         found = self._lasting(judged)
         conditions = [

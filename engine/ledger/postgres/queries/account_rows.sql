@@ -2,7 +2,7 @@
 -- begins with what reaches into the stretch from before it: of each series a few rows are enough,
 -- as in covering_fire.sql. From the table, because the view is a contract of users.
 SELECT f.series, f.bucket, f.fire_time, f.last_fire_time, f.windows, f.status, f.reason,
-       coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code, f.timing, f.missed,
+       f.reason_code, f.timing, f.missed,
        f.missed_from, f.definition_version, f.workflow_id, f.run_id, f.started_at, f.closed_at,
        f.decided_at, f.attempts, f.replica, f.history
 FROM (

@@ -2,7 +2,7 @@
 -- definitions. Each span is read by itself: a join would read all rows that the key ever had.
 SELECT s.number, found.* FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY AS s (after, until, number)
 CROSS JOIN LATERAL (
-    SELECT f.status, coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code, count(*) AS windows
+    SELECT f.status, f.reason_code, count(*) AS windows
     FROM fires f
     WHERE f.namespace = $1 AND f.key = $2 AND f.kind = 'window' AND f.windows = 1
       AND f.fire_time > s.after AND f.fire_time <= s.until

@@ -9,7 +9,7 @@ LEFT JOIN LATERAL (
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
       AND f.fire_time > p.cursor AND f.kind = 'window' AND f.status = 'skipped'
-      AND coalesce(f.reason_code, reason_code_of(f.reason)) = 'user') AS ahead ON true
+      AND f.reason_code = 'user') AS ahead ON true
 WHERE s.namespace = $1 AND s.project = $2 AND s.retired_at IS NULL
   AND (s.paused_at IS NOT NULL OR ahead.fire_times IS NOT NULL
        OR (s.origin = 'api' AND p.next_fire_at IS NOT NULL))

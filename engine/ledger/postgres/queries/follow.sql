@@ -4,7 +4,7 @@ INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire
                    reason_code, timing, input, sealed_input, lease_until, data_from)
 SELECT $1, f.project, f.key, f.series, f.bucket, f.fire_time, f.fire_time, 'handler',
        f.definition_version, n.workflow_id, n.workflow_type, f.task_queue,
-       CASE WHEN n.reason IS NULL THEN 'claimed' ELSE 'rejected' END, n.reason, n.code, 'manual',
+       CASE WHEN n.reason IS NULL THEN 'claimed' ELSE 'rejected' END, n.reason, n.code, 'handler',
        n.input::jsonb, n.sealed_input::jsonb,
        CASE WHEN n.reason IS NULL THEN clock_timestamp() END, f.data_from
 FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],

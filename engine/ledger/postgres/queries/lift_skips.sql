@@ -7,7 +7,7 @@ DELETE FROM fires WHERE id IN (
         SELECT f.id FROM fires f
         WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
           AND f.fire_time > p.cursor AND f.kind = 'window' AND f.status = 'skipped'
-          AND coalesce(f.reason_code, reason_code_of(f.reason)) = 'user'
+          AND f.reason_code = 'user'
         OFFSET 0) AS ahead
     WHERE s.namespace = $1 AND s.key = ANY ($2::text[]))
 RETURNING key, fire_time, workflow_id, reason

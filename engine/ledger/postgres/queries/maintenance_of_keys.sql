@@ -1,9 +1,8 @@
--- What the janitor needs of each key to see whether it has work, with one index descent each. The
--- cursor is that of schedules, which may be behind: replicas of older code pass over the windows
--- after it one by one, so their rows are left alone until it has caught up.
-SELECT s.key, s.series, s.cursor, d.definition, c.summarised_until, c.merged_until,
+-- What the janitor needs of each key to see whether it has work, with one index descent each.
+SELECT s.key, s.series, p.cursor, d.definition, c.summarised_until, c.merged_until,
        c.settled_until, oldest.fire_time AS oldest, b.laying_after, b.laying_until
 FROM schedules s
+JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN chores c ON c.namespace = s.namespace AND c.key = s.key
 LEFT JOIN LATERAL (

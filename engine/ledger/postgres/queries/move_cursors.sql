@@ -1,12 +1,9 @@
 -- A move is a DELETE of one exact row and an INSERT under the next step: see the table. Without a
 -- change nothing moves. A plan that waits for an answer is made again at its look_at; its next fire
--- time stays that of the undecided window, which children wait for. The row of schedules follows if
--- the caller asks for it ($9), and otherwise once it has been behind for five minutes: replicas of
--- older code read it, and pass over windows after its cursor that have rows of their own.
+-- time stays that of the undecided window, which children wait for. The row of schedules follows only
+-- if the caller asks for it ($9); otherwise it stays behind.
 WITH was AS (
-    SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at,
-           m.through OR coalesce(p.behind_since < clock_timestamp() - interval '5 minutes', false) AS follows,
-           CASE WHEN NOT m.through THEN coalesce(p.behind_since, clock_timestamp()) END AS behind_since
+    SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at
     FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
                 $8::bool[], $9::bool[], $10::timestamptz[])
          AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through, look_at)
@@ -21,13 +18,13 @@ WITH was AS (
     RETURNING was.*
 ), moved AS (
     INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
-                           max_bucket, rules, cursor_reading, behind_since)
+                           max_bucket, rules, cursor_reading)
     SELECT $1, g.key, g.step + 1, g.project, g.lane,
            CASE WHEN g.next_fire_at IS NOT NULL THEN greatest(g.next_fire_at, g.look_at, statement_timestamp()) END,
            g.next_fire_at,
            CASE WHEN g.cursor >= g.stood_at THEN g.cursor
                 ELSE refuse_position(g.key, g.stood_at, g.cursor) END,
-           g.max_bucket, $2, g.reading, CASE WHEN NOT g.follows THEN g.behind_since END
+           g.max_bucket, $2, g.reading
     FROM gone g)
 UPDATE schedules s
 SET position_step = m.step + 1, cursor = m.cursor, next_fire_at = m.next_fire_at,
@@ -37,4 +34,4 @@ SET position_step = m.step + 1, cursor = m.cursor, next_fire_at = m.next_fire_at
     paused_reason = CASE WHEN m.resumed THEN NULL ELSE s.paused_reason END,
     paused_until = CASE WHEN m.resumed THEN NULL ELSE s.paused_until END
 FROM gone m
-WHERE m.follows AND s.namespace = $1 AND s.key = m.key
+WHERE m.through AND s.namespace = $1 AND s.key = m.key

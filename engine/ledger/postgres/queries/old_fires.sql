@@ -2,13 +2,11 @@
 -- All rows, or ($6) requested ones only. Only one branch runs, as in list_fires.sql.
 SELECT f.id, f.version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_time,
        f.windows, f.kind, f.definition_version, f.workflow_type, f.task_queue, f.status, f.reason,
-       coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code,
-       f.timing, f.missed, f.merged_at,
+       f.reason_code, f.timing, f.missed, f.merged_at,
        f.error IS NOT NULL OR f.history <> '[]' OR f.input IS NOT NULL OR f.sealed_input IS NOT NULL
            AS has_details,
        greatest(f.last_fire_time, f.decided_at, f.closed_at) AS rested_since,
-       (to_jsonb(f) - '{version,owner,token,lease_until,seen_at,open_at,stop_at,stop_grace,stop_asked_at,failing,sealed_for,counted}'::text[]
-        || jsonb_build_object('reason_code', coalesce(f.reason_code, reason_code_of(f.reason))))::text AS detail
+       (to_jsonb(f) - '{version,owner,token,lease_until,seen_at,open_at,stop_at,stop_grace,stop_asked_at,failing,counted}'::text[])::text AS detail
 FROM (
     (SELECT xmin::text AS version, * FROM fires
      WHERE $6::bool AND namespace = $1 AND key = $2 AND fire_time >= $3 AND fire_time < $4

@@ -2,9 +2,7 @@
 UPDATE fires f
 SET status = 'claimed', lease_until = coalesce(p.not_before, clock_timestamp()),
     reason = CASE WHEN f.awaits IS NULL THEN f.reason ELSE f.awaits ->> 'reason' END,
-    -- Older versions wrote no code.
-    reason_code = CASE WHEN f.awaits IS NULL THEN f.reason_code
-                       ELSE coalesce(f.awaits ->> 'code', reason_code_of(f.awaits ->> 'reason')) END,
+    reason_code = CASE WHEN f.awaits IS NULL THEN f.reason_code ELSE f.awaits ->> 'code' END,
     awaits = NULL
 FROM unnest($2::bigint[], $3::timestamptz[]) AS p (id, not_before)
 WHERE f.namespace = $1 AND f.id = p.id AND f.status = 'queued'

@@ -50,7 +50,7 @@ SET status = coalesce(e.closed, 'started'),
     reason_code = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason_code END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
                    THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,
-                                                        'reason_code', coalesce(f.reason_code, reason_code_of(f.reason)),
+                                                        'reason_code', f.reason_code,
                                                         'error', f.error, 'until', clock_timestamp())
                    ELSE f.history END
 FROM news e

@@ -12,7 +12,7 @@ SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'startin
     attempts = CASE WHEN d.token IS NULL THEN 0 ELSE 1 END,
     missed = 0, missed_from = NULL, data_from = NULL,
     history = history || jsonb_build_object('status', status, 'reason', reason, 'error', error,
-                                            'reason_code', coalesce(reason_code, reason_code_of(reason)),
+                                            'reason_code', reason_code,
                                             'until', clock_timestamp())
 FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
      AS d (series, bucket, fire_time, workflow_id, token)

@@ -1,4 +1,4 @@
 -- A fire that waited for other schedules now waits in its own queue.
 UPDATE fires SET reason = awaits ->> 'reason',
-    reason_code = coalesce(awaits ->> 'code', reason_code_of(awaits ->> 'reason')), awaits = NULL
+    reason_code = awaits ->> 'code', awaits = NULL
 WHERE namespace = $1 AND id = ANY ($2::bigint[]) AND status = 'queued' AND awaits IS NOT NULL

@@ -19,7 +19,6 @@ WITH stale AS (
         reason = coalesce(revoked.reason, f.reason), reason_code = coalesce(revoked.reason, f.reason_code),
         owner = CASE WHEN revoked.reason IS NULL THEN $3 END,
         replica = coalesce($3, f.replica),
-        sealed_for = CASE WHEN f.sealed_input IS NOT NULL THEN $3 END,
         token = CASE WHEN revoked.reason IS NULL THEN gen_random_uuid() END,
         lease_until = CASE WHEN revoked.reason IS NULL THEN clock_timestamp() + $5::interval END,
         starting_at = CASE WHEN revoked.reason IS NULL THEN coalesce(f.starting_at, clock_timestamp()) END,

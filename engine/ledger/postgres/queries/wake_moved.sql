@@ -11,8 +11,8 @@ WITH was AS (
     WHERE p.namespace = $1 AND p.key = was.key AND p.step = was.step
     RETURNING p.*)
 INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
-                       max_bucket, rules, cursor_reading, behind_since)
+                       max_bucket, rules, cursor_reading)
 SELECT $1, g.key, g.step + 1, g.project, g.lane, now.at, least(g.next_fire_at, now.at), g.cursor,
-       g.max_bucket, g.rules, g.cursor_reading, coalesce(g.behind_since, now.at)
+       g.max_bucket, g.rules, g.cursor_reading
 FROM gone g CROSS JOIN (SELECT clock_timestamp() AS at) AS now
 RETURNING key

@@ -8,7 +8,7 @@ LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_array(f.status, f.windows, f.reason_code, f.timing, f.fire_time, f.started_at, f.error)
                      ORDER BY f.fire_time DESC, f.id DESC) AS fires
     FROM (
-        SELECT f.id, f.status, f.windows, coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code,
+        SELECT f.id, f.status, f.windows, f.reason_code,
                f.timing, f.fire_time, f.started_at, f.error
         FROM fires f
         WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
