@@ -188,11 +188,13 @@ async def test_a_project_and_queue_are_served_while_a_replica_that_announced_the
     await bench.ledger.withdraw(elsewhere)
     await bench.ledger.withdraw(newer)
     assert await bench.ledger.served(alive=minute) == {mine: types}
+    await bench.announce(heartbeat=NO_TIME)
     assert await bench.ledger.served(alive=NO_TIME) == {}
 
 
 async def test_a_replica_lives_for_three_of_the_heartbeats_that_it_has_announced(bench):
     able = of_mail(bench)
+    await bench.announce(heartbeat=NO_TIME)
     await bench.declare(UNHEARD_OF)
     for heartbeat, living in ((NO_TIME, 0), (timedelta(minutes=1), 1)):
         await bench.announce(able, heartbeat=heartbeat)

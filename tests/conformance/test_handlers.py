@@ -56,14 +56,18 @@ async def test_nobody_triggered_it_and_its_timing_says_so(bench):
     await followed(bench)
     (handler,) = await taken(bench)
     fire = await operator(bench).fire(handler.workflow_id)
-    assert (fire.timing, handler.timing) == ("handler", "manual"), "older workers know that word"
+    assert (fire.timing, handler.timing) == ("handler", "handler")
 
 
 async def test_it_is_given_what_became_of_the_fire(bench):
     claim = await a_bad_end(bench, error="no luck", not_undone=LEFT)
     await followed(bench)
     (handler,) = await taken(bench)
-    assert (handler.workflow_type, handler.timing, handler.kind) == ("alert@1", "manual", "handler")
+    assert (handler.workflow_type, handler.timing, handler.kind) == (
+        "alert@1",
+        "handler",
+        "handler",
+    )
     assert (handler.key, handler.series, handler.bucket, handler.fire_time) == (
         claim.key, claim.series, claim.bucket, claim.fire_time,
     )  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from engine.errors import Code
 from engine.ledger import FailingNote, FailingStep, failing_text
 from engine.ledger.records import Serving
@@ -43,11 +41,8 @@ async def test_a_worker_is_shown_with_what_it_serves_and_holds(bench: Bench):
     assert [row.replica for row in await ops.workers()] == ["host:17:3f"]
 
 
-async def test_a_worker_that_has_missed_its_heartbeats_is_silent(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("SCHED_HEARTBEAT", "100ms")
-    await bench.announce(bench.serving)
+async def test_a_worker_that_has_missed_its_heartbeats_is_silent(bench: Bench):
+    await bench.announce(heartbeat=timedelta(milliseconds=100))
 
     async def silent() -> list[WorkerRow]:
         return [row for row in await operator(bench).workers() if row.state == "silent"]

@@ -177,6 +177,6 @@ async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
     assert isinstance(alert, Alert)
     assert alert.code == "SCHEDULE_TZDATA_DIFFERS"
     assert "1999a" in alert.text
-    for heartbeat, others in ((None, []), (DAY, ["1999a"])):
+    for heartbeat, others in ((timedelta(0), []), (DAY, ["1999a"])):
         await ledger.announce(OTHER, engine="0", tzdata="1999a", retention=DAY, heartbeat=heartbeat)
         assert await ledger.other_rules("default", alive=timedelta(0)) == others
