@@ -207,7 +207,7 @@ class Page:
     @property
     def _tzdata(self) -> str:
         """Version of the zone rules by which the replicas last computed its windows."""
-        return self.row.rules.rpartition("/")[2] or "of an older version"
+        return self.row.rules.rpartition("/")[2]
 
     def print(self) -> None:
         """Print the text output."""

@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property, wraps
 from importlib import import_module
@@ -534,11 +534,7 @@ def _has_temporal_file() -> bool:
 def _noted(data_dir: Path) -> Target | None:
     try:
         noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
-        # An older `sched up` wrote fewer fields.
-        return Target(
-            noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal"),
-            noted.get("project"),
-        )  # fmt: skip
+        return Target(**{each.name: noted[each.name] for each in fields(Target)})
     except (OSError, ValueError, KeyError):
         return None
 

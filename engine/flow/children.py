@@ -36,10 +36,7 @@ from engine.flow.step_calls import (
 from engine.flow.steps import StepNote, noted, step_key
 
 ENDED_CHILD: Final = "sched.ended_child"
-"""The activity that looks how a child has ended, and the patch of runs that ask for it."""
-
-AWAITED: Final = "sched.awaited_child"
-"""The patch of runs that wait for a child that was starting when they were cancelled."""
+"""The activity that looks how a child has ended."""
 
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
@@ -220,8 +217,8 @@ class Children:
                 )
         except asyncio.CancelledError as stopped:
             begun = self._starting(call.id)
-            if begun is None or not temporalio.workflow.patched(AWAITED):
-                raise  # as an earlier version did
+            if begun is None:
+                raise
             return begun, stopped
         return handle, None
 
@@ -298,8 +295,7 @@ def _look_after(handle: ChildWorkflowHandle[Any, Any]) -> None:
     The server reports the end of a child to the new run from now on. An end after that of the
     earlier run was reported to none, and the new one would wait for it for ever.
     """
-    if temporalio.workflow.patched(ENDED_CHILD):
-        asyncio.create_task(_report_end(handle))  # noqa: RUF006 - the run's loop keeps it
+    asyncio.create_task(_report_end(handle))  # noqa: RUF006 - the run's loop keeps it
 
 
 async def _report_end(handle: Any) -> None:
@@ -397,14 +393,8 @@ def _id_of(name: str, number: int) -> str:
 # Concurrent waits, in an order that every replay repeats.
 
 
-class _DefaultLimit(int):
-    """The limit of a call that gives none; its own type, because older runs had no limit."""
-
-
-DEFAULT_LIMIT: Final = _DefaultLimit(100)
+DEFAULT_LIMIT: Final = 100
 """How many calls of ``ctx.parallel`` are in flight at a time, unless it says otherwise."""
-LIMITED: Final = "sched.parallel_limit"
-"""The patch of runs that have the default limit."""
 
 
 async def all_of(

@@ -17,7 +17,7 @@ import temporalio.workflow
 from temporalio.common import RawValue
 
 from engine.errors import EngineError
-from engine.flow.children import DEFAULT_LIMIT, LIMITED, Children, all_of
+from engine.flow.children import DEFAULT_LIMIT, Children, all_of
 from engine.flow.definition import FOREVER, duration
 from engine.flow.failures import CompensationFailed, NotUndone, require_written
 from engine.flow.fire import MEMO_KEY, FireInfo
@@ -82,8 +82,6 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
-_HEEDS: Final = "sched.heeds_cancels"
-"""The patch of runs that a cancel ends which comes while ``saga`` undoes a part of them."""
 R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
@@ -439,8 +437,6 @@ class Context:
         """
         one_by_one = len(things) != 1 or inspect.isawaitable(things[0])
         calls = list(things if one_by_one else things[0])
-        if limit is DEFAULT_LIMIT and (len(calls) <= DEFAULT_LIMIT or not self.patched(LIMITED)):
-            limit = None
         results = await all_of(calls, limit, return_exceptions=return_exceptions)
         return tuple(results) if one_by_one else results
 
@@ -536,7 +532,7 @@ class Context:
                 if ending is not error:
                     ending.__cause__ = error
                 is_cancel = isinstance(ending, asyncio.CancelledError)
-                if cancels() > before and not is_cancel and self.patched(_HEEDS):
+                if cancels() > before and not is_cancel:
                     # The unwinding has taken the cancel. Code that catches the error, to go
                     # another way, would go on in spite of it.
                     raise asyncio.CancelledError("cancelled while it undid a part") from ending

@@ -266,7 +266,7 @@ class RunOptions:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> RunOptions:
-        """Parse what ``to_json`` returned; unknown options are ignored."""
+        """Parse what ``to_json`` returned."""
         options = value or {}
         timeout, retry = options.get("timeout"), options.get("retry")
         return cls(
@@ -290,13 +290,13 @@ def policy_to_json(policy: RetryPolicy) -> dict[str, Any]:
 
 def policy_from_json(options: Mapping[str, Any]) -> RetryPolicy:
     """Parse what ``policy_to_json`` returned."""
-    longest = options.get("maximum_interval")
+    longest = options["maximum_interval"]
     return RetryPolicy(
-        maximum_attempts=options.get("maximum_attempts", 0),
-        initial_interval=timedelta(seconds=options.get("initial_interval", 1.0)),
-        backoff_coefficient=options.get("backoff_coefficient", 2.0),
+        maximum_attempts=options["maximum_attempts"],
+        initial_interval=timedelta(seconds=options["initial_interval"]),
+        backoff_coefficient=options["backoff_coefficient"],
         maximum_interval=None if longest is None else timedelta(seconds=longest),
-        non_retryable_error_types=options.get("non_retryable_error_types") or None,
+        non_retryable_error_types=options["non_retryable_error_types"] or None,
     )
 
 

@@ -60,7 +60,7 @@ class NotUndone:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> NotUndone:
-        """Return what the details of a failure say; earlier versions have fewer fields."""
+        """Return what the details of a failure say; a run of plain Temporal may lack fields."""
         step, undo, error = (str(value.get(name)) for name in ("step", "undo", "error"))
         return cls(step, undo, error, value.get("input"), value.get("idempotency_key"))
 

@@ -18,7 +18,7 @@ MEMO_KEY: Final = "sched"
 MEMO_VERSION: Final = 1
 
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun", "handler"]
-"""Why a run started when it did. Older readers refuse a new value: raise ``MEMO_VERSION``."""
+"""Why a run started when it did. Earlier code refuses a new value: raise ``MEMO_VERSION``."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class FireInfo:
             project=_text(value, "project"),
             ledger=_text(value, "ledger"),
             token=_text(value, "token"),
-            missed=_number(value, "missed") if "missed" in value else 0,
+            missed=_number(value, "missed"),
             data_from=_instant(value, "data_from") if "data_from" in value else None,
             topic=_text(value, "topic") if "topic" in value else None,
             metadata=_names(value, "metadata") if "metadata" in value else {},

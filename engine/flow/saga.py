@@ -109,7 +109,7 @@ class CleanUp:
         # A cancel of this run has no effect, because it would leave the rest in place.
         undone = await finish_despite_cancel(self._undo_all(dead))
         if self._not_undone:
-            raise CompensationFailed(str(dead.get("workflow")), self._not_undone)
+            raise CompensationFailed(str(dead["workflow"]), self._not_undone)
         return undone
 
     async def _undo_all(self, dead: Mapping[str, Any]) -> int:
@@ -117,7 +117,7 @@ class CleanUp:
         while True:
             # A local activity, because a worker that serves steps only does not have it.
             left = await answer_of(LEFT_TO_UNDO, {**dead, "skip": done})
-            await _until(left.get("quiet_at"))
+            await _until(left["quiet_at"])
             for each in left["undos"]:
                 await self._undo(each)
             done += len(left["undos"])
@@ -132,7 +132,7 @@ class CleanUp:
 
 async def _undone_for_another(each: Mapping[str, Any], place: str) -> list[NotUndone]:
     """Run an undo step whose call was made by another run; return it if it fails."""
-    step, undo, given = each["step"], each["undo"], each.get("input")
+    step, undo, given = each["step"], each["undo"], each["input"]
     cause = await _failure_of(partial(start_undo, each, place), undo["step"], step)
     if cause is None:
         return []
@@ -164,15 +164,14 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
     """Start an undo step whose call was made by another run.
 
     Args:
-        each: ``step``, ``undo`` (see ``undo_note``; those of earlier versions have fewer fields),
-            and ``input`` and ``result``, if there are.
+        each: ``step``, ``undo`` (see ``undo_note``), ``input`` and ``result``, or None.
         place: the activity id.
     """
     undo, info = each["undo"], temporalio.workflow.info()
-    retry, deadline = undo.get("retry"), undo.get("deadline")
+    deadline = undo["deadline"]
     note = {
-        **undo.get("rules", {}), "undoes": undo["key"], "origin": origin_of(info),
-        "redo": may_repeat(info), "key": undo.get("idempotency_key"),
+        **undo["rules"], "undoes": undo["key"], "origin": origin_of(info),
+        "redo": may_repeat(info), "key": undo["idempotency_key"],
     }  # fmt: skip
     with noted(StepNote.from_json(note)):
         handle: ActivityHandle[Any] = temporalio.workflow.start_activity(
@@ -181,16 +180,16 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             activity_id=place,
             start_to_close_timeout=timedelta(seconds=undo["timeout"]),
             schedule_to_close_timeout=None if deadline is None else timedelta(seconds=deadline),
-            retry_policy=giving_up(policy_from_json(retry or {})),
+            retry_policy=giving_up(policy_from_json(undo["retry"])),
             summary=f"undo of {each['step']}",
-            **routing_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
+            **routing_of(undo["queue"], undo["priority"], undo["task_queue"]),
         )
     return handle
 
 
 def _recorded_args(each: Mapping[str, Any]) -> list[Any]:
-    given, result = (_raw(each[it]) if each.get(it) else None for it in ("input", "result"))
-    if each["undo"].get("takes_result"):
+    given, result = (_raw(each[it]) if each[it] else None for it in ("input", "result"))
+    if each["undo"]["takes_result"]:
         return [given, result]
     return [] if given is None else [given]
 
@@ -312,12 +311,12 @@ class Saga:
         if refused := self.refused or self._children.refused:
             raise refused
         info = temporalio.workflow.info()
-        # A replay of a history from a file does not know that its run was reset. It asks only
-        # whether the run was checked.
+        # A replay of a history from a file does not know that its run was reset. The marker tells
+        # it that the run was checked.
         if not (repeats(info) or temporalio.workflow.unsafe.is_replaying()):
             return
         if not temporalio.workflow.patched(CHECK_RESET):
-            return  # completed by an earlier version
+            return
         found = await answer_of(
             CHECK_RESET, {"workflow_id": info.workflow_id, "run_id": info.run_id}
         )

@@ -51,9 +51,7 @@ class Signals:
                 given = await self._next(name, me, None if end is None else end - now())
                 try:
                     return _decoded(given, wanted)
-                except Exception as error:
-                    if not temporalio.workflow.patched(_DROPS):
-                        raise  # as an earlier version did
+                except Exception as error:  # noqa: BLE001 - a converter may raise anything
                     temporalio.workflow.logger.warning(
                         "a signal %s was dropped, because its value is no %s: %s",
                         name, getattr(wanted, "__name__", wanted), error,
@@ -153,10 +151,6 @@ def _carried_names() -> list[str]:
     return list(dict.fromkeys(name for name in found if name is not None))
 
 
-_DROPS: Final = "sched.drops_signals"
-"""The patch of runs that drop a signal of another type."""
-
-
 async def _delivered() -> None:
     """Let the signals that have come reach their handlers; no time passes."""
     await asyncio.sleep(0)
@@ -187,8 +181,6 @@ def _kept(values: Sequence[Any]) -> RawValue | None:
 # task for ever.
 
 _STATE: Final = "__sched_handlers__"
-_ENDS: Final = "sched.handlers"
-"""The patch of runs that their handlers end in this way."""
 
 
 class Handlers:
@@ -245,8 +237,6 @@ class Handlers:
         """Take an error of a handler; False if Temporal has to handle it."""
         if self._ended and isinstance(error, asyncio.CancelledError):
             return True  # the run is being undone, which cancels the steps of handlers too
-        if not temporalio.workflow.patched(_ENDS):
-            return False  # as an earlier version did
         if self.error is None and not self._ended:
             self.error = error
             if self._task is not None:
@@ -260,6 +250,6 @@ class Handlers:
     async def finish(self) -> None:
         """Wait for the handlers in progress, whose steps would be abandoned half-way."""
         finished = temporalio.workflow.all_handlers_finished
-        if not finished() and temporalio.workflow.patched(_ENDS):
+        if not finished():
             await temporalio.workflow.wait_condition(finished)
             self.check()

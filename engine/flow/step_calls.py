@@ -437,8 +437,7 @@ def _keep_late(handle: asyncio.Task[Any], keep: Callable[[Any], None]) -> None:
     """Keep the result of a step or a child that has come in the same task of the run as a cancel.
 
     The SDK cancels the handle then, so that ``handle.result()`` has no result although the history
-    has one. Only the input of the undo step depends on it, which a replay does not compare with
-    the history: runs of earlier versions, whose undo steps got None, replay as before.
+    has one.
     """
     # Private, because a cancelled task has no public result.
     found: asyncio.Future[Any] | None = getattr(handle, "_result_fut", None)

@@ -237,7 +237,7 @@ class KeyMatcher:
         by_name = call.note.key is not None or not call.note.redo or call.event_id < run.fork
         if line.spoiled and call.event_id >= run.fork:
             line.refused[call.event_id] = line.spoiled
-        elif by_name:  # also of an earlier version, and copied from a run that is gone
+        elif by_name:  # also copied from a run that is gone
             self._enter(line, run, call, _assumed(run, call))
         elif self._refused:
             line.unmatched[call.event_id] = self._refused
@@ -331,7 +331,7 @@ class KeyMatcher:
 
 
 def _assumed(run: RunHistory, call: RecordedStep) -> str:
-    """Return the key that the workflow assumes, and that workers of earlier versions used."""
+    """Return the key that the workflow assumes."""
     return call.note.key or step_key(call.note.origin or run.run_id, call.place)
 
 
@@ -480,10 +480,8 @@ class ResetKeys:
 
 def _is_concerned(note: StepNote, info: activity.Info) -> bool:
     """Return whether the keys of a call may be others than the workflow assumes."""
-    if note.redo or note.origin:
-        return note.redo or note.origin != info.workflow_run_id
-    # No call of ``ctx.step``, or scheduled by an earlier version, which did not note the origin.
-    return info.activity_id.rpartition("/")[0] == info.activity_type
+    # A call without an origin is none of ``ctx.step``.
+    return note.redo or note.origin not in {None, info.workflow_run_id}
 
 
 def _remember(kept: OrderedDict[Any, Any], key: object, value: object) -> None:
@@ -526,10 +524,10 @@ async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
     left = await _left(run, ResetKeys(client))
     undos: list[dict[str, Any]] = []
     size = 0
-    for call, key in left[dead.get("skip", 0) :]:
+    for call, key in left[dead["skip"] :]:
         note = {**(call.note.undo or {}), "key": key}
         given = await _text_of(call.inputs[:1] if note["takes_input"] else (), client)
-        result = [call.result] if call.result and note.get("takes_result") else []
+        result = [call.result] if call.result and note["takes_result"] else []
         reported = await _text_of(result, client)
         size += len(given or "") + len(reported or "")
         if undos and size > _MOST_BYTES:

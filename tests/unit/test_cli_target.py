@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from types import SimpleNamespace
 from typing import cast
@@ -48,12 +47,6 @@ def test_a_worker_joins_the_up_of_its_folder_unless_the_environment_names_a_serv
     assert _running_beside(tmp_path) == up
     monkeypatch.setenv(name, "postgresql://there/b")
     assert _running_beside(tmp_path) is None
-
-
-def test_an_up_of_an_older_version_is_found_without_a_web_ui(tmp_path):
-    noted = {"database_url": "postgresql://here/a", "namespace": "default"}
-    (tmp_path / UP_FILE).write_text(json.dumps(noted))
-    assert find_target(tmp_path) == Target("postgresql://here/a", "default")
 
 
 def test_the_environment_wins_and_has_no_links_to_the_web_ui_of_another_ledger(

@@ -1,4 +1,4 @@
-"""Names that runs of earlier versions have in their histories, headers and memos."""
+"""Names that runs have in their histories, headers and memos."""
 
 from __future__ import annotations
 
@@ -15,15 +15,10 @@ NAMES = {
     saga.LEFT_TO_UNDO: "sched.left_to_undo",
     saga.CHECK_RESET: "sched.check_reset",
     children.ENDED_CHILD: "sched.ended_child",
-    children.AWAITED: "sched.awaited_child",
     saga.COMMITTED: "sched.committed",
     saga.UNDO_CARRIED: "sched.undo.",
     signals.SIGNAL_CARRIED: "sched.signal.",
-    signals._DROPS: "sched.drops_signals",
-    signals._ENDS: "sched.handlers",
-    children.LIMITED: "sched.parallel_limit",
     context._CARRIES: "sched.carries",
-    context._HEEDS: "sched.heeds_cancels",
 }
 
 
@@ -36,10 +31,11 @@ def test_a_step_has_the_key_of_its_run_and_place():
     assert steps.step_key("run", "charge/2") == "run/charge/2"
 
 
-def test_undo_instructions_have_the_fields_that_clean_up_runs_of_earlier_versions_read():
+def test_undo_instructions_keep_the_fields_that_clean_up_runs_read():
     undo = call_of(plain, NOT_GIVEN, {}, default=FOREVER)
     assert {
-        "step", "key", "takes_input", "timeout", "queue", "priority", "retry", "rules",
+        "step", "key", "takes_input", "takes_result", "timeout", "deadline", "idempotency_key",
+        "queue", "task_queue", "priority", "retry", "rules",
     } <= saga.undo_note(ToUndo(undo, "charge", "run/charge/1")).keys()  # fmt: skip
 
 

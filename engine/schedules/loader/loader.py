@@ -228,7 +228,7 @@ class FileReader:
 # the versions of this reader, the evaluator and tzdata. Only reading a file yields the names of
 # its calendars, so they are returned beside the digest.
 
-READING_VERSION: Final = 2
+READING_VERSION: Final = 1
 """Version of the reader; increment it when any text yields other schedules than before."""
 
 
