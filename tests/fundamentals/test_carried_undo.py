@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RetryPolicy
-from temporalio.converter import DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from engine import CompensationFailed
-from engine.flow.children import payload_text
-from engine.flow.saga import UNDO_CARRIED
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.samples import carried
 from tests.fundamentals.samples.carried import DID, KEYS
@@ -113,20 +110,3 @@ async def test_an_undo_of_its_own_keeps_its_deadline(client: Client):
     error = await ending(client, "carried-alone@1", "never")
     assert error.type == CompensationFailed.__name__
     assert set(KEYS) == {"key of never"}
-
-
-async def test_an_undo_that_an_earlier_version_has_carried_over_is_run(client: Client):
-    given: dict[str, Any] = {
-        "step": "carried-refund", "input": payload_text(DefaultPayloadConverter().to_payload("it")),
-        "result": None,
-        "undo": {
-            "step": "carried-refund", "key": "", "takes_input": True, "takes_result": False,
-            "timeout": 600.0, "queue": None, "task_queue": None, "priority": None, "retry": None,
-            "rules": {},
-        },
-    }  # fmt: skip
-    memo = {f"{UNDO_CARRIED}000000": given}
-    error = await ending(client, "carried-alone@1", "", memo=memo)
-    assert error.message == "as planned"
-    assert DID == ["refund it"]
-    assert KEYS[0].endswith("/carried-refund/1")

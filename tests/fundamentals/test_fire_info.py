@@ -94,12 +94,6 @@ def test_the_data_of_successive_runs_meet_at_their_fire_times():
     assert "data_from" not in fire().to_memo()
 
 
-def test_a_memo_without_missed_windows_missed_none():
-    memo = fire().to_memo()
-    del memo["missed"]
-    assert FireInfo.from_memo(memo).missed == 0
-
-
 def test_topic_and_metadata_are_in_the_memo_of_a_schedule_that_has_them():
     names = {"ownerId": "ada", "tenantId": "acme", "correlationId": "c-1", "clientRequestId": "r-1"}
     info = fire(topic="notifications.task-reminder", metadata={**names, "attempts": 3})

@@ -1,9 +1,8 @@
-"""Runs that earlier versions of sched-engine began go on with this one.
+"""Runs that an earlier version of sched-engine began continue with this one.
 
 ``histories/`` has one folder for each module of samples, filled by ``replays.py``. A change of
 sched-engine that makes a run do something else there would leave every open run of its users stuck.
-Histories are added, never written anew: the old ones are what users have. Those whose name begins
-with ``before`` are from the version before the change that their test is about.
+From the tag ``v0.1.0`` on, histories are added and never recorded again: users have such runs.
 """
 
 from __future__ import annotations
