@@ -17,7 +17,7 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.ledger.fires import Claim, Evidence
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
@@ -458,18 +458,6 @@ async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_
         await transaction.backfill_looked_at("k", doubted)
     await of.lay(claims, 10, doubted)
     assert len(claims) == 2, "they were looked up after the sign"
-
-
-async def test_rows_of_an_older_version_go_on_beside_a_backfill(bench):
-    """An older replica lays all its rows at once: they are claimed, and start as ever."""
-    first = await a_paused_past(bench)
-    _, claims = await backfilled(bench, first, first + MINUTE)
-    for claim in claims:
-        later = Outcome(claim.fire_id, claim.token, "starting", retry_after=timedelta(0))
-        assert await bench.ledger.settle([later]) == 1
-    assert {claim.workflow_id for claim in await taken(bench)} == {
-        claim.workflow_id for claim in claims
-    }
 
 
 async def test_an_end_that_is_still_to_come_is_refused(bench):

@@ -102,9 +102,10 @@ def test_topic_and_metadata_are_in_the_memo_of_a_schedule_that_has_them():
     assert info.client_request_id == "r-1"
 
 
-def test_a_memo_of_before_topics_has_none():
-    older = FireInfo.from_memo(fire().to_memo())
-    assert (older.topic, older.metadata, older.owner_id) == (None, {}, None)
+def test_the_memo_of_a_schedule_without_topic_and_metadata_has_neither():
+    assert not {"topic", "metadata"} & fire().to_memo().keys()
+    read = FireInfo.from_memo(fire().to_memo())
+    assert (read.topic, read.metadata, read.owner_id) == (None, {}, None)
 
 
 def test_what_is_of_the_run_and_not_of_the_window_is_not_in_the_memo():

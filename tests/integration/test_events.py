@@ -229,21 +229,19 @@ async def test_postgresql_restarts_in_a_delivery():
         await postgres.stop()
 
 
-async def test_an_event_is_written_beside_code_that_knows_nothing_of_it(
-    shop: Shop, database_url: str
-):
-    """The trigger runs in the database: statements of an older version are covered as well."""
+async def test_an_event_is_written_of_a_statement_by_hand(shop: Shop, database_url: str):
+    """The trigger runs in the database: it covers whoever changes a row."""
     ledger = await shop.ledger()
     await shop.change(ledger)
     service = ScheduleService(ledger, actor="ops")
     following = service.follow_events(key="a", tick=TICK)
     first = asyncio.ensure_future(anext(following))
     await eventually(ledger.events.subscriptions)
-    older = await asyncpg.connect(database_url)
-    await older.execute(
+    operator = await asyncpg.connect(database_url)
+    await operator.execute(
         "UPDATE sched.schedules SET paused_at = now(), paused_reason = 'by hand' WHERE key = 'a'"
     )
-    await older.close()
+    await operator.close()
     event = await asyncio.wait_for(first, 10)
     assert (event.name, event.data["reason"]) == ("schedule.paused", "by hand")
     await following.aclose()

@@ -349,10 +349,10 @@ def _fields(upper: str, key: str) -> Fields:
 
 
 def plain(expression: str) -> str:
-    """Return ``expression`` without spellings that older evaluators do not parse.
+    """Return ``expression`` in its usual spelling, which croniter and the audit parse too.
 
     ``FRI#L`` becomes ``FRIL``, and superfluous leading zeros are dropped. Schedules are stored
-    in this form, so that old and new replicas agree during an upgrade.
+    in this form, so that both spellings are one definition.
     """
     short = _ZEROS.sub("", expression[: _LONGEST + 1])
     return _LAST.sub(r"\1L", short) + expression[_LONGEST + 1 :]
