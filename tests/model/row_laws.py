@@ -259,7 +259,7 @@ def _past_what_is_seen(account: Account, fire: FireEntry, look: Look) -> None:
         run, info = runs[0], runs[0].fire
         if info is None or (info.key, info.series) != (fire.key, fire.series):
             continue
-        if info.timing in {"manual", "rerun"} or not first <= info.fire_time <= last:
+        if info.timing in {"manual", "rerun", "handler"} or not first <= info.fire_time <= last:
             continue
         if max(run.shown_at, run.start_time) <= seen_by:
             account.broken(f"{fire.workflow_id} is {fire.status} ({fire.reason}) past {run.id}")

@@ -134,7 +134,7 @@ def _windows(make: Maker) -> None:
     died = make.runs("plain", 30, 30.2, 31, "failed")
     make.runs(
         "plain", 30, 32, 33, kind="handler", workflow_id=f"{died.workflow_id}:dead",
-        timing="manual",
+        timing="handler",
     )  # fmt: skip
     make.account.letters.append(died.workflow_id)
     make.declares("off", exclude=[f"{after(15).isoformat()}..{after(35).isoformat()}"])
