@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from engine.errors import LedgerTooNew, LedgerUnavailable, ScheduleError
+from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable, ScheduleError
 from engine.ledger.postgres.blockers import ORDINARY, Blockers, naming_blockers
 from engine.ledger.postgres.connections import Connection, Connections
 
