@@ -242,7 +242,7 @@ async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_st
 ):
     old = await migrated.start("worker", **every_second)
     await books.until_fired(["s1"], 1, timeout=60)
-    await ledger.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
+    await ledger.execute("INSERT INTO sched.migrations VALUES (9999, '', NULL, '{}')")
     late = await migrated.start("worker", **every_second)
     assert await late.gone() == 2
     assert "SCHEDULE_LEDGER_TOO_NEW" in late.log.read_text()

@@ -45,7 +45,8 @@ async def test_an_apply_names_the_session_that_holds(
 ):
     caplog.set_level(logging.WARNING, "sched")
     monkeypatch.setattr(ledger, "ORDINARY", 0.0)
-    short = connections._LIFTED.replace("'30s'", "'1500ms'")
+    monkeypatch.setattr(blockers, "_EVERY", 0.05)
+    short = connections._LIFTED.replace("'30s'", "'3s'")
     assert short != connections._LIFTED
     monkeypatch.setattr(connections, "_LIFTED", short)
     opened = await PostgresLedger.connect(database_url)
