@@ -10,7 +10,7 @@ TOGETHER := --max-worker-restart 0 --numprocesses
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
+.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,11 +40,8 @@ else
 	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile -m "not waits" tests/acceptance )
 endif
 
-test-fast: $(STAMP) ## Run what needs no server: units, and conformance in memory
-	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -k "not postgres" tests/unit tests/conformance
-
 test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
-	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder -k "not memory" tests/conformance tests/acceptance/test_race.py
+	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder tests/conformance tests/acceptance/test_race.py
 
 test-python: ## Run units, conformance and the model on other Pythons (OTHERS="python3.13")
 	@for other in $(or $(OTHERS),python3.12 python3.13); do \

@@ -31,7 +31,7 @@ from benchmarks.children import ROOT
 from benchmarks.crowd import fill
 from benchmarks.report import Measured, Row
 from benchmarks.spread import median
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import filtered_query
 from engine.schedules import STARTS
 from engine.service import ScheduleService
@@ -48,7 +48,7 @@ async def run(*, quick: bool = False) -> Measured:
     samples: dict[str, list[float]] = {}
     async with postgres() as server:
         url = await server.create_database("api")
-        ledger = await PostgresLedger.connect(url, connections=2)
+        ledger = await Ledger.connect(url, connections=2)
         async with connected(url) as connection:
             await fill(ledger, connection, SCHEDULES)
         service = ScheduleService(ledger, actor="benchmark")

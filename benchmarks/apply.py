@@ -25,7 +25,7 @@ from benchmarks.crowd import SERVING
 from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply, dry_run
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 
@@ -69,7 +69,7 @@ def _row(size: int, found: list[dict[str, float]]) -> Row:
 async def _sample(server: PostgresServer, size: int) -> dict[str, float]:
     name = f"bench_{uuid.uuid4().hex}"
     url = await server.create_database(name)
-    ledger = await PostgresLedger.connect(url, connections=2)
+    ledger = await Ledger.connect(url, connections=2)
     try:
         known = replace(SERVING, types=frozenset({"noop@1"}))  # or each schedule would be refused
         await ledger.announce(known, engine="0", tzdata="0", retention=None)
@@ -81,7 +81,7 @@ async def _sample(server: PostgresServer, size: int) -> dict[str, float]:
         await server.drop_database(name)
 
 
-async def _moves(ledger: PostgresLedger, size: int) -> dict[str, float]:
+async def _moves(ledger: Ledger, size: int) -> dict[str, float]:
     file, edited = _file(size, 1), _file(size, 2)
     values: dict[str, float] = {}
     for move, declared in zip(MOVES, (file, file, edited, edited), strict=True):

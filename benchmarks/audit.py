@@ -18,7 +18,7 @@ from pathlib import Path
 import asyncpg
 
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import AuditReport, ScheduleService
@@ -53,7 +53,7 @@ CROSS JOIN LATERAL generate_series((d.first + d.every - 1) / d.every * d.every, 
 
 async def audited(url: str) -> tuple[AuditReport, float]:
     """Fill a new ledger and audit it; return the report, and the seconds that it took."""
-    ledger = await PostgresLedger.connect(url)
+    ledger = await Ledger.connect(url)
     connection = await asyncpg.connect(url, server_settings={"search_path": "sched"})
     await apply(ledger, load_schedules(FILE), by="benchmark")
     await connection.execute(EARLIER.replace("$1", str(BUSY)).replace("$2", str(OTHERS)))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from benchmarks.workflows import TYPE
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -36,7 +36,7 @@ _OWN = {
 _DUE_IN = timedelta(seconds=2)
 
 
-async def fill(ledger: PostgresLedger, connection: asyncpg.Connection, count: int) -> None:
+async def fill(ledger: Ledger, connection: asyncpg.Connection, count: int) -> None:
     """Declare ``count`` yearly schedules and one that is due two seconds from now."""
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     due = datetime.now(UTC) + _DUE_IN

@@ -20,7 +20,7 @@ from benchmarks.crowd import fill
 from benchmarks.idle_tick import measure_tick
 from benchmarks.idle_worker import measure_worker
 from benchmarks.report import Measured, Row
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 
 COUNTS, COUNTS_QUICK = (10, 10_000, 100_000), (10, 10_000)
 
@@ -30,7 +30,7 @@ async def run(*, quick: bool = False) -> Measured:
     rows: list[Row] = []
     for count in COUNTS_QUICK if quick else COUNTS:
         async with postgres() as server, arena(server) as place:
-            ledger = await PostgresLedger.connect(place.database_url)
+            ledger = await Ledger.connect(place.database_url)
             try:
                 async with connected(place.database_url) as connection:
                     await fill(ledger, connection, count)

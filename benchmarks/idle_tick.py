@@ -9,7 +9,7 @@ from benchmarks.arena import connected
 from benchmarks.crowd import SERVING
 from benchmarks.report import Row
 from benchmarks.spread import median
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.poller import Poller
@@ -26,7 +26,7 @@ async def measure_tick(url: str) -> Row:
     """Tick an otherwise unused ledger whose schedules are all idle."""
     at_once = await _statements(url, 1)
     many = await _statements(url, 1 + _TICKS)
-    ledger = await PostgresLedger.connect(url, connections=1)
+    ledger = await Ledger.connect(url, connections=1)
     try:
         async with connected(url) as connection:
             floor, tick = await _microseconds(
@@ -49,7 +49,7 @@ class _NoStarter:
         raise AssertionError("an idle tick asked for the server")
 
 
-def idle_poller(ledger: PostgresLedger) -> Poller:
+def idle_poller(ledger: Ledger) -> Poller:
     """Return a poller whose ledger has nothing due."""
     clock, settings = LedgerClock(), Settings()
     dispatcher = Dispatcher(ledger, _NoStarter(), clock, settings, on_event=print)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ async def _statements(url: str, ticks: int) -> int:
 
         await eventually(nobody_is_left)
         before: int = await watcher.fetchval(_COUNTED, name)
-        ledger = await PostgresLedger.connect(url, connections=1)
+        ledger = await Ledger.connect(url, connections=1)
         poller = idle_poller(ledger)
         for _ in range(ticks):
             tick = await poller.tick()

@@ -27,7 +27,7 @@ from benchmarks.arena import connected, postgres
 from benchmarks.crowd import fill
 from benchmarks.report import Measured, Row
 from benchmarks.spread import Spread
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.service import ScheduleService
 
 SCHEDULES, WINDOWS, LETTERS, ROUNDS, ROUNDS_QUICK = 10_000, 20, 200, 40, 5
@@ -58,7 +58,7 @@ async def run(*, quick: bool = False) -> Measured:
     sizes: defaultdict[str, int] = defaultdict(int)
     async with postgres() as server:
         url = await server.create_database("page")
-        ledger = await PostgresLedger.connect(url, connections=2)
+        ledger = await Ledger.connect(url, connections=2)
         async with connected(url) as connection:
             await fill(ledger, connection, SCHEDULES)
             await connection.execute(_FIRES, SCHEDULES - 1, WINDOWS, LETTERS)

@@ -31,7 +31,7 @@ from benchmarks.crowd import SERVING
 from benchmarks.report import Measured, Row
 from benchmarks.workflows import TYPE
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.waiting import eventually
@@ -122,7 +122,7 @@ def _contestant(
 
 async def _declare(url: str) -> None:
     """Declare the schedules, at rest: what happens until the measurement is not owed."""
-    ledger = await PostgresLedger.connect(url)
+    ledger = await Ledger.connect(url)
     try:
         await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
         await apply(ledger, load_schedules(_file(enabled=False)), by="benchmark")

@@ -41,7 +41,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.runs import Herd
 from benchmarks.spread import Spread, in_turn, kept, median
 from engine.embedded import PostgresServer, free_port
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.measurements import measure_statement
 from engine.telemetry.instruments import use
 
@@ -162,7 +162,7 @@ def _got(port: int) -> None:
 async def _ticks(server: PostgresServer, rounds: int) -> defaultdict[str, list[float]]:
     """Return the medians of turns, in microseconds."""
     url = await server.create_database("telemetry_ticks")
-    ledger = await PostgresLedger.connect(url, connections=1, on_statement=measure_statement)
+    ledger = await Ledger.connect(url, connections=1, on_statement=measure_statement)
     found: defaultdict[str, list[float]] = defaultdict(list)
     try:
         async with connected(url) as connection:

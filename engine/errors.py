@@ -66,7 +66,7 @@
     │   ├── LedgerTooNew
     │   ├── DefinitionUnreadable
     │   ├── InputsSealed               an input is sealed, and the codec is not here
-    │   └── LedgerRequired             the operation is not available in stateless mode
+    │   └── LedgerRequired             SCHED_DATABASE_URL is not set
     ├── RetentionTooShort              the namespace's retention is shorter than four leases
     ├── ArchiveFailed                  old rows may not be in the archive
     ├── TemporalUnavailable

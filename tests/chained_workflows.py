@@ -8,8 +8,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from engine import Context, Retry
-from engine import workflow as ours
+from engine import Context, Retry, workflow as ours
 
 
 @workflow.defn(name="Pieces")

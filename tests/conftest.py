@@ -10,6 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 
@@ -17,8 +18,11 @@ import pytest
 from hypothesis import settings
 from temporalio.client import Client
 
+import engine.runtime.clock
 from engine.embedded import PostgresServer, TemporalServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger, virtual_database
 from tests.postgres import NEWEST, OtherPostgres, programs_of
 from tests.servers import (
     FAST_AND_FORGETFUL,
@@ -131,7 +135,7 @@ def migrated(postgres: PostgresServer | OtherPostgres) -> str:
     name = f"migrated_{uuid.uuid4().hex}"
 
     async def migrate() -> None:
-        await (await PostgresLedger.connect(await postgres.create_database(name))).close()
+        await (await Ledger.connect(await postgres.create_database(name))).close()
 
     run_apart(migrate())
     return name
@@ -145,6 +149,26 @@ async def database_url(
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name, migrated)
     await postgres.drop_database(name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
+    """The time of a test: that of its virtual ledger, and of ``boottime``."""
+    found = FrozenClock("2000-01-01T00:00Z")
+    stopwatch = ContextVar("stopwatch", default=lambda: found.now().timestamp())
+    monkeypatch.setattr(engine.runtime.clock, "STOPWATCH", stopwatch)
+    return found
+
+
+@pytest.fixture
+async def virtual_ledger(
+    postgres: PostgresServer | OtherPostgres, clock: FrozenClock
+) -> AsyncIterator[VirtualLedger]:
+    """An empty ledger of the test's own, in which only ``clock`` moves the time."""
+    async with virtual_database(postgres.url_of("postgres")) as url:
+        ledger = await VirtualLedger.open(url, clock)
+        yield ledger
+        await ledger.close()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.events import ScheduleEvent
 from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 
 
 def listener(note) -> Listener:
@@ -38,7 +38,7 @@ async def main(url: str, notes: Path) -> None:
             file.write(f"{event.id}\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    ledger = await PostgresLedger.connect(url, namespace="test")
+    ledger = await Ledger.connect(url, namespace="test")
     deliverer = Deliverer(
         ledger.events, context("killed"), [listener(killed)], lease=timedelta(seconds=1)
     )

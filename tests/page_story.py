@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import Schedule, load_schedules
@@ -115,7 +115,7 @@ class Story:
         }  # fmt: skip
 
 
-async def tell(ledger: PostgresLedger, url: str, *, days: int = 7) -> None:
+async def tell(ledger: Ledger, url: str, *, days: int = 7) -> None:
     """Write the story into a ledger."""
     import asyncpg
 
@@ -145,7 +145,7 @@ async def serve(port: int) -> None:
         server = PostgresServer(folder / "pg")
         await server.start()
         url = await server.create_database("story")
-        ledger = await PostgresLedger.connect(url, namespace="default", connections=5)
+        ledger = await Ledger.connect(url, namespace="default", connections=5)
         await tell(ledger, url)
         app = create_app(ledger, ApiOptions(open_door=True, ui_url="http://127.0.0.1:8233"))
         place = listening("127.0.0.1", port)

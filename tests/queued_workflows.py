@@ -6,8 +6,7 @@ import asyncio
 import os
 from typing import Any
 
-from temporalio import activity
-from temporalio import workflow as temporal
+from temporalio import activity, workflow as temporal
 
 with temporal.unsafe.imports_passed_through():
     import asyncpg

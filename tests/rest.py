@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from engine.api.app import create_app
 from engine.api.requests import ApiOptions
-from engine.ledger import Ledger, PostgresLedger, Scope
+from engine.ledger import Ledger, Scope
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -70,7 +70,7 @@ async def rest_api(
 
     Without a namespace it has one of its own.
     """
-    ledger = await PostgresLedger.connect(
+    ledger = await Ledger.connect(
         database_url, namespace=namespace or f"test-{uuid4().hex}", connections=5
     )
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))

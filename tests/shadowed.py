@@ -20,7 +20,7 @@ from temporalio.common import SearchAttributeKey
 
 from engine.audit.comparison import Comparison
 from engine.audit.native import NativeSchedules, NativeStarts
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.waiting import eventually
@@ -42,7 +42,7 @@ class Beside:
     """Schedules of one second: natively in Temporal, and under the same names in the ledger."""
 
     client: Client
-    ledger: PostgresLedger
+    ledger: Ledger
     keys: Sequence[str]
 
     def __post_init__(self) -> None:

@@ -33,10 +33,12 @@ from engine.errors import LedgerError, SettingsInvalid
 from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
-from engine.service import Ledger, ScheduleService
+from engine.service import ScheduleService
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
+
+    from engine.service import Ledger
 
 _FORGETS_EVERY: Final = 3600.0
 _PATIENCE: Final = 2.0

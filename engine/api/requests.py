@@ -20,7 +20,7 @@ from datetime import timedelta
 from inspect import signature
 from math import ceil
 from secrets import token_bytes
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -53,7 +53,10 @@ from engine.errors import (
     ScheduleNotFound,
 )
 from engine.schedules import Rate
-from engine.service import Ledger, RepeatedRequest, RequestKey, ScheduleService
+from engine.service import RepeatedRequest, RequestKey, ScheduleService
+
+if TYPE_CHECKING:
+    from engine.service import Ledger
 
 # --- options ---
 
@@ -213,7 +216,7 @@ class Repetitions:
                 self._locks[of] = lock, users - 1
 
     async def taken(self, of: RequestKey, digest: str) -> tuple[RepeatedRequest, bool]:
-        """Take a request into work, or wait for its answer; see ``AccessBook.claim``.
+        """Take a request into work, or wait for its answer; see ``AccessStore.claim``.
 
         Raises:
             KeyReused: the key stands for another request.

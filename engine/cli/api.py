@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from temporalio.converter import DataConverter
 
-    from engine.ledger import PostgresLedger
+    from engine.ledger import Ledger
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -144,10 +144,10 @@ def _served() -> ModuleType:
     return app
 
 
-async def _ledger(where: Target) -> PostgresLedger:
-    from engine.ledger import PostgresLedger  # noqa: PLC0415 - help needs no driver
+async def _ledger(where: Target) -> Ledger:
+    from engine.ledger import Ledger  # noqa: PLC0415 - help needs no driver
 
-    return await PostgresLedger.connect(
+    return await Ledger.connect(
         where.database_url, namespace=where.namespace, schema=database_schema(),
         connections=_CONNECTIONS,
     )  # fmt: skip
@@ -255,7 +255,7 @@ async def _serve(
         await ledger.close()
 
 
-async def _if_there(where: Target) -> PostgresLedger | None:
+async def _if_there(where: Target) -> Ledger | None:
     try:
         return await _ledger(where)
     except LedgerUnavailable:

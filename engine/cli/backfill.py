@@ -12,8 +12,13 @@ from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as Bar,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from engine.cli.output import backfill_json, counted, instant_text, print_json, print_table
 from engine.cli.target import Key, Reason, Session, command, moment, one_of

@@ -46,9 +46,7 @@ from engine.schedules import (
     first_of,
     from_seconds,
 )
-from engine.schedules.describe import describe
-from engine.schedules.describe import missing as missing_times
-from engine.schedules.describe import note as clock_note
+from engine.schedules.describe import describe, missing as missing_times, note as clock_note
 from engine.service import ScheduleRow, ScheduleService, not_found
 
 commands = typer.Typer(rich_markup_mode=None)

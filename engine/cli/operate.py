@@ -21,9 +21,9 @@ from engine.cli.output import (
     instant_text,
     key_without_worker,
     pause_json,
+    wait_for_worker as wait_for_a_worker,
     why,
 )
-from engine.cli.output import wait_for_worker as wait_for_a_worker
 from engine.cli.run_page import run_to_its_end
 from engine.cli.target import (
     AsOverlap,

@@ -12,8 +12,7 @@ from engine.cli.output import counted, fields, instant_text, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment, parsed
 from engine.schedules import ScheduleFile, parse_duration
-from engine.schedules.simulation import OUTCOMES, Outage, Simulation
-from engine.schedules.simulation import simulate as simulate_schedules
+from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate as simulate_schedules
 from engine.service import ScheduleService, not_found
 
 From = Annotated[

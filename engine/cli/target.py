@@ -33,8 +33,7 @@ from engine.errors import (
     did_you_mean,
 )
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
-from engine.runtime.settings import database_schema, unknown_names
-from engine.runtime.settings import database_url as environment_url
+from engine.runtime.settings import database_schema, database_url as environment_url, unknown_names
 from engine.schedules import (
     EARLIEST,
     FIRST_YEAR,

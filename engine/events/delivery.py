@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
 from engine.events.messages import PATIENCE, ScheduleEvent
-from engine.ledger import Attempt, Delivery, EventBook, EventRow, EventWork, Subscription
+from engine.ledger import Attempt, Delivery, EventRow, EventStore, EventWork, Subscription
 from engine.schedules import Schedule
 from engine.telemetry import instruments
 from engine.telemetry.instruments import measures
@@ -239,7 +239,7 @@ class Deliverer:
 
     def __init__(
         self,
-        book: EventBook,
+        book: EventStore,
         around: DeliveryContext,
         listeners: Sequence[Listener] = (),
         *,

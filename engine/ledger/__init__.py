@@ -1,24 +1,133 @@
-"""Ledger, the record of every window: one interface, in PostgreSQL or in memory."""
+"""Ledger: the record of every window, in PostgreSQL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from engine.lazy import lazy_exports
-from engine.ledger.access import *
-from engine.ledger.alerts import *
-from engine.ledger.failures import *
-from engine.ledger.fires import *
-from engine.ledger.interface import *
-from engine.ledger.outbox import *
-from engine.ledger.records import *
-from engine.ledger.schedule_rows import *
+from engine.ledger.access import (
+    SCOPES as SCOPES,
+    RepeatedRequest as RepeatedRequest,
+    RequestKey as RequestKey,
+    Scope as Scope,
+    TokenRow as TokenRow,
+)
+from engine.ledger.alerts import (
+    CONDITION_FIELDS as CONDITION_FIELDS,
+    ENGINE as ENGINE,
+    AlertChanges as AlertChanges,
+    AlertRow as AlertRow,
+    Condition as Condition,
+    Facts as Facts,
+    Letters as Letters,
+    Overdue as Overdue,
+    Recent as Recent,
+    SeenReplica as SeenReplica,
+    Watched as Watched,
+)
+from engine.ledger.failures import (
+    FailingNote as FailingNote,
+    FailingStep as FailingStep,
+    Failure as Failure,
+    FailureLink as FailureLink,
+    GivenUp as GivenUp,
+    RetryNote as RetryNote,
+    RunCounts as RunCounts,
+    RunDetails as RunDetails,
+    Try as Try,
+    as_failing as as_failing,
+    death_cause as death_cause,
+    failing_text as failing_text,
+)
+from engine.ledger.fires import (
+    DENIED as DENIED,
+    DIED as DIED,
+    ENDED_BADLY as ENDED_BADLY,
+    IN_HAND as IN_HAND,
+    NO_RUN_BEFORE as NO_RUN_BEFORE,
+    OF_A_WINDOW as OF_A_WINDOW,
+    OPEN as OPEN,
+    REPEATS as REPEATS,
+    SURELY_NOT_RUN as SURELY_NOT_RUN,
+    UNSTARTED as UNSTARTED,
+    AccountRow as AccountRow,
+    Claim as Claim,
+    ClosedStatus as ClosedStatus,
+    DataGap as DataGap,
+    DayPart as DayPart,
+    DeadLetter as DeadLetter,
+    Ended as Ended,
+    Evidence as Evidence,
+    Fire as Fire,
+    FollowUp as FollowUp,
+    KeyMaintenance as KeyMaintenance,
+    OldFire as OldFire,
+    OldRow as OldRow,
+    Outcome as Outcome,
+    Status as Status,
+    StopOrder as StopOrder,
+    Timing as Timing,
+    cause_of as cause_of,
+)
+from engine.ledger.outbox import (
+    Attempt as Attempt,
+    Delivery as Delivery,
+    EventRow as EventRow,
+    EventWork as EventWork,
+    Subscription as Subscription,
+    transitions_of as transitions_of,
+)
+from engine.ledger.records import (
+    BY_DEFAULT as BY_DEFAULT,
+    INCLUDED as INCLUDED,
+    POLLS_COUNT_FOR as POLLS_COUNT_FOR,
+    UNDECLARED as UNDECLARED,
+    Action as Action,
+    ActionRow as ActionRow,
+    Backfill as Backfill,
+    BackfillOverlap as BackfillOverlap,
+    DefinitionVersion as DefinitionVersion,
+    DriftRow as DriftRow,
+    Included as Included,
+    Lineage as Lineage,
+    Load as Load,
+    NewDefinition as NewDefinition,
+    NewFire as NewFire,
+    PolledQueue as PolledQueue,
+    Probe as Probe,
+    ProjectRow as ProjectRow,
+    QueueRow as QueueRow,
+    Served as Served,
+    Serving as Serving,
+    SkippedAhead as SkippedAhead,
+    SlotAsk as SlotAsk,
+    Standing as Standing,
+    Start as Start,
+    ToLay as ToLay,
+    Totals as Totals,
+    Wanted as Wanted,
+)
+from engine.ledger.schedule_rows import (
+    JobStatus as JobStatus,
+    NextFire as NextFire,
+    RunSummary as RunSummary,
+    ScheduleFilter as ScheduleFilter,
+    ScheduleKind as ScheduleKind,
+    ScheduleRow as ScheduleRow,
+    State as State,
+    job_status as job_status,
+)
 
 if TYPE_CHECKING:
-    from engine.ledger.memory.ledger import MemoryLedger as MemoryLedger
-    from engine.ledger.postgres.ledger import PostgresLedger as PostgresLedger
-else:
-    __all__ = ["Ledger", "MemoryLedger", "PostgresLedger", "Transaction"]
+    from engine.ledger.postgres.ledger import (
+        AccessStore as AccessStore,
+        AlertStore as AlertStore,
+        EventStore as EventStore,
+        Ledger as Ledger,
+        Transaction as Transaction,
+    )
+else:  # only what connects loads the driver
+    __all__ = ["Ledger", "Transaction"]
     __getattr__ = lazy_exports(
-        __name__, {"memory.ledger": "MemoryLedger", "postgres.ledger": "PostgresLedger"}
+        __name__, {"postgres.ledger": "AccessStore AlertStore EventStore Ledger Transaction"}
     )

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "SCOPES",
-    "AccessBook",
-    "RepeatedRequest",
-    "RequestKey",
-    "Scope",
-    "TokenRow",
-]
-
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, Protocol, get_args
+from datetime import UTC, datetime
+from typing import Final, Literal, get_args
 from uuid import UUID
 
 # --- tokens ---
@@ -98,46 +89,3 @@ class RepeatedRequest:
         """
         parts = [of.caller, of.route, of.key, self.first_at.astimezone(UTC).isoformat()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-class AccessBook(Protocol):
-    """The tokens of a namespace, and its requests of the last day that may be repeated."""
-
-    async def add(self, new: TokenRow) -> datetime | None:
-        """Write a token and return when; None if one in force has its name."""
-
-    async def tokens(self) -> list[TokenRow]:
-        """Return every token, those that were revoked last."""
-
-    async def has_tokens(self) -> bool:
-        """Return whether there is a token, in force or not."""
-
-    async def token(self, token_id: str) -> TokenRow | None:
-        """Return the token of this id, in force or not."""
-
-    async def revoke(self, name: str, *, by: str) -> bool:
-        """Revoke the token of this name; return False if none in force has it."""
-
-    async def used(self, token_id: str, *, address: str) -> None:
-        """Record a use of a token."""
-
-    async def claim(
-        self, of: RequestKey, digest: str, *, lease: timedelta, kept: timedelta
-    ) -> tuple[RepeatedRequest, bool]:
-        """Take a request into work; return its row, and whether it was taken.
-
-        It is not taken if it has an answer, another digest, or another process has had it in work
-        for less than ``lease``. A row that is older than ``kept`` counts for nothing.
-        """
-
-    async def answer(self, of: RequestKey, claim: UUID, answer: str) -> None:
-        """Record what was answered."""
-
-    async def drop(self, of: RequestKey, claim: UUID) -> None:
-        """Forget a request that had no effect."""
-
-    async def release(self, of: RequestKey, claim: UUID) -> None:
-        """Let the next one with this key take over a request whose end is not known."""
-
-    async def forget(self, kept: timedelta) -> None:
-        """Delete the requests that are older than ``kept``."""

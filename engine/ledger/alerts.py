@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ENGINE",
-    "AlertBook",
-    "AlertChanges",
-    "AlertRow",
-    "AlertsInMemory",
-    "Condition",
-    "CountsFailures",
-    "Facts",
-    "FailedInRow",
-    "Letters",
-    "Overdue",
-    "Recent",
-    "SeenReplica",
-    "Watched",
-]
-
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from engine.errors import Code
 from engine.ledger.fires import Status
@@ -159,17 +142,6 @@ class FailedInRow:
     error: str | None
 
 
-class CountsFailures(Protocol):
-    """Statements about runs that failed in a row."""
-
-    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
-        """Return the schedules that are to be paused for their failures, by default of all.
-
-        Runs of windows that were decided before the last resume do not count, whenever they end;
-        neither do runs that were cancelled or terminated.
-        """
-
-
 def pause_text(at: datetime, by: str | None, reason: str | None) -> str:
     """Return a pause as a clause: since when, by whom and why."""
     return f"since {utc_text(at)}{f' by {by}' if by else ''}{f' ({reason})' if reason else ''}"
@@ -257,109 +229,3 @@ class AlertChanges:
 
     opened: Sequence[AlertRow] = ()
     resolved: Sequence[AlertRow] = ()
-
-
-class AlertBook(Protocol):
-    """The alerts of a namespace."""
-
-    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
-        """Open an alert for each new problem, and resolve those that were not found.
-
-        Args:
-            found: every problem of these kinds that lasts now.
-            of: the kinds that this look could judge; open alerts of other kinds stay as they are.
-        """
-
-    async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
-        """Return alerts whose state is to be sent; no other process gets them meanwhile.
-
-        An alert that was resolved before any attempt is not among them.
-        """
-
-    async def confirm(self, alert: AlertRow) -> None:
-        """Record that the receiver has this state; one that has changed since is sent too."""
-
-    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
-        """Record that an attempt failed, and that the next is due after ``wait``."""
-
-    async def open(self) -> list[AlertRow]:
-        """Return all open alerts, the oldest first."""
-
-
-# --- in memory ---
-
-
-class AlertsInMemory:
-    """The alerts of a ledger in memory, and of one process while its ledger is away."""
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self._rows: dict[str, AlertRow] = {}
-        self._due: dict[str, datetime] = {}
-
-    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
-        """See ``AlertBook``."""
-        now = self._clock()
-        opened, resolved = [], []
-        for problem in found:
-            known = self._rows.get(problem.name)
-            values = {name: getattr(problem, name) for name in CONDITION_FIELDS}
-            if known is not None and known.is_open:
-                self._rows[problem.name] = replace(known, **(values | {"since": known.since}))
-                continue
-            # The receiver has not confirmed the end of one that is still here.
-            row = AlertRow(**values, opened_at=now, sent=known is not None)
-            opened.append(row)
-            self._rows[problem.name], self._due[problem.name] = row, now
-        names = {problem.name for problem in found}
-        for name, row in list(self._rows.items()):
-            if row.is_open and row.code in of and name not in names:
-                told = row.sent or row.attempts > 0  # perhaps heard, without an answer
-                self._rows[name] = replace(row, resolved_at=now, sent=told, attempts=0, error=None)
-                self._due.pop(name, None)
-                if told:
-                    self._due[name] = now
-                else:
-                    del self._rows[name]
-                resolved.append(replace(row, resolved_at=now))
-        return AlertChanges(opened, resolved)
-
-    async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
-        """See ``AlertBook``."""
-        now = self._clock()
-        due = sorted((at, name) for name, at in self._due.items() if at <= now)[:limit]
-        taken = []
-        for _, name in due:
-            row = self._rows[name] = replace(
-                self._rows[name], attempts=self._rows[name].attempts + 1
-            )
-            self._due[name] = now + lease
-            taken.append(row)
-        return taken
-
-    async def confirm(self, alert: AlertRow) -> None:
-        """See ``AlertBook``."""
-        known = self._rows.get(alert.name)
-        if known is None:
-            return
-        self._due.pop(alert.name, None)
-        if known.resolved_at == alert.resolved_at and not known.is_open:
-            del self._rows[alert.name]
-            return
-        self._rows[alert.name] = replace(known, sent=alert.is_open, attempts=0, error=None)
-        if known.resolved_at != alert.resolved_at:
-            self._due[alert.name] = self._clock()
-
-    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
-        """See ``AlertBook``."""
-        known = self._rows.get(alert.name)
-        if known is not None and known.resolved_at == alert.resolved_at:
-            self._rows[alert.name] = replace(known, error=error)
-            self._due[alert.name] = self._clock() + wait
-
-    async def open(self) -> list[AlertRow]:
-        """See ``AlertBook``."""
-        return sorted(
-            (row for row in self._rows.values() if row.is_open),
-            key=lambda row: (row.opened_at, row.name),
-        )

@@ -7,23 +7,11 @@ to its position all is delivered, except for what has a row of its own.
 
 from __future__ import annotations
 
-__all__ = [
-    "Attempt",
-    "Delivery",
-    "EventBook",
-    "EventRow",
-    "EventWork",
-    "Subscription",
-    "SubscriptionKind",
-    "SubscriptionOrigin",
-    "transitions_of",
-]
-
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, get_args
 
 from engine.ledger.fires import DENIED, DIED, ClosedStatus, Kind, Status, Timing
 from engine.schedules import EVENT_TYPES, EventType, Hook, ReasonCode, Schedule
@@ -248,127 +236,3 @@ class EventWork:
     subscribed: bool = False
     fresh: bool = False
     due: tuple[str, ...] = ()
-
-
-class EventBook(Protocol):
-    """The events of a namespace. Hooks are declared by ``Transaction.declare_hooks``."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace, which the sources of events name."""
-
-    async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
-        """Write a subscription that ends after this time, from the newest event on.
-
-        One of this name keeps its position.
-        """
-
-    async def unsubscribe(self, name: str) -> bool:
-        """Remove a subscription and its deliveries; return False if there is none."""
-
-    async def subscriptions(self) -> list[Subscription]:
-        """Return every subscription that has not ended, by name."""
-
-    async def work(
-        self, holder: str, listeners: Collection[str], *, project: str | None = None
-    ) -> EventWork:
-        """Return what there is to do for a replica that has these listeners, in one statement.
-
-        Hooks are those of its project: others have their secrets and their allowed addresses in
-        workers of their own.
-        """
-
-    async def place(self, limit: int) -> int:
-        """Give committed events their positions and sequences; return how many got one.
-
-        One session at a time does it: another one places none meanwhile. Readers that listen
-        (``listen``) are woken.
-        """
-
-    async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
-        """Take or keep a subscription for a lease; return None while another one has it."""
-
-    async def give_back(self, holder: str) -> None:
-        """Give back all subscriptions of a holder."""
-
-    async def read(self, after: int, limit: int) -> list[EventRow]:
-        """Return the events behind this position, in their order."""
-
-    async def due(self, name: str, limit: int) -> list[Delivery]:
-        """Return deliveries of a subscription that are due, in the order of their events.
-
-        What was put back is not due before the first retry of an earlier event of its schedule.
-        """
-
-    async def blocked(self, name: str) -> set[str]:
-        """Return the schedules whose later events wait: one failed once, or waits itself."""
-
-    async def settle(
-        self,
-        name: str,
-        holder: str,
-        *,
-        position: int,
-        fresh: Sequence[Attempt],
-        again: Sequence[Attempt],
-    ) -> bool:
-        """Write the results of a turn, all or nothing; return False if it has another holder now.
-
-        Args:
-            name: the subscription.
-            holder: who has delivered.
-            position: up to which its events were read.
-            fresh: results of events up to there, except for those that were delivered.
-            again: results of deliveries that were due.
-        """
-
-    async def newest(
-        self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
-    ) -> list[EventRow]:
-        """Return the newest events that have a position, newest first.
-
-        Those of a key, or of a type, are looked for among the newest 5,000.
-        """
-
-    async def dead(self, limit: int = 50) -> list[Delivery]:
-        """Return deliveries that were given up, newest first."""
-
-    async def redeliver(self, event_id: str, subscription: str | None = None) -> int:
-        """Make dead deliveries of an event due again; return their number."""
-
-    async def forget(
-        self, after: int, *, keep: timedelta, dead: timedelta, limit: int
-    ) -> int | None:
-        """Remove delivered events that are older, and dead letters; return where to continue.
-
-        One piece at a time: events behind the number ``after``, from 0. None: it is done.
-        A hook whose project has no worker keeps events for no longer than seven days.
-        Subscriptions that have ended are removed too.
-        """
-
-    async def listen(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` after events got their positions; see ``Ledger.listen``."""
-
-
-class DeclaresHooks(Protocol):
-    """Statements of a transaction that declare webhooks."""
-
-    async def hooks(self) -> list[Subscription]:
-        """Return every webhook of the namespace, by name."""
-
-    async def declare_hooks(
-        self,
-        project: str,
-        hooks: Sequence[Hook],
-        *,
-        origin: SubscriptionOrigin,
-        by: str,
-        only: bool = True,
-    ) -> None:
-        """Declare hooks of a project; ``only``: remove its others of this origin.
-
-        A hook that is there already keeps its position.
-        """
-
-    async def remove_hook(self, name: str) -> None:
-        """Remove a hook with what it has not got."""

@@ -11,12 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from engine.errors import Code
-from engine.ledger import UNDECLARED, Action, Backfill, Fire, Transaction, cause_of
+from engine.ledger import UNDECLARED, Action, Backfill, Fire, cause_of
 from engine.runtime.events import Alert
 from engine.schedules import TICK, Schedule, Spec, utc_text
 from engine.schedules.planner import ScheduleState
+
+if TYPE_CHECKING:
+    from engine.ledger import Transaction
 
 # ``consider`` judges single windows in the transaction that lays them. ``count`` judges a whole
 # range at once, at a bounded cost. A window that has, had or may have had a run is left alone. If

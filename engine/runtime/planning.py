@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown, question
-from engine.ledger import Action, Fire, Ledger, PolledQueue, Served, Transaction
+from engine.ledger import Action, Fire, PolledQueue, Served
 from engine.schedules import (
     STOPS,
     CatchUp,
@@ -35,6 +35,9 @@ from engine.schedules.planner import (
     plan,
     without,
 )
+
+if TYPE_CHECKING:
+    from engine.ledger import Ledger, Transaction
 
 # --- unknown workflows ---
 # Texts about workflows that no worker can run, or that no living worker serves.

@@ -17,13 +17,12 @@ from temporalio.converter import DataConverter, DefaultFailureConverter, Default
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 
-from engine.errors import LedgerRequired, ScheduleFileError
+from engine.errors import ScheduleFileError
 from engine.events.delivery import listeners_by_name
 from engine.events.listeners import listener_of
 from engine.flow import CleanUp, RunOptions, definition_of
-from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
+from engine.ledger import Ledger, Serving
 from engine.ledger.postgres.address import place_of
-from engine.runtime.apply.apply import require_stateless_rules
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
@@ -42,8 +41,13 @@ from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_ends import ended_child
 from engine.runtime.run_memo import ChainMemo, lets_plain_through
-from engine.runtime.settings import Settings, database_schema, unknown_names
-from engine.runtime.settings import database_url as environment_url
+from engine.runtime.settings import (
+    Settings,
+    database_schema,
+    database_url as environment_url,
+    require_database_url,
+    unknown_names,
+)
 from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
@@ -73,8 +77,7 @@ class SchedulePlugin(SimplePlugin):
         schedules: the path of the schedule file or of a folder of them, a list of paths, a
             file already loaded, a list of `Schedule` objects, or None to run what the ledger
             holds. Those that stand beside the worker's workflows join them, except with None.
-        database_url: the ledger; by default ``SCHED_DATABASE_URL``. Without either the engine
-            runs stateless: only the workflow id prevents a second run, and nothing is stored.
+        database_url: the ledger; by default ``SCHED_DATABASE_URL``.
         project: the project whose schedules to claim; by default the file's. Of schedules given
             as objects it is the project.
         settings: by default those of the environment.
@@ -86,9 +89,7 @@ class SchedulePlugin(SimplePlugin):
 
     Raises:
         LedgerError: ``database_url`` is no address of a PostgreSQL database.
-        ScheduleFileError: the file is broken, and no ledger could hold the last good one; or
-            schedules given as objects do not fit together.
-        LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
+        ScheduleFileError: schedules given as objects do not fit together.
         SettingsInvalid: a setting is invalid.
         TypeError: an object of ``steps`` has no step, a key of ``resources`` is of no use, or a
             function of ``listeners`` is not marked.
@@ -135,15 +136,7 @@ class SchedulePlugin(SimplePlugin):
         self.health = Health()
         self._objects, self._given = tuple(steps), dict(resources or {})
         WorkerResources(self._given, self._objects)  # refuses them here
-        if self.settings.apply == "never" and self._database_url is None:
-            raise LedgerRequired(
-                "with SCHED_APPLY=never the ledger has the schedules, and there is none",
-                cure="set SCHED_DATABASE_URL, or SCHED_APPLY=on-start",
-            )
-        # Errors must be raised here: raised later they would hang `async with Worker`.
-        stateless = self._database_url is None
-        found = _project_of(self._source, stateless=stateless) if stateless or not project else ""
-        self._project = project or found
+        self._project = project or _project_of(self._source)
         self._replicas: list[Replica] = []
 
     @property
@@ -155,12 +148,14 @@ class SchedulePlugin(SimplePlugin):
         """See the base class.
 
         Raises:
+            LedgerRequired: there is no ledger.
             WorkflowInvalid: a workflow cannot be loaded in the sandbox.
             ScheduleFileError: a schedule beside a workflow does not fit those given loaded.
         """
         config = super().configure_worker(config)
+        self._ledger_url()  # raised later it would hang the worker
         require_loadable(config.get("workflows", ()), config.get("workflow_runner"))
-        self._applied_by(config.get("workflows", ()))  # raised later it would hang the worker
+        self._applied_by(config.get("workflows", ()))  # as above
         # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
@@ -276,8 +271,8 @@ class SchedulePlugin(SimplePlugin):
 
     def _places(self, client: Client) -> dict[ServerName, str]:
         """Return where the servers are, for people."""
-        ledger = place_of(self._database_url) if self._database_url else "memory"
-        return {"ledger": ledger, "temporal": client.service_client.config.target_host}
+        temporal = client.service_client.config.target_host
+        return {"ledger": place_of(self._ledger_url()), "temporal": temporal}
 
     @staticmethod
     def _traces(replica: str) -> ReplicaTraces | None:
@@ -287,11 +282,12 @@ class SchedulePlugin(SimplePlugin):
 
         return ReplicaTraces(provider, replica)
 
+    def _ledger_url(self) -> str:
+        return require_database_url(self._database_url)
+
     async def _open_ledger(self, namespace: str) -> Ledger:
-        if self._database_url is None:
-            return MemoryLedger()
-        return await PostgresLedger.connect(
-            self._database_url,
+        return await Ledger.connect(
+            self._ledger_url(),
             namespace=namespace,
             schema=database_schema(),
             on_statement=measure_statement,
@@ -399,19 +395,10 @@ def _source_of(
     return Source([each for each in schedules if not isinstance(each, Schedule)])
 
 
-def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:
-    """Return the project of the file; of a broken file, that of its ``project:`` line if readable.
-
-    Raises:
-        ScheduleFileError: the file is broken, and no ledger could hold the last good one.
-        LedgerRequired: the file needs a ledger, and there is none.
-    """
+def _project_of(source: Source | ScheduleFile | None) -> str:
+    """Return the project of the file, or of the readable ``project:`` line of a broken one."""
     if source is None:
         return DEFAULT_PROJECT
-    if stateless:
-        file = source.read() if isinstance(source, Source) else source
-        require_stateless_rules(file)
-        return file.project
     if not isinstance(source, Source):
         return source.project
     look = None

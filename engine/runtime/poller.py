@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
-from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transaction
+from engine.ledger import Claim, Ledger, Probe, Serving, Transaction
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
@@ -152,7 +152,6 @@ class Poller:
         self.probed_at: float | None = None
         self.is_behind = False
         self._watch = ClockWatch(settings.max_skew)
-        self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
 
     @property
@@ -179,20 +178,8 @@ class Poller:
         """Time up to which windows may have runs that the ledger does not know."""
         return self._failover.suspect_until
 
-    async def tick(self, now: datetime | None = None) -> Tick:
-        """Run one whole tick, until the last outcome is written.
-
-        Args:
-            now: the time to use, for the in-memory ledger only; None is the ledger's own clock.
-
-        Raises:
-            ValueError: ``now`` is given and the ledger has a clock of its own.
-        """
-        if now is not None:
-            if not isinstance(self._ledger, MemoryLedger):
-                raise ValueError("only the in-memory ledger takes a moment")
-            self._ledger.travel(now)
-            self._travels = True
+    async def tick(self) -> Tick:
+        """Run one whole tick, until the last outcome is written."""
         tick, sends = await self._claim()
         if sends:
             await asyncio.wait(sends)
@@ -368,8 +355,7 @@ class Poller:
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
         """Take the ledger's time, or hold while it deviates from elapsed time."""
         held = self._watch.holds
-        if not self._travels:
-            self._watch.observe(now, asked, answered)
+        self._watch.observe(now, asked, answered)
         if not self._watch.holds:
             self._clock.observe(now, asked=asked, answered=answered)
         if held and not self._watch.holds:

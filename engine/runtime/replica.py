@@ -16,7 +16,7 @@ from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.events.addresses import Allowed
 from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
-from engine.ledger import Ledger, PostgresLedger, Serving, Wanted
+from engine.ledger import Ledger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, apply_source
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
@@ -446,9 +446,9 @@ class Replica:
         )  # fmt: skip
 
     def _make_janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
-        """Return the janitor, unless it is off; the in-memory ledger forgets by itself."""
+        """Return the janitor, unless it is off."""
         settings = self._settings
-        if settings.janitor is None or not isinstance(ledger, PostgresLedger):
+        if settings.janitor is None:
             return None
         archive = None
         if settings.archive is not None:
@@ -469,7 +469,7 @@ class Replica:
             return
         try:
             project = self._serving.project
-            last = await applied_digest(ledger, project) if ledger.remembers else None
+            last = await applied_digest(ledger, project)
             looks = await self._looks(self._source)
             if last and looks and last == await self._sealing.file_digest(project, looks):
                 report = ApplyReport(project=project, already_applied=True)

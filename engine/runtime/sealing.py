@@ -19,13 +19,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from engine.errors import InputsSealed
-from engine.ledger import Ledger
 from engine.runtime.events import logger
 from engine.schedules import Schedule, ScheduleFile, Sealed, definition_digest
 
 if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
     from temporalio.converter import DataConverter
+
+    from engine.ledger import Ledger
 
 _AT_ONCE: Final = 200
 """Inputs in one call of the codec."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from engine.errors import SettingsInvalid, nearest, question
+from engine.errors import LedgerRequired, SettingsInvalid, nearest, question
 from engine.events.addresses import Allowed
 from engine.ledger.postgres.address import checked_address
 from engine.schedules import Rate, format_duration, parse_duration, parse_rate
@@ -307,10 +307,11 @@ NAMES: Final = frozenset(
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
             "TEMPORAL_CLI", "DB_PASSWORD", "DB_OWNER_PASSWORD", "DB_ADMIN_PASSWORD", "FAULT",
             "SETUP", "HTTP_PORT", "HTTP_HOST", "API_TOKEN", "API_HOST", "API_PORT",
+            "TEST_DATABASE_URL",
         )),
     }
 )  # fmt: skip
-"""Every variable that the engine, its command line or its compose file reads."""
+"""Every variable that the engine, its command line, its testing kit or its compose file reads."""
 
 _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
 """Variables that Kubernetes adds to every container for a service named ``sched-…``."""
@@ -335,7 +336,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def database_url(given: str | None = None) -> str | None:
-    """Return the address that is given, or ``SCHED_DATABASE_URL``; None for a stateless engine.
+    """Return the address that is given, or ``SCHED_DATABASE_URL``; None without either.
 
     Raises:
         LedgerError: it is no address of a PostgreSQL database.
@@ -344,6 +345,21 @@ def database_url(given: str | None = None) -> str | None:
         return checked_address(given, "database_url")
     url = os.environ.get("SCHED_DATABASE_URL")
     return checked_address(url) if url else None
+
+
+def require_database_url(given: str | None = None) -> str:
+    """Return ``database_url``.
+
+    Raises:
+        LedgerRequired: neither is set.
+        LedgerError: it is no address of a PostgreSQL database.
+    """
+    if (url := database_url(given)) is None:
+        raise LedgerRequired(
+            "there is no ledger: SCHED_DATABASE_URL is not set",
+            cure="set it, or run `sched up`, which brings a PostgreSQL of its own",
+        )
+    return url
 
 
 def database_schema() -> str:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from temporalio.client import Interceptor as ClientInterceptor
-from temporalio.client import Plugin
+from temporalio.client import Interceptor as ClientInterceptor, Plugin
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.service import TLSConfig
 from temporalio.worker import Interceptor, WorkerDeploymentConfig, WorkerTuner

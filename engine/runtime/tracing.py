@@ -23,8 +23,7 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from engine.flow import HEADER as NOTE_HEADER
-from engine.flow import StepNote
+from engine.flow import HEADER as NOTE_HEADER, StepNote
 from engine.ledger import ENDED_BADLY, Claim, Evidence
 from engine.runtime.events import Closed, Event, Settled, logger, words_of
 from engine.schedules import in_ms, parse_workflow_id

@@ -5,6 +5,8 @@ The command line operates on schedules and runs through this package only.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.audit.explain import Explanation
 from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
@@ -25,7 +27,6 @@ from engine.ledger import (
     Fire,
     Included,
     JobStatus,
-    Ledger,
     NextFire,
     RepeatedRequest,
     RequestKey,
@@ -58,6 +59,9 @@ from engine.service.pages import SchedulePage
 from engine.service.service import ScheduleService
 from engine.service.status import ServerState, StatusReport, WorkerRow
 from engine.service.tokens import NewToken
+
+if TYPE_CHECKING:  # only what connects loads the driver
+    from engine.ledger import Ledger as Ledger
 
 __all__ = [
     "DEFAULT_PROJECT",
@@ -93,7 +97,6 @@ __all__ = [
     "Included",
     "JobStatus",
     "KeyAudit",
-    "Ledger",
     "NamedWindow",
     "NewToken",
     "NextFire",

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from engine.errors import (
-    LedgerRequired,
     RequestInvalid,
     ScheduleError,
     ScheduleNotFound,
@@ -27,7 +26,6 @@ from engine.ledger import (
     DataGap,
     Fire,
     JobStatus,
-    Ledger,
     NextFire,
     RunDetails,
     RunSummary,
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     from temporalio.converter import DataConverter
 
     from engine.flow import WorkflowDefinition
+    from engine.ledger import Ledger
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.
@@ -401,16 +400,6 @@ class ReadOperations:
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None
-
-
-def require_persistent(ledger: Ledger, what: str) -> None:
-    """Check that what is written outlives this process; ``what`` it is, for the message.
-
-    Raises:
-        LedgerRequired: the ledger is in memory.
-    """
-    if not ledger.remembers:
-        raise LedgerRequired(f"{what} needs a ledger", cure="set SCHED_DATABASE_URL")
 
 
 def require_version(held: Locked, version: int | None) -> None:

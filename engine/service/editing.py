@@ -11,7 +11,7 @@ from engine.runtime.apply.edits import next_definition
 from engine.runtime.planning import Locked, decide_ahead, type_of
 from engine.schedules import SEALED_INPUT, Schedule, readable_definition
 from engine.schedules.diff import WHEN
-from engine.service.base import require_persistent, require_version
+from engine.service.base import require_version
 from engine.service.one_shots import (
     ApplicationSchedules,
     in_our_words,
@@ -60,7 +60,6 @@ class ScheduleEdits(ApplicationSchedules):
             ScheduleError: a field is invalid, or cannot be edited.
             MomentInPast: it would never fire again.
         """
-        require_persistent(self._ledger, "a schedule of an application")
         _require_editable(changes)
         changes, given = await self._apart(key, in_our_words(changes))
         await decide_ahead(self._ledger, key)

@@ -7,14 +7,17 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import HookNotFound, LedgerError, OwnedByFile, ScheduleError
 from engine.events.messages import ScheduleEvent
-from engine.ledger import Action, Delivery, EventBook, EventRow, Subscription
+from engine.ledger import Action, Delivery, EventRow, Subscription
 from engine.runtime.clock import boottime, wait_for
 from engine.schedules import ALL_EVENTS, Hook, event_patterns, key_patterns, refusals
-from engine.service.base import ReadOperations, require_persistent
+from engine.service.base import ReadOperations
+
+if TYPE_CHECKING:
+    from engine.ledger import EventStore
 
 _AT_ONCE: Final = 200
 _WATCHES_FOR: Final = timedelta(minutes=1)
@@ -26,7 +29,7 @@ class EventOperations(ReadOperations):
     """Operations on events and on those who subscribe to them."""
 
     @property
-    def _events(self) -> EventBook:
+    def _events(self) -> EventStore:
         return self._ledger.events
 
     async def events(
@@ -131,10 +134,8 @@ class EventOperations(ReadOperations):
         Raises:
             ScheduleError: one of them is invalid.
             OwnedByFile: a file declares the address for this project.
-            LedgerRequired: the ledger is in memory.
         """
         hook = Hook.of(url, secret=secret, events=events, keys=keys)
-        require_persistent(self._ledger, "a hook")
         new = Subscription.of_hook(hook, project, "api")
         async with self._ledger.transaction() as transaction:
             known = {each.name: each for each in await transaction.hooks()}
@@ -245,7 +246,7 @@ def _reader(reader: str, *, key: str | None, name: str) -> Subscription:
     return Subscription(name=reader, kind="reader", events=events, keys=keys)
 
 
-async def _hints(book: EventBook, news: asyncio.Event) -> None:
+async def _hints(book: EventStore, news: asyncio.Event) -> None:
     """Set ``news`` when events got their positions; without hints the ticks suffice."""
     with suppress(LedgerError):
         await book.listen(news.set)

@@ -19,7 +19,7 @@ from engine.errors import (
     RetryPolicyInvalid,
     ScheduleError,
 )
-from engine.ledger import Action, NewDefinition, Transaction
+from engine.ledger import Action, NewDefinition
 from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
@@ -28,11 +28,13 @@ from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_defi
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
-from engine.service.base import ReadOperations, require_persistent, require_request_id
+from engine.service.base import ReadOperations, require_request_id
 
 if TYPE_CHECKING:
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
+
+    from engine.ledger import Transaction
 
     Connection = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
@@ -325,7 +327,6 @@ class ApplicationSchedules(ReadOperations):
             ParentUnknown, ParentTimesDiffer: ``after`` or ``needs`` names no fitting schedule
                 of the project.
             LedgerError: ``connection`` has no open transaction, or reaches another ledger.
-            LedgerRequired: the ledger is not persistent.
         """
         moment = as_text(at) if isinstance(at, datetime) else at
         fields = {"workflow": workflow, "at": moment, **fields}
@@ -352,7 +353,6 @@ class ApplicationSchedules(ReadOperations):
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
-        require_persistent(self._ledger, "a schedule of an application")
         fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
@@ -404,7 +404,6 @@ class ApplicationSchedules(ReadOperations):
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
-        require_persistent(self._ledger, "a schedule of an application")
         await decide_ahead(self._ledger, key)
         children = await self.children(key)
         async with self._locked(key, retired=True) as held:

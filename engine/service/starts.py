@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overlo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from engine.errors import LetterNotFound, ScheduleError, StartInUse, StartInvalid, WorkflowUnknown
-from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Start, Transaction
+from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Start
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.service.base import require_persistent
 from engine.service.operate import Requested, Running, Started
 
 if TYPE_CHECKING:
     from engine.flow import RunsAlone, RunsWithInput
+    from engine.ledger import Transaction
 
 T = TypeVar("T")
 
@@ -93,9 +93,7 @@ class Starting(Running):
             WorkflowUnknown: no worker of the task queue has ever announced the workflow.
             EnqueueFailure: with ``wait``: the run has not begun by then, or never can. It has the
                 id of the row.
-            LedgerRequired: the ledger is not persistent.
         """
-        require_persistent(self._ledger, "a start by an application")
         requested = _requested(workflow, input)
         name = Start.workflow_of(requested)
         if name is None:

@@ -15,7 +15,7 @@ from typing import Final
 from engine.errors import TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.ledger import SCOPES, Scope, TokenRow
 from engine.schedules import utc_text
-from engine.service.base import ReadOperations, require_persistent
+from engine.service.base import ReadOperations
 
 EVERY_KEY: Final = "*"
 
@@ -83,9 +83,7 @@ class Tokens(ReadOperations):
         Raises:
             TokenInvalid: the name, the scope, a pattern or the end is not valid.
             TokenNameInUse: a token in force has the name.
-            LedgerRequired: the ledger is not persistent.
         """
-        require_persistent(self._ledger, "a token")
         patterns = tuple(dict.fromkeys(keys))
         _require_valid(name, scope, patterns)
         async with self._ledger.transaction() as transaction:

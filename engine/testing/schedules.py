@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from engine.errors import ScheduleNotFound, WorkflowUnknown, did_you_mean, question
-from engine.ledger import OPEN, Claim, Evidence, Fire, MemoryLedger, Serving
+from engine.ledger import OPEN, Claim, Evidence, Fire, Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
 from engine.runtime.clock import LedgerClock
@@ -33,6 +33,7 @@ from engine.schedules.planner import Plan, ScheduleState
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable
 from engine.testing.server import DevServer, FrozenClock, instant
+from engine.testing.virtual_ledger import VirtualLedger, virtual_ledger
 from engine.testing.worker import Bench, FireResult, RunResult, ServedCode, bench
 
 # --- playing of windows ---
@@ -48,7 +49,7 @@ _WHO: Final = "test"
 class _TestLookups:
     """A poller's view of Temporal in a test, where only the test starts and ends runs."""
 
-    def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
+    def __init__(self, ledger: VirtualLedger, clock: FrozenClock) -> None:
         self._ledger, self._clock = ledger, clock
         self._wanted: list[Plan] = []
 
@@ -85,24 +86,27 @@ class Play:
     def __init__(self, bench: Bench, file: ScheduleFile, begin: datetime, end: datetime) -> None:
         self._bench, self._file, self._end = bench, file, end
         self._clock = FrozenClock(begin)
-        self._ledger = MemoryLedger(clock=self._clock, remembers=True)
         self._open: list[tuple[datetime, Evidence]] = []
         self._turns = 0
         self._ran: dict[str, RunResult] = {}
 
     async def finish(self) -> list[FireResult]:
         """Play until nothing is due or open, and return the results."""
+        database = await asyncio.to_thread(self._bench.server.database_url)
+        async with virtual_ledger(database, self._clock) as self._ledger:
+            return await self._finish()
+
+    async def _finish(self) -> list[FireResult]:
         queues = sorted({schedule.task_queue for schedule in self._file.schedules})
         pollers = [await self._poller(queue) for queue in queues]
         await apply(self._ledger, self._file, by=_WHO)
         while moment := await self._next(pollers):
             self._count(moment)
             self._clock.move_to(max(moment, self._clock.now()))
-            self._ledger.travel(self._clock.now())
             await self._close()
             for poller, _ in pollers:
                 with self._bench.starting():
-                    tick = await poller.tick(self._clock.now())
+                    tick = await poller.tick()
                 await asyncio.gather(*(self._run(claim) for claim in tick.claims))
         await self._decide_the_rest()
         return await self._results()
@@ -167,7 +171,6 @@ class Play:
     async def _decide_the_rest(self) -> None:
         """Decide the windows without a run, such as those on days off."""
         self._clock.move_to(max(self._clock.now(), self._end))
-        self._ledger.travel(self._clock.now())
         for schedule in self._file.schedules:
             async with locked(self._ledger, schedule.key, by=_WHO) as one:
                 await one.decide()
@@ -247,7 +250,7 @@ async def run_schedule(
 ) -> list[FireResult]:
     """Run the windows of schedules to their ends, in order, and return the outcome of each.
 
-    Production code reads the file, plans its windows and starts the runs, with a ledger in memory
+    Production code reads the file, plans its windows and starts the runs, with a ledger of its own
     and the ids ``sched:<key>:<bucket>``; only the time is the test's. A wait of hours takes about a
     second. Windows are played one after another, in their order; overlap rules see how long the
     runs took by their own clocks.

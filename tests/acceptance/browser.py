@@ -15,7 +15,7 @@ import pytest
 
 from engine.api.app import create_app, listening, serving
 from engine.api.requests import ApiOptions
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.service import ScheduleService
 from tests.page_story import tell
 
@@ -37,7 +37,7 @@ class PageServer:
     """
 
     address: str
-    ledger: PostgresLedger
+    ledger: Ledger
     loop: asyncio.AbstractEventLoop
 
     @property
@@ -58,7 +58,7 @@ def page_server(url: str, namespace: str, **options: Any) -> Iterator[PageServer
     ended = asyncio.Event()
 
     async def serve() -> None:
-        ledger = await PostgresLedger.connect(url, namespace=namespace, connections=5)
+        ledger = await Ledger.connect(url, namespace=namespace, connections=5)
         try:
             await tell(ledger, url)
             place = listening("127.0.0.1", 0)

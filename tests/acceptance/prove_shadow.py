@@ -24,7 +24,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.embedded import PostgresServer, TemporalServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Plain
@@ -92,7 +92,7 @@ async def injected(beside: Beside) -> None:
 
 
 async def proved(client: Client, database_url: str, minutes: float) -> None:
-    ledger = await PostgresLedger.connect(database_url, namespace=NAMESPACE)
+    ledger = await Ledger.connect(database_url, namespace=NAMESPACE)
     beside = Beside(client, ledger, KEYS)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(ledger.close)

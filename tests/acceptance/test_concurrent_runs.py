@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.service import ScheduleService
 from tests.acceptance.fleet import Fleet
 from tests.waiting import eventually
@@ -21,14 +21,14 @@ schedules:
 
 
 @pytest.fixture
-async def ledger(client: Client, database_url: str) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+async def ledger(client: Client, database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
 
 async def test_a_third_run_waits_for_a_place_and_gets_it_though_its_worker_is_killed_meanwhile(
-    fleet: Fleet, client: Client, ledger: PostgresLedger
+    fleet: Fleet, client: Client, ledger: Ledger
 ):
     fleet.environment["SCHED_IMPORTS"] = "tests.operated_workflows"
     first = await fleet.start(FILE)

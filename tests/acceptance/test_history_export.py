@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.testing import assert_replayable
 from tests.acceptance.fleet import Fleet
@@ -56,7 +56,7 @@ async def test_what_is_no_schedule_ends_with_two(operator: Operator):
 async def test_a_version_can_be_removed_when_no_run_of_it_is_open_and_no_schedule_has_it(
     operator: Operator, fleet: Fleet, client: Client
 ):
-    ledger = await PostgresLedger.connect(
+    ledger = await Ledger.connect(
         fleet.environment["SCHED_DATABASE_URL"], namespace=client.namespace
     )
     beside = Serving("beside", "default", "elsewhere", frozenset({"echo@0", "echo@1"}))

@@ -14,7 +14,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import Fleet
@@ -46,7 +46,7 @@ async def database(database_url):
 
 
 async def declare(database_url: str, client: Client, limits: str) -> None:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     file = load_schedules(f"queues: {{narrow: {{{limits}}}}}\n{FILE}")
     await apply(ledger, file, by="test")
     await ledger.close()

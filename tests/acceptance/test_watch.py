@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import SCHED, Fleet
@@ -46,7 +46,7 @@ async def watching(fleet: Fleet, **environment: str) -> AsyncIterator[Path]:
 
 
 async def declare(database_url: str, client: Client, *schedules: str) -> None:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     await apply(ledger, load_schedules(f"schedules: [{', '.join(schedules)}]"), by="test")
     await ledger.close()
 

@@ -1,36 +1,76 @@
-"""Both ledgers, behind one fixture: every promise here is kept by either."""
+"""A ledger in virtual time, and the few moves that tests make on it."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
 from pytest_asyncio import is_async_test
 
-from engine.ledger import Ledger, MemoryLedger, PostgresLedger
+from engine.embedded import PostgresServer
+from engine.ledger import Ledger
 from engine.ledger.fires import Claim
-from engine.ledger.postgres.connections import Connections
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger, virtual_database
+from tests.postgres import OtherPostgres
 from tests.reasons import code_of_sentence
 
-LEASE = timedelta(seconds=30)
+NOW = datetime(2026, 2, 26, 10, 20, 30, 400_000, UTC)
+"""When each test begins; its replica was announced a little earlier.
+
+No whole second, so that no window opens at that very moment.
+"""
+LEASE, SHORTLY = timedelta(seconds=30), timedelta(milliseconds=100)
+T = TypeVar("T")
 
 
 class Bench:
-    """A ledger with the few moves that tests make."""
+    """A ledger with the few moves that tests make.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    Args:
+        ledger: the ledger.
+        clock: what alone lets time pass in it; None if that is the real time.
+    """
+
+    def __init__(self, ledger: Ledger, clock: FrozenClock | None = None) -> None:
+        self.ledger, self._clock = ledger, clock
         self.serving = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
         self.other = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
+
+    def now(self) -> datetime:
+        """Return the time of the ledger."""
+        return self._clock.now() if self._clock else datetime.now(UTC)
+
+    def wait(self, by: timedelta = SHORTLY) -> None:
+        """Let time pass. Without it everything happens at one moment, to the microsecond."""
+        assert self._clock is not None
+        self._clock.advance(by)
+
+    async def until(
+        self, condition: Callable[[], Awaitable[T]], *, every: timedelta = SHORTLY, most: int = 100
+    ) -> T:
+        """Let time pass until the condition is true; returns its value.
+
+        Args:
+            condition: is asked after each step of time.
+            every: a step of time.
+            most: how many steps may pass.
+        """
+        for _ in range(most):
+            if value := await condition():
+                return value
+            self.wait(every)
+        raise AssertionError(f"it was not so after {most} times {every}")
 
     async def declare(self, text: str, **options):
         file = load_schedules(text)
@@ -73,39 +113,35 @@ async_fixture = partial(pytest_asyncio.fixture, loop_scope="session")
 
 
 @async_fixture(scope="session")
-async def connections(shared_database_url: str) -> AsyncIterator[Connections]:
-    """Connections to the one database of these tests, in which each has a namespace of its own.
+async def opened(postgres: PostgresServer | OtherPostgres) -> AsyncIterator[VirtualLedger]:
+    """The connections of these tests, to one database, in which each has a namespace of its own.
 
     PostgreSQL reads and plans each statement once for each connection. With connections of its own
     for each test that took most of the time of its servers.
     """
-    opened = await Connections.open(shared_database_url, schema="sched", most=5)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def address(request: pytest.FixtureRequest) -> str | None:
-    """Where the ledger is; the memory variant starts no server."""
-    return request.getfixturevalue("shared_database_url") if request.param == "postgres" else None
+    async with virtual_database(postgres.url_of("postgres")) as url:
+        ledger = await VirtualLedger.open(url, FrozenClock(NOW))
+        yield ledger
+        await ledger.close()
 
 
 @pytest.fixture
-def pool(request: pytest.FixtureRequest, address: str | None) -> Connections | None:
-    return request.getfixturevalue("connections") if address else None
+def clock(clock: FrozenClock) -> FrozenClock:
+    clock.move_to(NOW - SHORTLY)
+    return clock
 
 
 @async_fixture
-async def ledger(pool: Connections | None) -> Ledger:
-    if pool is None:
-        return MemoryLedger(identity=uuid.uuid4(), remembers=True)
-    return PostgresLedger(pool, f"test-{uuid.uuid4().hex}")
+async def ledger(opened: VirtualLedger, clock: FrozenClock) -> Ledger:
+    opened._connections.clock = clock  # type: ignore[attr-defined] # those of a virtual ledger
+    return Ledger(opened._connections, f"test-{uuid.uuid4().hex}")
 
 
 @async_fixture
-async def bench(ledger: Ledger) -> AsyncIterator[Bench]:
-    made = Bench(ledger)
+async def bench(ledger: Ledger, clock: FrozenClock) -> AsyncIterator[Bench]:
+    made = Bench(ledger, clock)
     await made.announce()
+    clock.move_to(NOW)
     yield made
     for fire in await ledger.fires(limit=1000):
         assert fire.reason_code == code_of_sentence(fire.reason)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from engine.ledger.fires import Claim, Evidence, Fire, Outcome
 from engine.schedules.terms import Reason
 from tests.conformance.past import run_of, taken
@@ -52,7 +50,7 @@ class Family:
         return await self.turn()
 
     async def close(self, workflow_id: str, run_id: str, status: str = "completed") -> None:
-        now = datetime.now(UTC)
+        now = self.bench.now()
         seen = Evidence(workflow_id, run_id, now, closed=status, closed_at=now)  # type: ignore[arg-type] # a word of a close
         assert await self.ledger.record_evidence([seen]) == [workflow_id]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from engine.ledger.fires import Claim, Fire, Outcome
 from engine.runtime.apply.edits import first_definition
@@ -23,9 +23,9 @@ def operator(bench):
     return ScheduleService(bench.ledger, actor="ops")
 
 
-async def a_young_minute() -> None:
+async def a_young_minute(bench) -> None:
     """Wait until no window of a whole minute opens in a test, or is a second old or less."""
-    await eventually(lambda: 2 <= datetime.now(UTC).second < 56)
+    await eventually(lambda: 2 <= bench.now().second < 56)
 
 
 async def declare_ago(
@@ -38,10 +38,10 @@ async def declare_ago(
     workflow_type: str | None = "noop@1",
 ) -> datetime:
     """Declare a schedule as of so long ago, with nothing decided since; returns when."""
-    await a_young_minute()
+    await a_young_minute(bench)
     text = f"schedules: [{{key: {key}, workflow: noop, {fields}}}]"
     (schedule,) = load_schedules(text).schedules
-    then = datetime.now(UTC).replace(microsecond=0) - age
+    then: datetime = bench.now().replace(microsecond=0) - age
     new = first_definition(schedule, then, project="default", workflow_type=workflow_type)
     async with bench.ledger.transaction(long=True) as transaction:
         await transaction.define([replace(new, paused=paused)], by="test")
@@ -50,8 +50,8 @@ async def declare_ago(
 
 async def declare_file_ago(bench, text: str, age: timedelta) -> None:
     """Declare a file as of so long ago, between two seconds, with nothing decided since."""
-    await a_young_minute()
-    then = datetime.now(UTC).replace(microsecond=500_000) - age
+    await a_young_minute(bench)
+    then = bench.now().replace(microsecond=500_000) - age
     new = [
         first_definition(schedule, then, project="default", workflow_type="noop@1")
         for schedule in load_schedules(text).schedules
@@ -62,7 +62,7 @@ async def declare_file_ago(bench, text: str, age: timedelta) -> None:
 
 async def run_of(bench, claim: Claim, run_id: str = "run") -> str:
     """Let the claim's run start; returns its id."""
-    now = datetime.now(UTC)
+    now = bench.now()
     outcome = Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, started_at=now)
     assert await bench.ledger.settle([outcome]) == 1
     return claim.workflow_id

@@ -1,4 +1,4 @@
-"""Access to the API, pages of fires and edits of schedules: the same in both ledgers."""
+"""Access to the API, pages of fires and edits of schedules."""
 
 from __future__ import annotations
 
@@ -89,14 +89,16 @@ async def test_a_request_without_an_end_is_taken_over_and_keeps_its_first_moment
     assert (await claimed(ledger))[0].answer is None, "it is not the first one's any more"
 
 
-async def test_a_refused_request_and_one_of_yesterday_count_for_nothing(ledger):
+async def test_a_refused_request_and_one_of_yesterday_count_for_nothing(ledger, clock):
     first, _ = await claimed(ledger)
     await ledger.access.drop(OF, first.claim)
     second, is_mine = await claimed(ledger, "another")
     assert (is_mine, second.attempts) == (True, 1)
     await ledger.access.answer(OF, second.claim, "done")
+    clock.advance(MINUTE)
     third, is_mine = await claimed(ledger, "third", kept=NOTHING)
     assert (is_mine, third.attempts, third.answer) == (True, 1, None)
+    clock.advance(MINUTE)
     await ledger.access.forget(NOTHING)
     assert (await claimed(ledger, "fourth"))[1] is True
 
@@ -136,6 +138,7 @@ async def test_pages_up_to_the_moment_of_a_fire_end(service, bench):
     await bench.declare("schedules: [{key: busy, workflow: noop, everyMs: 60000, overlap: skip}]")
     for n in range(3):
         await service.trigger("busy", request_id=f"r{n}")
+        bench.wait()
     every = await service.fires(key="busy", limit=100)
     for newest in every:
         until = newest.fire_time

@@ -1,4 +1,4 @@
-"""What the audit reads of a schedule is the same in both ledgers."""
+"""What the audit reads of a schedule."""
 
 from __future__ import annotations
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
-from engine.ledger import MemoryLedger
-from engine.runtime.apply.apply import apply, dry_run, retire_absent
-from engine.runtime.apply.edits import LOOK_BACK, PruneReport
-from engine.schedules import Schedule, Window, load_schedules
+from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
+from engine.runtime.apply.apply import dry_run, retire_absent
+from engine.runtime.apply.edits import PruneReport
+from engine.schedules import Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.terms import Reason
-from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
 NO_TIME, SOON = timedelta(0), timedelta(seconds=5)
@@ -66,7 +61,7 @@ async def test_a_changed_interval_starts_a_new_series_and_never_reuses_an_id(ben
     async with bench.ledger.transaction() as transaction:
         await transaction.lock(["k"])
         (state,) = await transaction.read(["k"])
-    following = state.schedule.spec.next(datetime.now(UTC))
+    following = state.schedule.spec.next(bench.now())
     bucket = state.schedule.spec.bucket(following)
     assert state.series == 2
     assert state.suffixed == (bucket <= first.bucket)
@@ -290,17 +285,6 @@ async def test_first_fire_now_does_not_start_a_moment_that_has_passed(bench):
     assert report.expired == ("once",)
 
 
-async def test_a_ledger_without_a_memory_looks_back_a_minute_and_no_further():
-    """A weekly window may have run long ago, and nobody would know."""
-    ledger = MemoryLedger()
-    weekly = load_schedules("schedules: [{key: w, workflow: noop, everyMs: 604800000}]")
-    await apply(ledger, weekly, by="test")
-    async with ledger.transaction() as transaction:
-        (state,) = await transaction.read(["w"])
-        assert state.cursor == state.effective_from
-        assert timedelta(0) <= await transaction.now() - state.cursor - LOOK_BACK < NO_TIME + SOON
-
-
 async def test_paused_is_an_initial_state_and_disabled_always_wins(bench):
     await bench.declare(interval(3_600_000, more=", paused: true"))
     assert await bench.claim() == []
@@ -315,13 +299,7 @@ async def test_paused_is_an_initial_state_and_disabled_always_wins(bench):
 
 async def test_a_disabled_span_is_accounted_for_when_the_schedule_is_enabled_again(bench):
     await bench.declare(interval(1000, more=", enabled: false"))
-
-    first = (await bench.ledger.probe(bench.serving)).now
-
-    async def two_seconds_later():
-        return (await bench.ledger.probe(bench.serving)).now > first + timedelta(seconds=2)
-
-    await eventually(two_seconds_later)
+    bench.wait(timedelta(seconds=2))
     await bench.declare(interval(1000))
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.reason) == ("skipped", "disabled")
@@ -336,7 +314,7 @@ async def test_one_schedule_is_read_with_the_version_and_series_in_force(bench):
     )
     (row,) = await bench.ledger.schedules(key="a")
     assert (row.key, row.definition_version, row.series) == ("a", 2, 2)
-    assert datetime.now(UTC) - row.effective_from < timedelta(minutes=1)
+    assert bench.now() - row.effective_from < timedelta(minutes=1)
     assert await bench.ledger.schedules(key="c") == []
     assert await bench.ledger.schedules("other", key="a") == []
 
@@ -362,13 +340,13 @@ async def test_what_fires_next_is_told_in_order_one_of_each_schedule(bench):
 
 
 async def test_schedules_with_a_day_off_hide_nobody_who_starts_before_them(bench):
-    today = datetime.now(UTC).date()
+    today = bench.now().date()
     days = f"{today - timedelta(days=1)}..{today + timedelta(days=3)}"
     entries = [
         f"{{key: off-{n}, workflow: noop, everyMs: 1000, exclude: ['{days}'], firstFire: next}}"
         for n in range(30)
     ]
-    soon = datetime.now(UTC) + timedelta(days=2)
+    soon = bench.now() + timedelta(days=2)
     entries.append(f'{{key: real, workflow: noop, at: "{soon:%Y-%m-%dT%H:%M:%SZ}"}}')
     await bench.declare(f"schedules: [{', '.join(entries)}]")
     (first,) = await bench.ledger.upcoming("default", 1)
@@ -418,8 +396,8 @@ async def test_a_cursor_ahead_of_the_clock_swallows_no_window_of_another_kind(be
     soon = now + timedelta(seconds=2)
     when = when.replace("%s", f"{soon:%Y-%m-%dT%H:%M:%SZ}")
     await bench.declare(f"schedules: [{{key: k, workflow: noop, {when}}}]")
-    declared = datetime.now(UTC)
-    (claim, *_) = await eventually(bench.claim)
+    declared = bench.now()
+    (claim, *_) = await bench.until(bench.claim)
     assert claim.fire_time <= max(soon, declared + timedelta(seconds=2))
     ids = [fire.workflow_id for fire in await bench.ledger.fires()]
     assert len(set(ids)) == len(ids)
@@ -456,48 +434,3 @@ async def test_a_key_that_returns_with_its_cron_fires_no_local_time_again(bench)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
     assert (state.cursor, state.effective_from) == (ahead, ahead)
-
-
-@given(
-    shape=st.sampled_from([(1000, "1s"), (7000, "7s"), (60_000, "50s"), (3_600_000, "60m")]),
-    first=st.sampled_from([None, "now", "next"]),
-    key=st.text("abc", min_size=1, max_size=8),
-    now=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis wants them naive
-)
-def test_a_ledger_without_a_memory_owes_each_run_of_the_last_minute(shape, first, key, now):
-    """Whatever its spread: each run that was to start then, or is still to start."""
-    every, spread = shape
-    text = f"schedules: [{{key: {key}, workflow: noop, everyMs: {every}, spread: {spread}"
-    text += f", firstFire: {first}}}]" if first else "}]"
-
-    async def cursor() -> tuple[Schedule, datetime]:
-        ledger = MemoryLedger()
-        ledger.travel(now)
-        await apply(ledger, load_schedules(text), by="test")
-        async with ledger.transaction() as transaction:
-            (state,) = await transaction.read([key])
-        return state.schedule, state.cursor
-
-    schedule, cursor_at = asyncio.run(cursor())
-    recent = schedule.spec.fires(now - timedelta(days=3) if every > 60_000 else now - HOUR, now)
-    wanted = [at for at in recent if at + schedule.delay(at) > now - LOOK_BACK]
-    assert all(at > cursor_at for at in wanted)
-    owed = [*schedule.spec.fires(cursor_at, now)]
-    assert first == "now" or owed == wanted
-
-
-@pytest.mark.parametrize(
-    ("fields", "what", "cure"),
-    [
-        ("overlap: skip", "overlap", "write overlap: allow"),
-        ("maxConcurrentRuns: 3", "maxConcurrentRuns", "remove maxConcurrentRuns and overlap"),
-        ("maxConcurrentRuns: 1", "maxConcurrentRuns", "remove maxConcurrentRuns and overlap"),
-    ],
-)
-async def test_a_replica_without_a_ledger_refuses_overlap_that_needs_memory(fields, what, cure):
-    ledger = MemoryLedger()
-    file = load_schedules(f"schedules: [{{key: k, workflow: w, everyMs: 60000, {fields}}}]")
-    with pytest.raises(LedgerRequired, match=f"^{what} of k needs a ledger") as found:
-        await apply(ledger, file, by="test")
-    assert (found.value.cure or "").endswith(cure)
-    assert await ledger.schedules() == []

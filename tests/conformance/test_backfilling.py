@@ -21,6 +21,7 @@ from engine.ledger.fires import Claim, Evidence
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
+from tests.conformance.conftest import NOW
 from tests.conformance.past import (
     HOUR,
     LEASE,
@@ -35,7 +36,6 @@ from tests.conformance.past import (
     taken,
     windows,
 )
-from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000, firstFire: next}]"
 MICROSECOND = timedelta(microseconds=1)
@@ -44,8 +44,8 @@ MINUTES = "everyMs: 60000, firstFire: next"
 
 async def a_paused_past(bench):
     """Ten hours of minutes, the last ones, in one row that says paused; returns the first."""
-    await a_young_minute()  # before the end is said
-    fields = f"{MINUTES}, end: '{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}'"
+    await a_young_minute(bench)  # before the end is said
+    fields = f"{MINUTES}, end: '{bench.now():%Y-%m-%dT%H:%M:%SZ}'"
     await declare_ago(bench, fields, 10 * HOUR, paused=True)
     await operator(bench).resume("k")
     (span,) = await bench.ledger.fires()
@@ -101,7 +101,7 @@ async def test_windows_are_laid_some_at_a_time_in_the_order_of_time(bench):
 
 async def test_windows_from_before_the_schedule_was_declared_start(bench):
     await bench.declare(HOURLY)
-    now = datetime.now(UTC)
+    now = bench.now()
     done, claims = await backfilled(bench, now - 24 * HOUR, now)
     assert (done.windows, done.laid, done.left_alone) == (24, 24, {})
     async with bench.ledger.transaction() as transaction:
@@ -115,14 +115,14 @@ async def test_windows_from_before_the_schedule_was_declared_start(bench):
 
 async def test_a_later_series_does_not_take_the_id_of_a_window_that_was_backfilled(bench):
     await bench.declare(HOURLY)
-    now = datetime.now(UTC)
+    now = bench.now()
     hour = now.replace(minute=0, second=0, microsecond=0)
     _, (claim,) = await backfilled(bench, hour, hour)
     offset = round((now + 2 * MINUTE - hour) / timedelta(milliseconds=1)) % 3_600_000
     await bench.declare(HOURLY.replace("firstFire", f"offsetMs: {offset}, firstFire"))
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
-    coming = state.window(state.schedule.spec.next(datetime.now(UTC)))
+    coming = state.window(state.schedule.spec.next(bench.now()))
     assert coming.workflow_id(state.suffixed) != claim.workflow_id
 
 
@@ -137,7 +137,7 @@ async def test_a_backfill_may_begin_before_anything_ever_opened(bench):
 async def test_what_was_started_or_may_have_been_is_left_alone_and_counted(bench):
     await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3600000}]")
     (claim,) = await bench.claim()
-    now = datetime.now(UTC)
+    now = bench.now()
     for status in ("starting", "started", "completed"):
         asked = await operator(bench).backfill("k", claim.fire_time, now)
         assert (asked.would_start, asked.left_alone) == (0, {status: 1})
@@ -157,7 +157,7 @@ DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 def days_off(*ago: int) -> str:
     """The weekdays, in UTC, of so many days ago."""
-    return "[" + ", ".join(DAYS[(datetime.now(UTC) - n * DAY).weekday()] for n in ago) + "]"
+    return "[" + ", ".join(DAYS[(NOW - n * DAY).weekday()] for n in ago) + "]"
 
 
 async def counted_and_laid(bench, begin, end, **options):
@@ -183,7 +183,7 @@ async def counted_and_laid(bench, begin, end, **options):
 async def test_a_backfill_leaves_alone_the_days_that_the_schedule_leaves_out(bench, held):
     """Also where a pause has skipped them first, and where nobody has ever decided them."""
     fields = f"{MINUTES.replace('60000', '3600000')}, timezone: UTC, exclude: {days_off(2, 4)}"
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = bench.now().replace(hour=0, minute=0, second=0, microsecond=0)
     if held:
         await declare_ago(bench, fields, 10 * DAY, paused=True)
         await operator(bench).resume("k")
@@ -206,7 +206,7 @@ async def test_a_backfill_leaves_alone_what_somebody_skipped(bench):
         await bench.claim()
         return [fire for fire in await bench.ledger.fires() if fire.fire_time > at]
 
-    await eventually(decided)
+    await bench.until(decided)
     assert await counted_and_laid(bench, at, at) == ({}, {"user": 1})
     assert await counted_and_laid(bench, at, at, include=["user"]) == ({"user": 1}, {})
 
@@ -267,7 +267,7 @@ async def test_with_queue_they_start_one_after_another_in_the_order_of_time(benc
         order.append(claim.fire_time)
         await bench.claim()
         assert await taken(bench) == [], "the next one waits"
-        now = datetime.now(UTC)
+        now = bench.now()
         seen = Evidence(claim.workflow_id, f"run-{number}", now, closed="completed", closed_at=now)
         await bench.ledger.record_evidence([seen])
         await bench.ledger.wake()
@@ -309,13 +309,13 @@ async def test_on_time_windows_overtake_what_a_backfill_has_laid(bench):
     await backfilled(bench, end - timedelta(seconds=3), end)
 
     async def own():
-        await bench.ledger.seen_open([running.workflow_id], datetime.now(UTC))
+        await bench.ledger.seen_open([running.workflow_id], bench.now())
         await bench.claim()
         fires = await bench.ledger.fires(status="queued", limit=100)
         return [fire for fire in fires if fire.timing != "backfill"]
 
-    waiting = await eventually(own)
-    now = datetime.now(UTC)
+    waiting = await bench.until(own)
+    now = bench.now()
     seen = Evidence(running.workflow_id, "run", now, closed="completed", closed_at=now)
     await bench.ledger.record_evidence([seen])
     await bench.ledger.wake()
@@ -326,7 +326,7 @@ async def test_on_time_windows_overtake_what_a_backfill_has_laid(bench):
 
 async def test_a_schedule_whose_runs_may_not_overlap_is_backfilled_by_queue(bench):
     await bench.declare(HOURLY.replace("firstFire", "overlap: skip, firstFire"))
-    now = datetime.now(UTC)
+    now = bench.now()
     asked = await operator(bench).backfill("k", now - 5 * HOUR, now)
     assert asked.cost == (
         "overlap: skip: own windows that open while a backfilled run is open are skipped"
@@ -337,7 +337,7 @@ async def test_a_schedule_whose_runs_may_not_overlap_is_backfilled_by_queue(benc
 
 async def test_a_window_that_the_schedule_still_owes_is_left_to_it(bench):
     then = await declare_ago(bench, "everyMs: 1000, firstFire: next", timedelta(seconds=5))
-    asked = await operator(bench).backfill("k", then, datetime.now(UTC))
+    asked = await operator(bench).backfill("k", then, bench.now())
     await lay(bench)
     (done,) = await bench.ledger.backfills("k")
     assert done.windows >= 5
@@ -361,6 +361,7 @@ async def test_a_hold_halts_a_backfill_and_its_end_lets_it_go_on(bench, hold):
     of = laying(bench)
     claims: list[Claim] = []
     await of.lay(claims, 4, None)
+    bench.wait()
     file = f"schedules: [{{key: k, workflow: noop, {MINUTES}, enabled: %s}}]"
     if hold == "pause":
         await ops.pause("k", reason="x")
@@ -401,7 +402,7 @@ async def test_a_retirement_ends_a_backfill(bench):
     first = await a_paused_past(bench)
     await operator(bench).backfill("k", first, first + 9 * MINUTE)
     async with bench.ledger.transaction() as transaction:
-        await transaction.retire(["k"], datetime.now(UTC))
+        await transaction.retire(["k"], bench.now())
     assert await lay(bench) == []
     (row,) = await bench.ledger.backfills("k")
     assert (row.state, row.ended_reason) == ("ended", "the schedule was retired")
@@ -462,7 +463,7 @@ async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_
 
 async def test_an_end_that_is_still_to_come_is_refused(bench):
     await bench.declare(HOURLY)
-    now = datetime.now(UTC)
+    now = bench.now()
     with pytest.raises(MomentInFuture):
         await backfilled(bench, now - HOUR, now + HOUR)
     assert await bench.ledger.backfills("k") == []
@@ -470,7 +471,7 @@ async def test_an_end_that_is_still_to_come_is_refused(bench):
 
 async def test_a_time_without_windows_or_a_workflow_that_nobody_has_is_refused(bench):
     await bench.declare('schedules: [{key: k, workflow: noop, cron: "0 2 * * *"}]')
-    night = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    night = bench.now().replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=1)
     for begin, end in ((night + MINUTE, night + HOUR), (night + MINUTE, night)):
         with pytest.raises(WindowNotFound):
             await backfilled(bench, begin, end)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
 
-from engine.errors import (
-    LedgerRequired,
-    ParentCycle,
-    ParentTimesDiffer,
-    ParentUnknown,
-    ScheduleError,
-)
-from engine.ledger import MemoryLedger
+from engine.errors import ParentCycle, ParentTimesDiffer, ParentUnknown, ScheduleError
 from engine.ledger.fires import Claim, Evidence
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
@@ -41,7 +34,6 @@ from tests.conformance.past import (
     run_of,
     taken,
 )
-from tests.waiting import eventually
 
 AFTER = "after: {{schedule: parent, when: {when}}}"
 LATEST = "everyMs: 60000, firstFire: next, after: {schedule: parent, window: latest}"
@@ -193,7 +185,7 @@ async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(
     await declare_file_ago(family.bench, text, 5 * MINUTE)
     async with family.ledger.transaction() as transaction:
         (state,) = await transaction.read(["parent"])
-        newest = state.schedule.spec.previous(datetime.now(UTC))
+        newest = state.schedule.spec.previous(family.bench.now())
         skipped = Decision(state.window(newest), "skipped", Reason("user", "user"))
         await transaction.note_ahead(Plan(state, (skipped,), state.cursor, None))
     (ran,) = (await family.turn()).values()
@@ -204,7 +196,7 @@ async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(
 
 async def test_without_any_run_of_the_parent_the_child_says_so(family):
     # The parent of each day opens no window near this moment, whatever the time of day.
-    far = int((datetime.now(UTC) + 12 * HOUR).timestamp() * 1000) % 86_400_000
+    far = int((family.bench.now() + 12 * HOUR).timestamp() * 1000) % 86_400_000
     both = (
         f"schedules: [{{key: parent, workflow: noop, everyMs: 86400000, firstFire: next,"
         f" offsetMs: {far}}},"
@@ -282,7 +274,7 @@ async def test_nobody_waits_for_a_parent_that_is_held(family, hold):
         await operator(family.bench).pause("parent", reason="x")
     else:
         async with family.ledger.transaction() as transaction:
-            await transaction.retire(["parent"], datetime.now(UTC))
+            await transaction.retire(["parent"], family.bench.now())
     await family.turn()
     assert (await family.fire("child")).status == "skipped"
 
@@ -298,11 +290,11 @@ async def test_the_reason_names_what_holds_the_parent(family, hold):
         parent += ", enabled: false"
     else:
         async with family.ledger.transaction() as transaction:
-            await transaction.retire(["parent"], datetime.now(UTC))
+            await transaction.retire(["parent"], family.bench.now())
         text = file_of(parent, child())
         (_, schedule) = load_schedules(text).schedules
         new = first_definition(
-            schedule, datetime.now(UTC), project="default", workflow_type="noop@1"
+            schedule, family.bench.now(), project="default", workflow_type="noop@1"
         )
         async with family.ledger.transaction() as transaction:
             await transaction.define([new], by="test")
@@ -431,7 +423,7 @@ async def test_with_skip_a_run_that_is_open_costs_those_that_are_released_meanwh
     (run,) = await parent_ends(family, claims[0])
     await run_of(family.bench, run)
     await ended(family, claims[1])
-    await family.ledger.seen_open([run.workflow_id], datetime.now(UTC))
+    await family.ledger.seen_open([run.workflow_id], family.bench.now())
     await family.ledger.make_due(["child"])
     assert await family.bench.claim() == []
     skipped = next(
@@ -447,9 +439,10 @@ async def test_a_run_costs_nothing_whose_release_was_learnt_after_it_was_seen_op
     claims = await three_minutes(family, "skip")
     (run,) = await parent_ends(family, claims[0])
     await run_of(family.bench, run)
-    await family.ledger.seen_open([run.workflow_id], datetime.now(UTC))
+    await family.ledger.seen_open([run.workflow_id], family.bench.now())
+    family.bench.wait()
     name = await run_of(family.bench, claims[1])
-    behind = datetime.now(UTC) - HOUR  # the clock of Temporal
+    behind = family.bench.now() - HOUR  # the clock of Temporal
     seen = Evidence(name, "run", behind, closed="completed", closed_at=behind)
     assert await family.ledger.record_evidence([seen]) == [name]
     await family.ledger.make_due(["child"])
@@ -494,26 +487,20 @@ async def test_a_spread_child_does_not_start_before_its_own_moment(family):
     (claim,) = [each for each in await family.bench.claim() if each.key == "parent"]
     moment = claim.fire_time + state.schedule.delay(claim.fire_time)
     started = await family.end(claim)
-    assert ("child" in started) is (moment <= datetime.now(UTC))
+    assert ("child" in started) is (moment <= family.bench.now())
     assert (await family.fire("child")).status in {"claimed", "starting"}
-
-
-async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
-    file = load_schedules(file_of("key: parent", child()))
-    with pytest.raises(LedgerRequired, match="after or needs of child needs a ledger"):
-        await apply(MemoryLedger(), file, by="test")
 
 
 async def test_one_shots_of_an_application_follow_each_other(family):
     """Seed 003: one-time tasks in a batch, each after its parent."""
     service = ScheduleService(family.ledger, actor="shop")
-    moment = datetime.now(UTC) + timedelta(seconds=3)  # to be named in time on a slow machine
+    moment = family.bench.now() + timedelta(seconds=1)
     await service.schedule_at("noop", moment, key="parent")
     asked = await service.schedule_repeat("noop", key="child", after={"schedule": "parent"})
     parent = await service.get("parent")
     assert parent is not None
     assert asked.next_fire_at == parent.next_fire_at
-    (claim,) = await eventually(family.bench.claim)
+    (claim,) = await family.bench.until(family.bench.claim)
     assert claim.key == "parent"
     assert await family.said("child") == ("queued", "dependency: waits for parent")
     started = await family.end(claim)

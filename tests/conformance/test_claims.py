@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.schedules.planner.planner import plan
 from engine.schedules.terms import Reason
-from tests.waiting import eventually
+from tests.conformance.conftest import NOW
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
 RUN = "0199aaaa-run"
@@ -20,7 +19,7 @@ UNSURE = Reason("may_have_run", "may have run")
 
 
 def started(claim, run_id=RUN) -> Outcome:
-    now = datetime.now(UTC)
+    now = NOW
     return Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, started_at=now)
 
 
@@ -28,7 +27,7 @@ async def test_an_interval_never_seen_owes_its_current_window(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     assert claim.workflow_id == f"sched:hourly:{claim.bucket}"
-    assert claim.fire_time <= datetime.now(UTC) < claim.fire_time + timedelta(hours=1)
+    assert claim.fire_time <= bench.now() < claim.fire_time + timedelta(hours=1)
     assert (claim.workflow_type, claim.task_queue) == ("noop@1", "sched")
     assert claim.schedule.input == {"a": 1}
 
@@ -52,7 +51,7 @@ async def test_a_cron_never_seen_waits_for_its_next_fire_time(bench):
     await bench.declare('schedules: [{key: nightly, workflow: noop, cron: "0 2 * * *"}]')
     assert await bench.claim() == []
     (row,) = await bench.ledger.schedules()
-    assert row.next_fire_at > datetime.now(UTC)
+    assert row.next_fire_at > bench.now()
 
 
 async def test_a_failing_transaction_leaves_nothing_behind(bench):
@@ -101,30 +100,42 @@ async def test_a_taken_over_claim_says_that_it_may_have_been_sent(bench):
 
 async def test_the_smallest_retention_in_force_since_the_start_counts(bench):
     await bench.announce(retention=timedelta(hours=1))
+    bench.wait()
     await bench.announce(retention=timedelta(hours=9))
+    bench.wait()
     await bench.declare(HOURLY)
     await bench.claim(lease=NO_TIME)
+    bench.wait()
     await bench.announce(retention=timedelta(hours=7))
+    bench.wait()
     await bench.announce(retention=timedelta(hours=8))
+    bench.wait()
     (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
     assert taken.retention == timedelta(hours=7)
 
 
 async def test_a_short_retention_of_long_ago_does_not_count_for_ever(bench):
     await bench.announce(retention=timedelta(seconds=3))
+    bench.wait()
     await bench.announce(retention=timedelta(days=30))
+    bench.wait()
     await bench.declare(HOURLY)
     await bench.claim(lease=NO_TIME)
+    bench.wait()
     await bench.announce(retention=timedelta(days=30))
+    bench.wait()
     (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
     assert taken.retention == timedelta(days=30)
 
 
 async def test_a_retention_seen_only_before_the_start_was_in_force_then(bench):
     await bench.announce(retention=timedelta(hours=1))
+    bench.wait()
     await bench.declare(HOURLY)
     await bench.claim(lease=NO_TIME)
+    bench.wait()
     await bench.announce(retention=timedelta(hours=7))
+    bench.wait()
     (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
     assert taken.retention == timedelta(hours=1)
 
@@ -235,7 +246,7 @@ async def test_a_backed_off_schedule_is_due_later_with_its_window_undecided(benc
     assert await bench.claim() == []
     (row,) = await bench.ledger.schedules()
     assert row.error == "broken"
-    assert row.next_fire_at <= datetime.now(UTC) + timedelta(seconds=2)
+    assert row.next_fire_at <= bench.now() + timedelta(seconds=2)
 
 
 async def test_evidence_wins_over_a_class_that_said_no_run(bench):
@@ -243,7 +254,7 @@ async def test_evidence_wins_over_a_class_that_said_no_run(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "unvouched", reason=UNSURE)])
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(claim.workflow_id, RUN, now, "completed", now)
     assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
     (fire,) = await bench.ledger.fires()
@@ -256,7 +267,7 @@ async def test_the_same_evidence_twice_changes_nothing(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await bench.ledger.settle([started(claim)])
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(claim.workflow_id, RUN, now, "failed", now, "boom")
     assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
     assert await bench.ledger.record_evidence([seen]) == []
@@ -268,7 +279,7 @@ async def test_an_older_run_never_replaces_a_newer_one(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await bench.ledger.settle([started(claim)])
-    old = datetime.now(UTC) - timedelta(hours=1)
+    old = bench.now() - timedelta(hours=1)
     assert (
         await bench.ledger.record_evidence([Evidence(claim.workflow_id, "old", old, "failed", old)])
         == []
@@ -280,7 +291,7 @@ async def test_the_last_run_of_an_id_ends_its_fire_by_whichever_clock_it_began(b
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await bench.ledger.settle([started(claim)])
-    before = datetime.now(UTC) - timedelta(minutes=10)
+    before = bench.now() - timedelta(minutes=10)
     seen = Evidence(claim.workflow_id, "went-on", before, "completed", before, last=True)
     assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
     fire = await bench.ledger.fire(claim.workflow_id)
@@ -294,7 +305,7 @@ async def test_the_last_run_of_an_id_ends_its_fire_by_whichever_clock_it_began(b
 async def test_evidence_for_a_starting_fire_ends_its_claim(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim(lease=NO_TIME)
-    now = datetime.now(UTC)
+    now = bench.now()
     await bench.ledger.record_evidence([Evidence(claim.workflow_id, RUN, now)])
     assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
     assert (await bench.ledger.fire(claim.workflow_id)).status == "started"
@@ -305,7 +316,7 @@ async def test_open_runs_are_looked_at_in_turn(bench):
     await bench.declare(f"schedules: [{entries}]")
     claims = await bench.claim()
     await bench.ledger.settle([started(claim, claim.workflow_id) for claim in claims])
-    later = datetime.now(UTC) + timedelta(hours=1)
+    later = bench.now() + timedelta(hours=1)
     first = await bench.ledger.open_runs(2, started_before=later)
     second = await bench.ledger.open_runs(2, started_before=later)
     assert len(first) == 2
@@ -323,7 +334,7 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
     async def taken():
         return await ledger.hold_duty("tracker", "b", timedelta(hours=1))
 
-    assert await eventually(taken) == mark
+    assert await bench.until(taken) == mark
 
 
 async def test_a_duty_that_is_released_is_anybodys_at_once(bench):
@@ -395,7 +406,7 @@ async def test_a_text_that_postgresql_cannot_hold_does_not_cost_the_others_their
     await bench.declare(f"schedules: [{entries}]")
     claims = await bench.claim()
     await bench.ledger.settle([started(claim, claim.workflow_id) for claim in claims])
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = [
         Evidence(claim.workflow_id, claim.workflow_id, now, "failed", now, f"bad \0 {n} \ud800")
         for n, claim in enumerate(claims)
@@ -407,16 +418,15 @@ async def test_a_run_that_went_on_as_new_within_the_clocks_skew_is_closed(bench)
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await bench.ledger.settle([started(claim)])
-    begun = datetime.now(UTC) - timedelta(milliseconds=500)
+    begun = bench.now() - timedelta(milliseconds=500)
     later = Evidence(claim.workflow_id, "next-run", begun, "completed", begun)
     assert await bench.ledger.record_evidence([later]) == [claim.workflow_id]
 
 
 async def test_the_identity_is_stable(bench):
     identity = await bench.ledger.identity()
-    if isinstance(bench.ledger, PostgresLedger):
-        probe = await bench.ledger.probe(bench.serving)
-        assert str(probe.ledger_id) == identity
+    probe = await bench.ledger.probe(bench.serving)
+    assert str(probe.ledger_id) == identity
     assert identity == await bench.ledger.identity()
 
 
@@ -425,14 +435,7 @@ async def test_a_renewed_lease_is_not_taken_over(bench):
     (claim,) = await bench.claim(lease=timedelta(seconds=1.5))
     assert await bench.ledger.renew([claim], timedelta(seconds=30)) == {claim.fire_id}
     assert await bench.ledger.renew([claim], NO_TIME) == {claim.fire_id}, "a lease went back"
-    async with bench.ledger.transaction() as transaction:
-        ends = await transaction.now() + timedelta(seconds=1.6)
-
-    async def past_the_first_end():
-        async with bench.ledger.transaction() as transaction:
-            return await transaction.now() > ends
-
-    await eventually(past_the_first_end)
+    bench.wait(timedelta(seconds=1.6))
     assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
 
 
@@ -452,7 +455,7 @@ async def test_the_polls_of_external_task_queues_are_kept_as_long_as_a_schedule_
     await bench.declare(f"schedules: [{listed}, {{key: own, workflow: noop, everyMs: 60000}}]")
     queues = await bench.ledger.external_queues()
     assert queues == ["golang", "java"]
-    then, minute = datetime.now(UTC) - timedelta(minutes=3), timedelta(minutes=1)
+    then, minute = bench.now() - timedelta(minutes=3), timedelta(minutes=1)
     await bench.ledger.note_polls({"golang": (then, 2)}, of=queues)
     (golang,) = await bench.ledger.note_polls({"golang": (None, 7)}, of=queues)
     assert (golang.polled_at, golang.waiting, golang.is_left_alone) == (then, 7, True)

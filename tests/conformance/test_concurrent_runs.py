@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from engine.errors import ScheduleError
@@ -16,7 +14,7 @@ def hourly(fields: str) -> str:
 
 
 async def close(bench, workflow_id: str) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(workflow_id, "run", now, closed="completed", closed_at=now)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
@@ -96,7 +94,7 @@ async def test_a_lower_limit_waits_until_enough_runs_have_ended(bench):
 async def test_with_skip_a_request_is_skipped_when_every_place_is_taken(bench):
     runs, _ = await full(bench, 2, 0, ", overlap: skip")
     asked = await operator(bench).trigger("k", request_id="late")
-    await bench.ledger.seen_open(runs, datetime.now(UTC))
+    await bench.ledger.seen_open(runs, bench.now())
     await bench.claim()
     fire = await bench.ledger.fire(asked.fire.workflow_id)
     assert (fire.status, fire.reason) == ("skipped", f"overlap: {runs[0]} and 1 more are open")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
 from engine.ledger.records import BackfillOverlap, ToLay
@@ -18,7 +17,7 @@ from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan
 from engine.schedules.terms import Reason
-from tests.conformance.conftest import Bench, async_fixture
+from tests.conformance.conftest import NOW, Bench, async_fixture
 from tests.conformance.past import LEASE, MINUTE, operator
 
 KEYS = itertools.count(1)
@@ -40,7 +39,7 @@ class Minutes:
     async def declare(self) -> Minutes:
         text = f"schedules: [{{key: {self.key}, workflow: noop, everyMs: 60000}}]"
         (schedule,) = load_schedules(text).schedules
-        minute = datetime.now(UTC).replace(second=0, microsecond=0)
+        minute = NOW.replace(second=0, microsecond=0)
         self.first = minute - timedelta(hours=10)
         new = first_definition(schedule, self.first, project="default", workflow_type="noop@1")
         async with self.ledger.transaction(long=True) as transaction:
@@ -95,7 +94,7 @@ class Minutes:
         for claim in self.claims.pop(number, []):
             outcome = Outcome(claim.fire_id, claim.token, status)  # type: ignore[arg-type] # a word
             if status == "started":
-                now = datetime.now(UTC)
+                now = NOW
                 outcome = replace(outcome, timing="on_time", run_id="run", started_at=now)
             assert await self.ledger.settle([outcome]) == 1
             if status != "started":
@@ -296,7 +295,7 @@ async def test_a_rerun_keeps_the_interval_of_its_window(minutes):
 
 
 async def _closed(minutes: Minutes, workflow_id: str) -> None:
-    now = datetime.now(UTC)
+    now = NOW
     seen = Evidence(workflow_id, "run", now, closed="failed", closed_at=now)
     assert await minutes.ledger.record_evidence([seen]) == [workflow_id]
 

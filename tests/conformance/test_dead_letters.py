@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.runtime import planning
 from engine.schedules.planner.planner import plan
 from engine.schedules.terms import Reason
+from tests.conformance.conftest import SHORTLY
 from tests.conformance.past import (
     HOUR,
     MINUTE,
@@ -22,7 +23,6 @@ from tests.conformance.past import (
     taken,
     windows,
 )
-from tests.waiting import about_to_come, eventually
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000, input: {a: 1}}]"
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
@@ -32,7 +32,7 @@ TOO_LARGE = Reason("payload_too_large", "payload too large")
 async def end(
     bench, workflow_id: str, closed: ClosedStatus = "failed", run: str = "run", **told
 ) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(workflow_id, run, now, closed=closed, closed_at=now, **told)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
@@ -69,7 +69,7 @@ async def test_a_letter_says_what_was_started_with_what_and_what_became_of_it(be
     assert letter.not_undone == (
         {"step": "reserve", "undo": "release", "error": "the stock is away"},
     )
-    assert abs(letter.died_at - datetime.now(UTC)) < timedelta(minutes=1)
+    assert abs(letter.died_at - bench.now()) < timedelta(minutes=1)
 
 
 async def test_a_start_that_was_refused_is_one_too(bench):
@@ -207,8 +207,8 @@ async def test_pages_of_letters_have_each_letter_once(bench):
 
 async def test_a_one_shot_that_failed_is_there_too_after_its_schedule_is_done(bench):
     ops = operator(bench)
-    asked = await about_to_come(lambda moment: ops.schedule_at("noop", moment))
-    (claim,) = await eventually(bench.claim)
+    asked = await ops.schedule_at("noop", bench.now() + SHORTLY)
+    (claim,) = await bench.until(bench.claim)
     await run_of(bench, claim)
     await end(bench, claim.workflow_id)
     assert await dead(bench) == [claim.workflow_id]

@@ -1,4 +1,4 @@
-"""What both ledgers say after a sign that commits were lost."""
+"""What the ledger says after a sign that commits were lost."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,7 +12,6 @@ from engine.runtime.apply.apply import dry_run
 from engine.schedules import load_schedules
 from engine.schedules.diff import Moved
 from engine.service import ScheduleService
-from tests.waiting import eventually
 
 DAY = timedelta(days=1)
 CRON = "{key: report, workflow: noop, cron: '0 2 * * *', timezone: %s}"
@@ -118,7 +117,7 @@ async def test_enabling_a_schedule_that_makes_up_for_the_time_fires_on_apply(ben
         found = await told(bench, on)
         return found if found.fires else None
 
-    found = await eventually(owes)
+    found = await bench.until(owes)
     assert found.fires == len(found.changes[0].fires) == 1
     assert found.changes[0].moved.appear.count == 604_800
 
@@ -178,7 +177,7 @@ async def test_what_an_apply_would_refuse_is_refused_and_says_whose_keys_they_ar
     assert isinstance(
         (await told(bench, text(HOURLY % "", head="revision: 1\n"))).refused, RevisionTooLow
     )
-    await service.schedule_at("noop", datetime.now(UTC) + DAY, key="mine")
+    await service.schedule_at("noop", bench.now() + DAY, key="mine")
     found = await told(bench, text("{key: mine, workflow: noop, everyMs: 1000}"))
     assert isinstance(found.refused, KeyForeign)
     assert found.foreign == {"mine": "an application"}
@@ -190,8 +189,8 @@ async def test_drift_is_what_somebody_changed_since_the_apply(bench, service):
     declared = text(HOURLY % ", paused: true", CRON % "UTC")
     await bench.declare(declared)
     await service.resume("hourly")
-    await service.pause("report", reason="audit", until=datetime.now(UTC) + DAY)
-    await service.schedule_at("noop", datetime.now(UTC) + DAY, key="mine")
+    await service.pause("report", reason="audit", until=bench.now() + DAY)
+    await service.schedule_at("noop", bench.now() + DAY, key="mine")
     found = await told(bench, declared)
     assert [(row.key, row.origin, bool(row.pause)) for row in found.drift] == [
         ("mine", "api", False), ("report", "file", True),

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
 
-from engine.errors import LedgerRequired
 from engine.events.messages import ScheduleEvent
-from engine.ledger import Attempt, EventRow, MemoryLedger, Subscription
+from engine.ledger import Attempt, EventRow, Subscription
 from engine.ledger.fires import Evidence, Outcome
 from engine.schedules import Hook
 from engine.schedules.terms import Reason
-from engine.service import ScheduleService
+from tests.conformance.conftest import NOW
 from tests.conformance.past import HOUR, LEASE, MINUTE, backfilled, declare_ago, operator, run_of
-from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, topic: bills.due}]"
 ALL = Subscription(name="listener:all", kind="listener", events=("schedule.*",))
@@ -47,7 +44,7 @@ async def types(bench) -> list[str]:
 
 
 def seen(claim, closed=None, *, run_id="run", error=None) -> Evidence:
-    now = datetime.now(UTC)
+    now = NOW
     return Evidence(claim.workflow_id, run_id, now, closed, now if closed else None, error)
 
 
@@ -121,7 +118,7 @@ async def test_evidence_that_changes_nothing_is_no_event(bench):
     await listened(bench)
     for _ in range(2):
         await bench.ledger.record_evidence([seen(claim, "completed")])
-    await bench.ledger.seen_open([claim.workflow_id], datetime.now(UTC))
+    await bench.ledger.seen_open([claim.workflow_id], bench.now())
     assert await types(bench) == ["arrived", "completed"]
 
 
@@ -151,6 +148,7 @@ async def test_a_row_that_is_split_is_no_news_and_its_runs_are(bench):
     await operator(bench).resume("k")
     await bench.claim()
     await listened(bench)
+    bench.wait()
     _, claims = await backfilled(bench, first + 10 * MINUTE, first + 12 * MINUTE)
     assert claims
     assert await types(bench) == []
@@ -165,7 +163,7 @@ async def test_a_transaction_that_fails_leaves_no_event(bench):
 
     async def half_way():
         async with bench.ledger.transaction() as transaction:
-            await transaction.retire(["hourly"], datetime.now(UTC))
+            await transaction.retire(["hourly"], bench.now())
             raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
@@ -181,7 +179,7 @@ async def test_each_change_of_a_schedule_is_an_event(bench):
     await ops.pause("hourly", reason="stocktaking")
     await ops.resume("hourly")
     async with bench.ledger.transaction() as transaction:
-        await transaction.retire(["hourly"], datetime.now(UTC))
+        await transaction.retire(["hourly"], bench.now())
     await bench.declare(HOURLY)
     events = await placed(bench)
     changes = [each for each in events if each.workflow_id is None]
@@ -332,12 +330,12 @@ async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench
     put_back = [attempt(event, 0) for event in later]
     failed = [attempt(first, 1, wait=HOUR, error="503"), attempt(second, 1, wait=soon)]
     await delivering(bench, *failed, *put_back)
-    due = await eventually(partial(book.due, ALL.name, 2))
+    due = await bench.until(partial(book.due, ALL.name, 2))
     assert [(each.event.key, each.attempts) for each in due] == [("other", 1)]
 
     again = [attempt(first, 1, wait=soon), attempt(second, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
-    due = await eventually(partial(book.due, ALL.name, 2))
+    due = await bench.until(partial(book.due, ALL.name, 2))
     assert [(each.event.key, each.attempts) for each in due] == [("hourly", 1)], "its first retry"
 
     again = [attempt(first, 2, wait=HOUR)]
@@ -376,6 +374,7 @@ async def test_delivered_events_leave_and_others_stay(bench):
             after = await book.forget(after, keep=AT_ONCE, dead=DAY, limit=1)
         return [event.type for event in await book.newest()]
 
+    bench.wait()
     assert await forget() == ["arrived", "created"], "nobody has got them"
     await delivering(bench, attempt(arrived, 1, wait=HOUR))
     assert await forget() == ["arrived"]
@@ -436,10 +435,6 @@ async def test_a_hook_is_delivered_by_workers_of_its_project(bench):
 
 async def aged(bench, age: timedelta) -> None:
     """Let every event be older."""
-    if isinstance(bench.ledger, MemoryLedger):
-        events = bench.ledger._tables.outbox.events
-        events.update({n: replace(each, at=each.at - age) for n, each in events.items()})
-        return
     statement = "UPDATE events SET at = at - $2::interval WHERE namespace = $1"
     await bench.ledger._connections.fetch(statement, bench.ledger._namespace, age)
 
@@ -482,19 +477,12 @@ async def test_events_of_another_project_are_not_a_hooks():
 
     def event(project):
         return EventRow(
-            event_id="e", project=project, key="k", type="created", at=datetime.now(UTC),
+            event_id="e", project=project, key="k", type="created", at=NOW,
             definition_version=1,
         )  # fmt: skip
 
     assert its.wanted(event("mine")) == ("schedule.created",)
     assert its.wanted(event("theirs")) == ()
-
-
-async def test_a_hook_without_a_ledger_is_refused():
-    with pytest.raises(LedgerRequired, match="a hook needs a ledger"):
-        await ScheduleService(MemoryLedger(), actor="me").declare_hook(
-            "https://b.example", secret="${env:S}"
-        )
 
 
 async def test_only_what_some_subscription_may_want_is_written(bench):

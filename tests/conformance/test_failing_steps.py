@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.failures import FailingNote, FailingStep, failing_text
 from engine.ledger.fires import Evidence
-from tests.conformance.conftest import Bench, async_fixture
+from tests.conformance.conftest import NOW, Bench, async_fixture
 from tests.conformance.past import run_of
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
-NOW = datetime.now(UTC)
 STEP = FailingStep(
     step="charge", place="charge/1", run_id="run", attempts=5, max_attempts=None,
     error_type="CardDeclined", error="CardDeclined: no money", since=NOW - timedelta(minutes=5),
@@ -32,7 +31,7 @@ async def run(bench) -> str:
 
 
 async def noted(bench, run: str) -> str | None:
-    found: dict[str, str | None] = await bench.ledger.seen_open([run, "none"], datetime.now(UTC))
+    found: dict[str, str | None] = await bench.ledger.seen_open([run, "none"], bench.now())
     assert [*found] == [run]
     return found[run]
 
@@ -73,7 +72,7 @@ async def test_what_a_later_version_notes_beside_it_is_compared_and_not_read(ben
 @pytest.mark.parametrize("end", ["closed", "lost", "another run"])
 async def test_the_end_of_its_run_clears_it(bench, run, end):
     await bench.ledger.note_failing([FailingNote(run, None, NOTE)])
-    now = datetime.now(UTC)
+    now = bench.now()
     if end == "lost":
         assert await bench.ledger.lose([run], "gone") == [run]
     else:
@@ -91,7 +90,7 @@ async def test_the_end_of_its_run_clears_it(bench, run, end):
 
 @pytest.mark.parametrize("end", ["status = 'completed', closed_at = now()", "lost_at = now()"])
 async def test_what_older_code_leaves_of_an_ended_run_in_postgres_is_not_shown(database_url, end):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     bench = Bench(ledger)
     await bench.announce()
     await bench.declare(HOURLY)

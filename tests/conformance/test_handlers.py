@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from engine.errors import LetterNotFound
@@ -161,7 +159,7 @@ async def test_a_handler_runs_though_its_schedule_was_paused_or_retired_meanwhil
     claim = await a_bad_end(bench)
     await followed(bench)
     async with bench.ledger.transaction() as transaction:
-        await transaction.retire(["k"], datetime.now(UTC))
+        await transaction.retire(["k"], bench.now())
     (handler,) = await taken(bench)
     assert handler.workflow_id == f"{claim.workflow_id}:dead"
 

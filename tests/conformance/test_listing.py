@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import product
 from typing import get_args
 
@@ -18,7 +18,7 @@ async def fires_of_all_kinds(bench: Bench) -> None:
     for key in ("k", "other"):
         rest = "firstFire: next, grace: 1h, catchUp: {policy: all, window: 24h}, overlap: allow"
         await declare_ago(bench, f"everyMs: 60000, {rest}", TEN, key=key)
-    now = datetime.now(UTC)
+    now = bench.now()
     for number, claim in enumerate(await bench.claim()):
         if number % 6:
             await run_of(bench, claim)

@@ -1,4 +1,4 @@
-"""Lists of schedules: filters, pages and the words for a schedule's state, on both ledgers."""
+"""Lists of schedules: filters, pages and the words for a schedule's state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.errors import CursorInvalid, ScheduleError
-from engine.ledger import JobStatus, PostgresLedger, State, job_status
+from engine.ledger import JobStatus, Ledger, State, job_status
 from engine.ledger.fires import ClosedStatus, Evidence, Status
 from engine.service import ScheduleService
 from tests.conformance.past import declare_ago
@@ -34,7 +34,7 @@ def service(bench) -> ScheduleService:
 async def fill(bench, service) -> None:
     """Schedules of a file and of applications, in every state but an ended one."""
     await bench.declare(FILE)
-    soon = datetime.now(UTC) + HOUR
+    soon = bench.now() + HOUR
     await service.schedule_at(
         "noop", soon, key="a", request_id="r-1", topic="orders.paid", owner_id="ann",
         tenant_id="acme", correlation_id="c-1", metadata={"n": 1},
@@ -133,7 +133,7 @@ async def test_an_id_that_there_is_not_is_none(bench, service):
 
 async def test_the_database_has_the_same_words_for_a_state(database_url):
     """Seed 000: pending, active, completed, failed, cancelled."""
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.close()
     cases = product(get_args(State), (*get_args(Status), None), (False, True))
     columns = [list(column) for column in zip(*cases, strict=True)]
@@ -157,11 +157,11 @@ async def test_one_that_has_run_is_ended_and_has_its_outcome(bench, service):
         "cancelled": "cancelled", "terminated": "cancelled",
     }  # fmt: skip
     for closed, status in words.items():
-        at = datetime.now(UTC) - HOUR
+        at = bench.now() - HOUR
         await declare_ago(bench, f"at: {at.isoformat()}, grace: 2h", 2 * HOUR, key=closed)
         (claim,) = await bench.claim()
         assert (await service.get(closed)).status == "active"
-        now = datetime.now(UTC)
+        now = bench.now()
         await bench.ledger.record_evidence([Evidence(claim.workflow_id, "run", now, closed, now)])
         ends[closed] = (status, (await service.get(closed)).state)
         assert closed in await keys(service, status=status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
@@ -31,7 +31,7 @@ def few_are_read():
 
 
 async def ended(bench, workflow_id: str) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(workflow_id, "run", now, "completed", now)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]
     await bench.ledger.wake()

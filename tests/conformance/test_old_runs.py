@@ -1,4 +1,4 @@
-"""What both ledgers say of runs whose rows may leave."""
+"""What the ledger says of runs whose rows may leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that applications ask for: scheduled, found, moved and cancelled, on both ledgers."""
+"""Schedules that applications ask for: scheduled, found, moved and cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from engine.errors import (
     IntervalTooShort,
     KeyForeign,
     KeyInUse,
-    LedgerRequired,
     MomentInPast,
     NotCancellable,
     OwnedByFile,
@@ -23,13 +22,12 @@ from engine.errors import (
     ScheduleRetired,
     TimezoneInvalid,
 )
-from engine.ledger import MemoryLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.edits import PruneReport
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.waiting import about_to_come, eventually
+from tests.conformance.conftest import NOW, SHORTLY
 
 HOUR, LEASE = timedelta(hours=1), timedelta(seconds=30)
 FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
@@ -41,18 +39,18 @@ def service(bench) -> ScheduleService:
 
 
 def soon() -> datetime:
-    return datetime.now(UTC) + HOUR
+    return NOW + HOUR
 
 
 async def due_now(bench, service, **fields):
     """A one-shot whose moment is now, and its claim."""
-    asked = await about_to_come(lambda moment: service.schedule_at("noop", moment, **fields))
-    (claim,) = await eventually(bench.claim)
+    asked = await service.schedule_at("noop", bench.now() + SHORTLY, **fields)
+    (claim,) = await bench.until(bench.claim)
     return asked, claim
 
 
 def run_of(claim, **more) -> Evidence:
-    return Evidence(claim.workflow_id, "run-1", datetime.now(UTC), **more)
+    return Evidence(claim.workflow_id, "run-1", NOW, **more)
 
 
 async def test_a_workflow_starts_once_at_the_moment_an_application_named(bench, service):
@@ -92,7 +90,7 @@ async def test_one_that_repeats_owes_its_current_window_and_goes_on(bench, servi
 
 async def test_a_past_moment_is_refused_and_leaves_nothing(bench, service):
     with pytest.raises(MomentInPast, match="has passed"):
-        await service.schedule_at("noop", datetime.now(UTC) - timedelta(seconds=1), key="late")
+        await service.schedule_at("noop", bench.now() - timedelta(seconds=1), key="late")
     assert await service.find("late") is None
     assert await service.actions() == []
 
@@ -175,7 +173,7 @@ async def test_a_moved_one_shot_starts_at_its_new_moment_alone(bench, service):
     assert (action.verb, action.reason) == ("reschedule", "asked by phone")
     assert (action.before["at"], action.after["at"]) == (asked.schedule.at, moved.schedule.at)
     with pytest.raises(MomentInPast):
-        await service.reschedule("mine", at=datetime.now(UTC) - HOUR)
+        await service.reschedule("mine", at=bench.now() - HOUR)
     with pytest.raises(RequestInUse):
         await service.schedule_at("noop", soon(), request_id="r")
 
@@ -184,7 +182,7 @@ async def test_a_one_shot_can_become_one_that_repeats(bench, service):
     await service.schedule_at("noop", soon(), key="mine")
     moved = await service.reschedule("mine", everyMs=3_600_000)
     assert moved.schedule.kind == "interval"
-    assert moved.next_fire_at > datetime.now(UTC)
+    assert moved.next_fire_at > bench.now()
     assert await bench.claim() == []  # an edit fires no past window
 
 
@@ -212,8 +210,8 @@ async def test_a_cancelled_one_shot_never_starts_and_cancelling_again_is_no_erro
 
 
 async def test_one_that_is_due_and_not_begun_is_given_up(bench, service):
-    asked = await about_to_come(lambda moment: service.schedule_at("noop", moment))
-    await eventually(lambda: datetime.now(UTC) > asked.next_fire_at)
+    asked = await service.schedule_at("noop", bench.now() + SHORTLY)
+    bench.wait(2 * SHORTLY)
     cancelled = await service.cancel(asked.key, reason="too late")
     (fire,) = await service.fires()
     assert cancelled.skipped == (fire.workflow_id,)
@@ -234,7 +232,7 @@ async def test_the_runs_of_a_schedule_can_be_cancelled_while_it_goes_on(bench, s
 async def test_an_open_run_of_a_cancelled_one_shot_is_asked_to_end(bench, service):
     asked, claim = await due_now(bench, service)
     await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "started", "on_time", "run-1",
-                                       started_at=datetime.now(UTC))])  # fmt: skip
+                                       started_at=bench.now())])  # fmt: skip
     cancelled = await service.cancel(asked.key)
     assert (cancelled.asked, cancelled.retired) == ((claim.workflow_id,), True)
     (order,) = await bench.ledger.take_stops(bench.serving, limit=9, lease=LEASE)
@@ -243,9 +241,7 @@ async def test_an_open_run_of_a_cancelled_one_shot_is_asked_to_end(bench, servic
 
 async def test_one_that_has_run_cannot_be_cancelled(bench, service):
     asked, claim = await due_now(bench, service)
-    await bench.ledger.record_evidence(
-        [run_of(claim, closed="completed", closed_at=datetime.now(UTC))]
-    )
+    await bench.ledger.record_evidence([run_of(claim, closed="completed", closed_at=bench.now())])
     with pytest.raises(NotCancellable):
         await service.cancel(asked.key)
     assert (await service.find(asked.key)).state == "ended"
@@ -285,9 +281,3 @@ async def test_pruning_a_file_leaves_them_alone(bench, service):
     pruned = await service.prune(file, absent_for=timedelta(0))
     assert pruned == PruneReport()
     assert (await service.find("mine")).state == "active"
-
-
-async def test_without_a_memory_they_are_refused():
-    service = ScheduleService(MemoryLedger(), actor="shop")
-    with pytest.raises(LedgerRequired):
-        await service.schedule_at("noop", soon())

@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 from engine.errors import Code
 from engine.ledger import FailingNote, FailingStep, failing_text
 from engine.ledger.records import Serving
-from engine.service import WorkerRow
 from tests.conformance.conftest import Bench
 from tests.conformance.past import MINUTE, declare_ago, operator, run_of
-from tests.waiting import eventually
 
 FIELDS = "everyMs: 60000, grace: 1s, catchUp: {policy: all}"
 STUCK = FailingStep(
@@ -43,12 +41,9 @@ async def test_a_worker_is_shown_with_what_it_serves_and_holds(bench: Bench):
 
 async def test_a_worker_that_has_missed_its_heartbeats_is_silent(bench: Bench):
     await bench.announce(heartbeat=timedelta(milliseconds=100))
-
-    async def silent() -> list[WorkerRow]:
-        return [row for row in await operator(bench).workers() if row.state == "silent"]
-
-    (row,) = await eventually(silent)
-    assert row.age >= timedelta(milliseconds=250)
+    bench.wait(timedelta(milliseconds=301))
+    (row,) = await operator(bench).workers()
+    assert (row.state, row.age) == ("silent", timedelta(milliseconds=301))
     assert not (await operator(bench).status()).is_good
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -67,7 +67,7 @@ async def test_pausing_again_replaces_reason_and_end_and_keeps_the_beginning(ben
     await bench.declare(HOURLY)
     ops = operator(bench)
     first = await ops.pause("k", reason="one")
-    until = datetime.now(UTC) + HOUR
+    until = bench.now() + HOUR
     second = await ops.pause("k", reason="two", until=until)
     assert second.before == first.pause
     assert (await ops.schedule("k")).pause == Pause(first.pause.at, "two", "ops", until)
@@ -77,7 +77,7 @@ async def test_an_end_that_has_passed_is_refused_and_nothing_is_written(bench):
     await bench.declare(HOURLY)
     ops = operator(bench)
     with pytest.raises(MomentInPast):
-        await ops.pause("k", reason="x", until=datetime.now(UTC) - MINUTE)
+        await ops.pause("k", reason="x", until=bench.now() - MINUTE)
     assert (await ops.schedule("k")).state == "active"
     assert await ops.actions() == []
 
@@ -86,7 +86,7 @@ async def test_resume_replays_nothing_unless_asked(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
     resumed = await operator(bench).resume("k")
     assert resumed.caught_up == 0
-    assert resumed.next_fire_at > datetime.now(UTC)
+    assert resumed.next_fire_at > bench.now()
     decided = await windows(bench)
     assert len(decided) == 600
     assert {(fire.status, fire.reason, fire.windows) for _, fire in decided} == {
@@ -181,7 +181,7 @@ async def test_an_edit_keeps_the_pause_and_its_end(bench):
     await bench.declare(HOURLY)
     await bench.claim()
     ops = operator(bench)
-    until = datetime.now(UTC) + timedelta(days=1)
+    until = bench.now() + timedelta(days=1)
     paused = await ops.pause("k", reason="x", until=until)
     await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 1000}]")
     row = await ops.schedule("k")
@@ -215,13 +215,14 @@ async def test_resume_names_the_next_window_also_where_something_waits_in_the_qu
     await ops.pause("k", reason="x")
     resumed = await ops.resume("k")
     spec = (await ops.schedule("k")).schedule.spec
-    assert resumed.next_fire_at == spec.next(datetime.now(UTC))
+    assert resumed.next_fire_at == spec.next(bench.now())
 
 
 async def test_pause_and_resume_note_who_did_it_why_and_what_was_before(bench):
     await bench.declare(HOURLY)
     ops = operator(bench)
     await ops.pause("k", reason="stocktaking")
+    bench.wait()
     await ops.resume("k", reason="done")
     resumed, paused = await ops.actions(key="k")
     assert (paused.verb, paused.by, paused.reason, paused.before) == (
@@ -251,12 +252,12 @@ async def test_a_run_that_outlives_a_pause_costs_none_of_its_windows(bench):
     (claim,) = await taken(bench)
     running = await run_of(bench, claim)
     assert running == asked.fire.workflow_id
-    until = datetime.now(UTC) - 10 * MINUTE
+    until = bench.now() - 10 * MINUTE
     await bench.ledger.seen_open([running], until - timedelta(seconds=2))
     await paused_until(bench, then, until)
     assert await bench.claim() == []
     assert await windows(bench) == [], "the run is looked at first"
-    await bench.ledger.seen_open([running], datetime.now(UTC))
+    await bench.ledger.seen_open([running], bench.now())
     await bench.claim()
     held = [fire.status for at, fire in await windows(bench) if at < until]
     assert len(held) in {589, 590}

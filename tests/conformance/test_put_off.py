@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -89,7 +89,7 @@ async def test_a_child_waits_while_its_parent_waits_for_a_look_at_an_open_run(fa
     assert not await family.tick()
     assert await family.ledger.wake() == [], "the parent's second window is not decided"
     assert await family.became("child") == [WAITS, WAITS]
-    await family.ledger.seen_open([run], datetime.now(UTC))
+    await family.ledger.seen_open([run], family.bench.now())
     await family.ledger.make_due(["parent"])
     await family.turn()
     assert [status for status, _ in await family.became("parent")] == ["started", "queued"]
@@ -141,7 +141,7 @@ async def test_what_makes_a_schedule_due_keeps_the_window_that_it_has_not_decide
     assert await family.ledger.wake() == [], "no child finds that the parent has no window then"
     assert await family.became("child") == [WAITS, WAITS]
     (row,) = await family.ledger.schedules(key="parent")
-    assert row.next_fire_at < datetime.now(UTC) - MINUTE
+    assert row.next_fire_at < family.bench.now() - MINUTE
     await family.tick()
     assert await family.due() == [], "it waits again"
 
@@ -149,7 +149,7 @@ async def test_what_makes_a_schedule_due_keeps_the_window_that_it_has_not_decide
 async def test_a_run_that_ends_wakes_a_schedule_that_waits_for_an_answer(family):
     await family.declare_ago(parent="grace: 1h, overlap: queue")
     run = await family.first_window_runs()
-    await family.bench.ledger.seen_open([run], datetime.now(UTC))
+    await family.bench.ledger.seen_open([run], family.bench.now())
     await family.bench.claim()
     assert [status for status, _ in await family.became("parent")] == ["started", "queued"]
     async with family.ledger.transaction() as transaction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from engine.ledger.fires import Evidence
 from engine.runtime.poller import turned_full
@@ -35,7 +35,7 @@ async def test_a_full_queue_is_told_when_it_becomes_full_and_again_after_it_had_
     assert text.startswith("k: its queue is full (2), 1 window was skipped")
     assert (await turn(bench, 2))[1] == [], "full still"
     await run_of(bench, first)
-    now = datetime.now(UTC)
+    now = bench.now()
     await bench.ledger.record_evidence([Evidence(first.workflow_id, "run", now, "completed", now)])
     assert len((await turn(bench, 2))[1]) == 1, "one was promoted, and another took its place"
     assert (await turn(bench, 2))[1] == []

@@ -1,4 +1,4 @@
-"""Queues of steps and their slots, in both ledgers."""
+"""Queues of steps and their slots."""
 
 import asyncio
 import itertools
@@ -10,7 +10,6 @@ from engine.errors import KeyForeign
 from engine.ledger.records import SlotAsk
 from tests.conformance.conftest import Bench
 from tests.slots import held_slots
-from tests.waiting import eventually
 
 LANE = "sched/emails"
 LONG = timedelta(seconds=30)
@@ -88,22 +87,16 @@ async def test_who_leaves_gives_back_everything(bench: Bench):
 async def test_a_slot_whose_lease_has_ended_is_taken_over(bench: Bench):
     await declare(bench, "emails: {concurrency: 5}")
     await hold(bench, "a", 5, lease=SHORT)
-
-    async def taken() -> bool:
-        return await hold(bench, "b", 5, take_over=True) == 5
-
-    await eventually(taken)
+    bench.wait(2 * SHORT)
+    assert await hold(bench, "b", 5, take_over=True) == 5
     assert await hold(bench, "a", 5) == 0, "the earlier holder must not renew what is another's"
 
 
 async def test_who_was_out_of_touch_leaves_slots_to_their_holders(bench: Bench):
     await declare(bench, "emails: {concurrency: 5}")
     await hold(bench, "a", 5, lease=SHORT)
-
-    async def ended() -> bool:
-        return await held_by(bench) == {}
-
-    await eventually(ended)
+    bench.wait(2 * SHORT)
+    assert await held_by(bench) == {}
     assert await hold(bench, "b", 5, take_over=False) == 0
     assert await hold(bench, "a", 5) == 5
 

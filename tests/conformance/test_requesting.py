@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -27,7 +27,7 @@ def hourly(overlap: str) -> str:
 
 
 async def close(bench, workflow_id: str, run_id: str = "run") -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(workflow_id, run_id, now, closed="completed", closed_at=now)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
@@ -118,7 +118,7 @@ async def test_with_skip_a_manual_run_gives_way_to_one_that_is_open(bench):
     assert (asked.fire.status, asked.asks) == ("queued", True)
     await bench.claim()
     assert await bench.ledger.fire(asked.fire.workflow_id) == asked.fire, "nobody has looked yet"
-    await bench.ledger.seen_open([window], datetime.now(UTC))
+    await bench.ledger.seen_open([window], bench.now())
     await bench.ledger.make_due(["k"])
     await bench.claim()
     fire = await bench.ledger.fire(asked.fire.workflow_id)
@@ -199,7 +199,7 @@ async def test_nothing_can_be_asked_of_what_is_retired_or_nobody_can_run(bench):
     with pytest.raises(WorkflowUnknown):
         await ops.trigger("k")
     async with bench.ledger.transaction() as transaction:
-        await transaction.retire(["k"], datetime.now(UTC))
+        await transaction.retire(["k"], bench.now())
     with pytest.raises(ScheduleRetired):
         await ops.trigger("k")
     assert await ops.actions() == []

@@ -148,7 +148,7 @@ async def test_a_window_is_found_by_bucket_by_time_and_by_the_id_of_a_run(servic
     assert (await service.window("k", at=coming)).fire is None
     fire = named.fire
     failed = Evidence(
-        fire.workflow_id, fire.run_id, fire.started_at, "failed", datetime.now(UTC), last=True
+        fire.workflow_id, fire.run_id, fire.started_at, "failed", bench.now(), last=True
     )
     await bench.ledger.record_evidence([failed])
     (letter,) = await service.dead_letters_of("k", at=claim.fire_time)
@@ -162,7 +162,7 @@ async def test_what_names_no_window_is_refused(service, bench):
     await bench.declare(OLD)
     for names, more, error in (
         (("old.hourly",), {}, ScheduleError),
-        (("old.hourly", 3), {"at": datetime.now(UTC)}, ScheduleError),
+        (("old.hourly", 3), {"at": bench.now()}, ScheduleError),
         (("sched:old.hourly:manual:x",), {}, WindowNotFound),
         (("sched:old.hourly:9999999:s2",), {}, WindowNotFound),
         (("old.daily",), {"at": datetime(2026, 11, 21, 3, tzinfo=UTC)}, WindowNotFound),

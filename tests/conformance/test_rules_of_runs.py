@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from engine.ledger.fires import Outcome
 from tests.conformance.past import operator, taken
@@ -32,7 +32,7 @@ async def test_the_last_announcement_wins_and_may_take_the_rules_away(bench):
     await bench.declare(DAILY)
     (claim,) = await bench.claim()
     assert claim.rules == {"timeout": 7.0}
-    now = datetime.now(UTC)
+    now = bench.now()
     outcome = Outcome(claim.fire_id, claim.token, "started", "on_time", "r", started_at=now)
     await bench.ledger.settle([outcome])
     await bench.announce(bench.serving)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from engine.errors import Code
 from engine.ledger.fires import Evidence, Outcome
 from engine.runtime.events import Alert, Event
 from engine.runtime.tracking.runs import reconcile_runs
+from tests.conformance.conftest import NOW
 from tests.conformance.past import LEASE, operator, run_of, taken
-from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
 REPLACED = (
@@ -25,14 +25,14 @@ ALIVE = timedelta(seconds=30)
 
 
 async def started(bench, claim, run_id: str, first: str | None) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     outcome = Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, now,
                       first_run_id=first)  # fmt: skip
     assert await bench.ledger.settle([outcome]) == 1
 
 
 def seen(claim, run_id: str, first: str | None, closed=None) -> Evidence:
-    now = datetime.now(UTC)
+    now = NOW
     return Evidence(claim.workflow_id, run_id, now, closed, now if closed else None,
                     last=True, first_run_id=first)  # fmt: skip
 
@@ -92,7 +92,7 @@ async def test_a_wish_is_looked_at_again_soon_until_its_run_has_ended(bench):
     async def again():
         return await orders(bench)
 
-    (order,) = await eventually(again)
+    (order,) = await bench.until(again)
     assert (order.stop, order.asked) == ("cancel", True)
     await bench.ledger.stopped([order])
     await bench.ledger.record_evidence([seen(claim, "two", "one", "cancelled")])
@@ -104,7 +104,7 @@ async def test_the_grace_of_a_cancel_counts_from_the_first_time_it_was_asked(ben
     (claim,) = await bench.claim()
     await started(bench, claim, "one", "one")
     await operator(bench).trigger("k")
-    begun = datetime.now(UTC)
+    begun = bench.now()
     said: list[str] = []
 
     async def terminated() -> bool:
@@ -113,10 +113,10 @@ async def test_the_grace_of_a_cancel_counts_from_the_first_time_it_was_asked(ben
             await bench.ledger.stopped([order])
         return "terminate" in said
 
-    await eventually(terminated)
+    await bench.until(terminated)
     assert said[:-1] == ["cancel"] * (len(said) - 1)
     assert len(said) > 2, "it was looked at meanwhile"
-    took = datetime.now(UTC) - begun
+    took = bench.now() - begun
     assert timedelta(seconds=1.9) < took < timedelta(seconds=6)
 
 
@@ -145,7 +145,7 @@ async def test_what_a_line_waits_for_is_waited_for_by_whoever_started_it(bench):
     (run,) = await in_the_way(bench)
     assert run.startswith("sched:k:")
     assert await in_the_way(bench, "replica-b", orphans=True) == []
-    await bench.ledger.record_evidence([Evidence(run, "late", datetime.now(UTC), "completed")])
+    await bench.ledger.record_evidence([Evidence(run, "late", bench.now(), "completed")])
     assert await in_the_way(bench) == []
 
 

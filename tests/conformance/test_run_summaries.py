@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.ledger.schedule_rows import SUMMARISED, RunSummary
@@ -17,7 +17,7 @@ async def past_runs(bench, ends: list[tuple[ClosedStatus, int]]) -> datetime:
     await declare_ago(bench, EVERY, timedelta(minutes=len(ends)))
     claims = sorted(await bench.claim(), key=lambda claim: claim.fire_time)
     assert len(claims) >= len(ends)
-    at = datetime.now(UTC).replace(microsecond=0)
+    at: datetime = bench.now().replace(microsecond=0)
     for claim, (closed, seconds) in zip(claims, ends, strict=False):
         await run_of(bench, claim)
         end = at + timedelta(seconds=seconds)
@@ -75,7 +75,7 @@ async def test_a_rejected_window_is_a_failure_without_a_run(bench):
 async def test_windows_of_an_hour_are_counted_by_status_and_for_keys_like_these(bench):
     once: tuple[ClosedStatus, int] = ("completed", 1)
     await past_runs(bench, [("failed", 1), once, once])
-    now = datetime.now(UTC)
+    now = bench.now()
     counted = bench.ledger.count_fires
     found = await counted(now - HOUR, now, most=1000)
     assert (found["completed"], found["failed"]) == (2, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import get_args
 
 import pytest
@@ -48,9 +48,9 @@ def sentences(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @async_fixture
-async def bench(ledger) -> Bench:
+async def bench(ledger, clock) -> Bench:
     """Without a look at the sentences."""
-    made = Bench(ledger)
+    made = Bench(ledger, clock)
     await made.announce()
     return made
 
@@ -96,7 +96,7 @@ async def test_what_becomes_of_windows_does_not_depend_on_what_is_said_of_them(b
 
 @pytest.mark.usefixtures("sentences")
 async def test_what_a_backfill_starts_does_not_depend_on_what_is_said_of_windows(bench):
-    now = datetime.now(UTC)
+    now = bench.now()
     yesterday = now.date() - timedelta(days=1)
     hourly = f"everyMs: 3600000, firstFire: next, exclude: [{yesterday}]"
     await declare_ago(bench, hourly, timedelta(days=3))

@@ -60,11 +60,11 @@ async def test_leaving_shadow_mode_begins_with_the_next_window(bench: Bench):
     await bench.declare(file_of(FIELDS))
     assert await bench.claim() == []
     assert {*await statuses(bench)} == {("skipped", "shadow")}
-    assert (await operator(bench).schedule("k")).next_start_at > datetime.now(UTC)
+    assert (await operator(bench).schedule("k")).next_start_at > bench.now()
 
 
 async def test_the_data_of_the_first_run_begin_at_the_last_window_of_shadow_mode(bench: Bench):
-    at = datetime.now(UTC).replace(second=0, microsecond=0) - 2 * MINUTE
+    at = bench.now().replace(second=0, microsecond=0) - 2 * MINUTE
     until = f'mode: shadow, shadowUntil: "{at:%Y-%m-%dT%H:%M:%SZ}"'
     await declare_ago(bench, f"{FIELDS}, {until}", 6 * MINUTE)
     first, *_ = sorted(await bench.claim(), key=lambda each: each.fire_time)
@@ -75,7 +75,7 @@ async def test_no_rerun_and_no_backfill_starts_a_window_of_shadow_mode(bench: Be
     begun = await declare_ago(bench, f"{FIELDS}, mode: shadow", 5 * MINUTE)
     await bench.claim()
     await bench.declare(file_of(FIELDS))
-    done, claims = await backfilled(bench, begun + SECOND, datetime.now(UTC) - MINUTE)
+    done, claims = await backfilled(bench, begun + SECOND, bench.now() - MINUTE)
     assert (claims, dict(done.left_alone)) == ([], {"shadow": done.windows})
     bucket = (await windows(bench))[0][1].bucket
     with pytest.raises(WindowDecided, match="shadow mode"):
@@ -131,7 +131,7 @@ async def test_what_is_shown_of_the_future_ends_with_the_last_window_of_a_limit(
     row = await operator(bench).schedule("k")
     assert (row.state, row.started) == ("active", len(claims))
     assert row.last_start_at is not None
-    shown = [*row.starts(datetime.now(UTC), datetime.now(UTC) + 24 * HOUR)]
+    shown = [*row.starts(bench.now(), bench.now() + 24 * HOUR)]
     assert len(shown) == 12 - len(claims)
     assert shown[-1] == row.last_start_at
     listed = await operator(bench).list(keys=["k"])
@@ -210,7 +210,7 @@ async def test_an_apply_of_the_same_limit_does_not_wake_an_ended_schedule(bench:
 
 
 async def close(bench: Bench, workflow_id: str, closed: ClosedStatus) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     fire = await bench.ledger.fire(workflow_id)
     assert fire is not None
     assert fire.run_id is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
-from tests.waiting import eventually
+from datetime import timedelta
 
 CENTURY_MS = 36_525 * 86_400_000
 LEASE = timedelta(seconds=30)
@@ -21,7 +19,7 @@ async def test_a_spread_window_is_claimed_at_once_and_sent_at_its_keys_moment(be
     assert (fire.status, fire.bucket) == ("claimed", 0)
     (row,) = await bench.ledger.schedules()
     moment = fire.fire_time + row.schedule.delay(fire.fire_time)
-    assert moment > datetime.now(UTC)
+    assert moment > bench.now()
     probe = await bench.ledger.probe(bench.serving)
     assert probe.stale_at == moment, "the poller sleeps until then"
     assert await bench.ledger.take_over(bench.serving, limit=10, lease=LEASE) == []
@@ -34,12 +32,12 @@ async def test_a_spread_window_that_was_not_yet_sent_is_sent_by_anybody_as_fresh
         await bench.claim()
         return [fire for fire in await bench.ledger.fires() if fire.status == "claimed"]
 
-    (fire,) = await eventually(waiting)
+    (fire,) = await bench.until(waiting)
 
     async def taken():
         return await bench.ledger.take_over(bench.other, limit=10, lease=LEASE)
 
-    (claim,) = await eventually(taken, every=0.01)
+    (claim,) = await bench.until(taken)
     assert claim.fresh
     assert (claim.bucket, claim.fire_time) == (fire.bucket, fire.fire_time)
     assert claim.workflow_id == f"sched:later:{fire.bucket}"
@@ -54,7 +52,7 @@ async def test_an_edit_lets_a_spread_window_that_is_owed_run_under_the_old_defin
 
 
 async def test_an_excluded_window_is_accounted_for_and_never_sent(bench):
-    today = datetime.now(UTC).date()
+    today = bench.now().date()
     days = f"{today - timedelta(days=1)}..{today + timedelta(days=1)}"
     await bench.declare(
         f"schedules: [{{key: off, workflow: noop, everyMs: 1000, exclude: ['{days}']}}]"

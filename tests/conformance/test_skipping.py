@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from engine.errors import MomentInPast, WindowDecided, WindowNotFound
+from tests.conformance.conftest import NOW
 from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of, taken
-from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
 SECONDS = "schedules: [{key: k, workflow: noop, everyMs: 1000, firstFire: next}]"
@@ -21,7 +21,7 @@ def entry(fields: str) -> str:
 
 
 def whole_hour(ahead: int) -> datetime:
-    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    now = NOW.replace(minute=0, second=0, microsecond=0)
     return now + ahead * HOUR
 
 
@@ -35,13 +35,13 @@ async def claimed_until(bench, at: datetime) -> list[datetime]:
             (state,) = await transaction.read(["k"])
         return bool(state.cursor > at)
 
-    await eventually(decided)
+    await bench.until(decided)
     return claimed
 
 
 async def test_a_skipped_window_does_not_start_when_it_comes_and_those_around_it_do(bench):
     await bench.declare(SECONDS)
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    at = bench.now().replace(microsecond=0) + timedelta(seconds=2)
     done = await operator(bench).skip("k", at, reason="holiday")
     assert done.changed
     claimed = await claimed_until(bench, at)
@@ -55,7 +55,7 @@ async def test_a_skipped_window_does_not_start_when_it_comes_and_those_around_it
 async def test_a_skip_that_is_taken_back_leaves_no_trace_but_the_actions(bench):
     await bench.declare(SECONDS)
     ops = operator(bench)
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    at = bench.now().replace(microsecond=0) + timedelta(seconds=3)
     await ops.skip("k", at)
     assert (await ops.unskip("k", at)).changed
     assert not (await ops.unskip("k", at)).changed

@@ -1,17 +1,15 @@
-"""Runs that applications start: each id once for ever, on both ledgers."""
+"""Runs that applications start: each id once for ever."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pytest
 
 from engine.errors import (
     EnqueueFailure,
     InputInvalid,
-    LedgerRequired,
     LetterNotFound,
     ScheduleError,
     ScheduleNotFound,
@@ -19,7 +17,6 @@ from engine.errors import (
     StartInvalid,
     WorkflowUnknown,
 )
-from engine.ledger import MemoryLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.schedules.terms import ParsedId, Reason, parse_workflow_id
@@ -42,7 +39,7 @@ def service(bench) -> ScheduleService:
 
 async def ended(bench, claim, closed="failed") -> None:
     await run_of(bench, claim, f"run of {claim.workflow_id}")
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(
         claim.workflow_id, f"run of {claim.workflow_id}", now, closed=closed, closed_at=now
     )
@@ -148,11 +145,6 @@ async def test_an_input_that_json_cannot_carry_is_refused(bench, service, given)
     with pytest.raises(ScheduleError):
         await service.start("noop", given, id="7")
     assert await bench.ledger.fires() == []
-
-
-async def test_without_a_lasting_ledger_a_start_is_refused():
-    with pytest.raises(LedgerRequired):
-        await ScheduleService(MemoryLedger(), actor="shop").start("noop", id="7")
 
 
 async def test_a_listener_is_woken_by_a_start(bench, service):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from engine.errors import NotCancellable, ScheduleNotFound
@@ -89,7 +87,7 @@ async def test_where_nothing_is_open_there_is_nothing_to_cancel(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     run = await run_of(bench, claim)
-    now = datetime.now(UTC)
+    now = bench.now()
     await bench.ledger.record_evidence(
         [Evidence(run, "run", now, closed="completed", closed_at=now)]
     )
@@ -105,7 +103,7 @@ async def test_runs_of_a_retired_schedule_can_be_cancelled(bench):
     (claim,) = await bench.claim()
     run = await run_of(bench, claim)
     async with bench.ledger.transaction() as transaction:
-        await transaction.retire(["k"], datetime.now(UTC))
+        await transaction.retire(["k"], bench.now())
     assert (await operator(bench).cancel("k")).asked == (run,)
 
 
@@ -173,7 +171,7 @@ async def test_an_end_that_two_looks_have_seen_is_news_once(bench, closed):
     """Who lists runs and who describes one that is in the way tell of what they have changed."""
     await bench.declare(QUEUE)
     (claim,) = await bench.claim()
-    run, now = await run_of(bench, claim), datetime.now(UTC)
+    run, now = await run_of(bench, claim), bench.now()
     listed = Evidence(run, "run", now, closed, now, first_run_id="run")
     described = Evidence(run, "run", now, closed, now, error="overlap", last=True)
     news = [await bench.ledger.record_evidence([each]) for each in (described, listed, described)]

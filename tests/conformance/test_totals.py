@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from engine.ledger.fires import Evidence
 from engine.ledger.records import Serving, Totals
@@ -21,7 +21,7 @@ async def totals(bench, most: int = 100) -> Totals:
 
 
 async def end(bench, workflow_id: str, closed) -> None:
-    now = datetime.now(UTC)
+    now = bench.now()
     seen = Evidence(workflow_id, "run", now, closed=closed, closed_at=now)
     assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 

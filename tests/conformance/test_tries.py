@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from engine.ledger import PostgresLedger
 from engine.ledger.failures import (
     Failure,
     FailureLink,
@@ -19,11 +18,10 @@ from engine.ledger.failures import (
     Uncounted,
 )
 from engine.ledger.fires import Evidence, Outcome
-from tests.conformance.conftest import async_fixture
+from tests.conformance.conftest import NOW, async_fixture
 from tests.conformance.past import operator
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
-NOW = datetime.now(UTC).replace(microsecond=0)
 SECOND = timedelta(seconds=1)
 DECLINED = Failure(
     (
@@ -222,8 +220,6 @@ async def test_the_newest_runs_are_read_first(bench):
 
 
 async def test_the_views_have_it_at_their_ends(bench, run):
-    if not isinstance(bench.ledger, PostgresLedger):
-        pytest.skip("the ledger in memory has no views")
     counts = read(run, 1, 2)
     await bench.ledger.record_evidence([close(run, "failed", counts=counts, **FAILED)])
     columns = ["starting_at", "duration_ms", "tries", "step_retries"]

@@ -11,22 +11,29 @@ import pytest
 from temporalio.client import Client
 
 from activities.database import database
-from engine.embedded import TemporalServer
+from engine.embedded import PostgresServer, TemporalServer
 from engine.testing import DevServer
 from tests.fundamentals.example_app import ExampleApp
 from tests.fundamentals.fire_rows import FireRows
 
 
 @pytest.fixture(scope="session")
-def server(temporal: TemporalServer) -> DevServer:
-    """The session's Temporal server, for the testing kit."""
-    return DevServer(temporal.address)
+def server(temporal: TemporalServer, postgres: PostgresServer) -> DevServer:
+    """The session's servers, for the testing kit."""
+    return DevServer(temporal.address, database_url=postgres.url_of("postgres"))
+
+
+@pytest.fixture
+def client(client: Client, shared_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client whose workers find their ledger in the environment."""
+    monkeypatch.setenv("SCHED_DATABASE_URL", shared_database_url)
+    return client
 
 
 @pytest.fixture
 def app(
     client: Client,
-    temporal: TemporalServer,
+    server: DevServer,
     database_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -34,8 +41,8 @@ def app(
     """The example application; its steps find their database as under ``sched up``."""
     monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
     monkeypatch.setenv("SCHED_DATA_DIR", str(tmp_path / "data"))
-    server = DevServer(temporal.address, namespace=client.namespace)
-    return ExampleApp(client, server, database_url, reports=tmp_path / "data" / "reports")
+    own = DevServer(server.address, namespace=client.namespace, database_url=server.database_url())
+    return ExampleApp(client, own, database_url, reports=tmp_path / "data" / "reports")
 
 
 @pytest.fixture

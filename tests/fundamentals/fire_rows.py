@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 
@@ -25,9 +25,7 @@ class FireRows:
         self._bucket = 0
 
     async def migrate(self) -> None:
-        ledger = await PostgresLedger.connect(
-            self._address, namespace=self._namespace, schema=self._schema
-        )
+        ledger = await Ledger.connect(self._address, namespace=self._namespace, schema=self._schema)
         await apply(ledger, load_schedules(SCHEDULES), by="test")
         await ledger.close()
 

@@ -17,7 +17,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import OPEN, Fire
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
@@ -41,14 +41,14 @@ schedules:
 
 
 @pytest.fixture
-async def ledger(client: Client, database_url: str) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+async def ledger(client: Client, database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
 
 async def report(
-    client: Client, database_url: str, ledger: PostgresLedger, *, fails: bool
+    client: Client, database_url: str, ledger: Ledger, *, fails: bool
 ) -> dict[str, Fire]:
     """Let the report run; return what became of the first window of each schedule."""
     file = load_schedules(REPORT.format(fails=str(fails).lower()))
@@ -73,7 +73,7 @@ def assert_in_turn(first: Fire, then: Fire) -> None:
 
 
 async def test_the_extracts_follow_the_report_the_compilation_both_and_nobody_is_alarmed(
-    client: Client, database_url: str, ledger: PostgresLedger
+    client: Client, database_url: str, ledger: Ledger
 ):
     fires = await report(client, database_url, ledger, fails=False)
     ran = ["generate-monthly-report", "extract-sales-data", "extract-inventory-data",
@@ -90,7 +90,7 @@ async def test_the_extracts_follow_the_report_the_compilation_both_and_nobody_is
 
 
 async def test_without_the_report_nothing_is_extracted_or_compiled_and_somebody_is_alarmed(
-    client: Client, database_url: str, ledger: PostgresLedger
+    client: Client, database_url: str, ledger: Ledger
 ):
     fires = await report(client, database_url, ledger, fails=True)
     assert fires["generate-monthly-report"].status == "failed"

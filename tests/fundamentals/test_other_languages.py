@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine import FireInfo
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
@@ -44,7 +44,7 @@ async def fires(client: Client, database_url: str) -> AsyncIterator[dict[str, Fi
         Worker(client, task_queue="golang", workflows=[SendInvoices, Bare]),
         Worker(client, task_queue="sched", activities=[nothing], plugins=[plugin]),
     ):
-        ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+        ledger = await Ledger.connect(database_url, namespace=client.namespace)
 
         async def started() -> dict[str, Fire]:
             found = {fire.key: fire for fire in await ledger.fires() if fire.run_id}

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
@@ -47,7 +47,7 @@ def seen() -> Seen:
 class Office:
     """Replicas that share a ledger, and the runs they work on."""
 
-    def __init__(self, client: Client, ledger: PostgresLedger, database_url: str) -> None:
+    def __init__(self, client: Client, ledger: Ledger, database_url: str) -> None:
         self.client, self.ledger, self._url = client, ledger, database_url
         self.events: list[Event] = []
 
@@ -106,7 +106,7 @@ class Office:
 
 @pytest.fixture
 async def office(client: Client, database_url: str) -> AsyncIterator[Office]:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     yield Office(client, ledger, database_url)
     await ledger.close()
 

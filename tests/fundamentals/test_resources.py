@@ -15,7 +15,7 @@ from temporalio.workflow import unsafe
 
 from engine import Context, EngineError, Retry, given, resource, step, workflow
 from engine.errors import Code, ResourceFailed, ResourceMissing
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Degraded, Event, Recovered
@@ -108,7 +108,7 @@ async def test_a_resource_is_closed_only_when_the_last_step_of_a_draining_worker
 async def test_the_steps_of_a_queue_have_the_resources_of_their_worker(
     client: Client, database_url: str
 ):
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     await apply(ledger, load_schedules(QUEUES), by="test")
     async with worker_of(client, SchedulePlugin(None, database_url=database_url)):
         assert await run(client, "uses-queue@1") == [1, 1]

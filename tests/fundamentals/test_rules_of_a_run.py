@@ -9,7 +9,7 @@ from temporalio.worker import Worker
 
 from engine import Retry
 from engine.flow import RunOptions, WorkflowDefinition
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
@@ -25,7 +25,7 @@ async def the_fire(client: Client, database_url: str, schedule: str) -> Fire:
         load_schedules(f"schedules: [{{key: k, everyMs: 86400000, {schedule}}}]"),
         database_url=database_url, settings=SOON,
     )  # fmt: skip
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
 
     async def closed() -> list[Fire]:
         fires = await ledger.fires()

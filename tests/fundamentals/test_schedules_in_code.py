@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.worker import Worker
 
-from engine.ledger import Fire, PostgresLedger
+from engine.ledger import Fire, Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import Schedule
 from tests.fundamentals.samples.declared import DeclaredReport
@@ -17,7 +17,7 @@ async def test_a_worker_fires_what_stands_beside_its_workflow_and_in_its_plugin(
     """Seed 002: schedules inline in the module's options."""
     given = Schedule(key="inline", workflow="declared-report", every="1d", input={"rows": 4})
     plugin = SchedulePlugin([given], project="shop", database_url=database_url)
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
 
     async def both() -> dict[str, Fire]:
         fires = {fire.key: fire for fire in await ledger.fires() if fire.run_id}

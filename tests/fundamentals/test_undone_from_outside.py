@@ -23,7 +23,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Worker
 
 from engine.flow.saga import UNDO_TYPE
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import DeadLetter, Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
@@ -40,7 +40,7 @@ class Orders:
     """The one run of a schedule, and what the ledger says of it."""
 
     client: Client
-    ledger: PostgresLedger
+    ledger: Ledger
 
     async def run(self) -> WorkflowHandle[Any, Any]:
         async def started() -> list[Fire]:
@@ -78,7 +78,7 @@ async def orders(
         ),
         database_url=database_url, settings=SOON,
     )  # fmt: skip
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     async with Worker(
         client, task_queue="sched", workflows=undone.ALL, activities=undone.STEPS,
         plugins=[plugin], max_cached_workflows=cached,
@@ -220,7 +220,7 @@ async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_th
     )
     plugin = SchedulePlugin(file, database_url=database_url, settings=SOON)
     steps = SchedulePlugin(None, database_url=database_url, settings=SOON)
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     book = Orders(client, ledger)
     other = await Client.connect(client.service_client.config.target_host,
                                  namespace=client.namespace)  # fmt: skip

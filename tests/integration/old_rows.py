@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.retention.archive import Archive
@@ -44,7 +44,7 @@ class Past:
     """A ledger whose rows are old, and a janitor for it."""
 
     def __init__(
-        self, ledger: PostgresLedger, url: str, archive: Path | None, namespace: str = "test"
+        self, ledger: Ledger, url: str, archive: Path | None, namespace: str = "test"
     ) -> None:
         self.ledger, self.url, self.archive, self.namespace = ledger, url, archive, namespace
         self.heard: list[Any] = []

@@ -19,7 +19,6 @@ from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
 from engine.api.views import as_cursor
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
-from engine.ledger import MemoryLedger
 from engine.schedules import Rate
 from engine.service import ScheduleService
 from tests.rest import BILLING, PATH, rest_api
@@ -513,10 +512,10 @@ RAW = {
 }
 
 
-async def test_bytes_that_a_proxy_and_a_server_may_read_differently_are_refused():
+async def test_bytes_that_a_proxy_and_a_server_may_read_differently_are_refused(virtual_ledger):
     place = listening("127.0.0.1", 0)
     own = f"127.0.0.1:{place.getsockname()[1]}"
-    app = create_app(MemoryLedger(remembers=True), ApiOptions(open_door=True))
+    app = create_app(virtual_ledger, ApiOptions(open_door=True))
     async with serving(app, place):
         for name, (text, status) in RAW.items():
             reader, writer = await asyncio.open_connection(*place.getsockname())

@@ -16,7 +16,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.worker import Worker
 
 from engine.audit.visibility import TemporalRuns
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -99,7 +99,7 @@ def sound(postgres, migrated, temporal) -> Iterator[tuple[str, str]]:
         url = await postgres.create_database(name, migrated)
         await register_namespace(await Client.connect(temporal.address), name)
         client = await Client.connect(temporal.address, namespace=name)
-        ledger = await PostgresLedger.connect(url, namespace=name)
+        ledger = await Ledger.connect(url, namespace=name)
         async with worker(client, url):
             await until_completed(ledger, {key: 3 if key == "shifted" else 4 for key in KEYS})
             await until_settled(ledger, KEYS)
@@ -112,7 +112,7 @@ def sound(postgres, migrated, temporal) -> Iterator[tuple[str, str]]:
 
 @asynccontextmanager
 async def opened(client, url) -> AsyncIterator[Audited]:
-    ledger = await PostgresLedger.connect(url, namespace=client.namespace)
+    ledger = await Ledger.connect(url, namespace=client.namespace)
     connection = await asyncpg.connect(url, server_settings={"search_path": "sched"})
     yield Audited(ledger, client, connection)
     await connection.close()

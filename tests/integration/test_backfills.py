@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import query
-from engine.ledger.postgres.transaction import Statements
+from engine.ledger.postgres.rows import Statements
 from engine.ledger.records import Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
@@ -38,7 +38,7 @@ FROM generate_series($1::bigint, $2::bigint) AS b
 
 @pytest.fixture
 async def ledger(database_url):
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+    opened = await Ledger.connect(database_url, namespace="test")
     await opened.announce(SERVING, engine="0", tzdata="0", retention=DAY)
     yield opened
     await opened.close()

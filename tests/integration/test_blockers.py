@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.errors import LedgerTimeout, LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres import blockers, connections, ledger, schema
 from engine.ledger.postgres.connections import Connections
 from engine.runtime.apply.apply import apply
@@ -49,7 +49,7 @@ async def test_an_apply_names_the_session_that_holds(
     short = connections._LIFTED.replace("'30s'", "'3s'")
     assert short != connections._LIFTED
     monkeypatch.setattr(connections, "_LIFTED", short)
-    opened = await PostgresLedger.connect(database_url)
+    opened = await Ledger.connect(database_url)
     await holder.execute(lock)
     with pytest.raises(LedgerTimeout, match="holds; end that session") as raised:
         await apply(opened, load_schedules(FILE), by="test")
@@ -65,7 +65,7 @@ async def test_a_short_wait_is_not_logged(database_url, holder, caplog, monkeypa
     """As when two applies take turns."""
     caplog.set_level(logging.WARNING, "sched")
     monkeypatch.setattr(blockers, "_EVERY", 0.01)
-    opened = await PostgresLedger.connect(database_url)
+    opened = await Ledger.connect(database_url)
     await holder.execute("BEGIN; LOCK TABLE sched.projects")
     async with opened.transaction(long=True) as transaction:
         await transaction.connection.execute("SET LOCAL lock_timeout = '500ms'")

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from engine.errors import Code, DefinitionUnreadable, LedgerUnavailable
-from engine.ledger import Ledger, MemoryLedger, PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Claim, Evidence
 from engine.ledger.postgres import rows
 from engine.ledger.records import Serving
@@ -84,7 +84,7 @@ def replica(client: Client, text: str, url: str, *workflows: type, **options) ->
     return Worker(client, task_queue="sched", workflows=workflows or [Noop], plugins=[plugin])
 
 
-async def closes(ledger: PostgresLedger, key: str, count: int, since: datetime | None = None):
+async def closes(ledger: Ledger, key: str, count: int, since: datetime | None = None):
     """Wait until the key's first windows (after a moment) are closed, every one of them."""
 
     async def closed():
@@ -102,7 +102,7 @@ async def closes(ledger: PostgresLedger, key: str, count: int, since: datetime |
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
@@ -243,15 +243,15 @@ async def test_a_close_that_could_not_be_written_is_found_again(
     client, database_url, ledger, monkeypatch
 ):
     lost: list[Evidence] = []
-    record_evidence = PostgresLedger.record_evidence
+    record_evidence = Ledger.record_evidence
 
-    async def fails_once(self: PostgresLedger, evidence: Sequence[Evidence]) -> list[str]:
+    async def fails_once(self: Ledger, evidence: Sequence[Evidence]) -> list[str]:
         if not lost:
             lost.extend(evidence)
             raise LedgerUnavailable("the database restarts")
         return await record_evidence(self, evidence)
 
-    monkeypatch.setattr(PostgresLedger, "record_evidence", fails_once)
+    monkeypatch.setattr(Ledger, "record_evidence", fails_once)
     async with replica(client, PAIR, database_url):
         await eventually(lambda: lost)
 
@@ -300,14 +300,14 @@ async def test_a_take_over_is_sent_although_claiming_fails_in_the_same_tick(ledg
     assert [claim.workflow_id for claim in outbox.given] == [left.workflow_id]
 
 
-async def test_one_tick_claims_no_more_than_its_room_however_much_is_owed():
-    ledger = MemoryLedger(remembers=True)
-    ledger.travel(BEGIN)
+async def test_one_tick_claims_no_more_than_its_room_however_much_is_owed(clock, virtual_ledger):
+    clock.move_to(BEGIN)
     entries = (f"  - {{key: k{n:02}, workflow: noop, everyMs: 1000}}" for n in range(50))
-    await declare(ledger, "schedules:\n" + "\n".join(entries))
+    await declare(virtual_ledger, "schedules:\n" + "\n".join(entries))
+    clock.advance(55)
     outbox = Outbox(room=50)
     for turn in (1, 2):
-        tick = await poller(ledger, outbox, lease=LONG).tick(BEGIN + timedelta(seconds=55))
+        tick = await poller(virtual_ledger, outbox, lease=LONG).tick()
         assert (len(tick.claims), tick.full) == (50, True)
         assert len(outbox.given) == 50 * turn
 
@@ -315,7 +315,7 @@ async def test_one_tick_claims_no_more_than_its_room_however_much_is_owed():
 async def test_an_edit_of_a_definition_nobody_here_can_read_is_refused_and_not_forgotten(
     client: Client, database_url: str
 ) -> None:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     text = "schedules: [{key: bad, workflow: noop, everyMs: 60000}]"
     await apply(ledger, load_schedules(text), by="test")
     connection = await asyncpg.connect(database_url)

@@ -11,7 +11,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import Code
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert, Decided, Event, Recovered, Settled
 from engine.runtime.watch.watch import WatchProcess
@@ -63,7 +63,7 @@ async def clock(database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Watched:
-    def __init__(self, database: asyncpg.Connection, ledger: PostgresLedger) -> None:
+    def __init__(self, database: asyncpg.Connection, ledger: Ledger) -> None:
         self.database, self.ledger = database, ledger
         self.told: list[Event] = []
 
@@ -94,7 +94,7 @@ class Watched:
 
 @pytest.fixture
 async def watched(client, database_url, clock, database) -> AsyncIterator[Watched]:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     made = Watched(database, ledger)
     plugin = SchedulePlugin(
         load_schedules(PULSE), database_url=database_url, on_event=made.told.append,

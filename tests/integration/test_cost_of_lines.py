@@ -8,7 +8,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import query
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
@@ -35,7 +35,7 @@ MANY = 20_000
 
 @pytest.fixture
 async def ledger(database_url):
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+    opened = await Ledger.connect(database_url, namespace="test")
     await opened.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(opened, load_schedules(FILE), by="test")
     yield opened

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
@@ -101,7 +101,7 @@ async def test_a_replica_decides_its_next_window_over_new_connections(
 
 
 async def test_a_ledger_closes_within_ten_seconds_over_dead_connections(database_url, silence):
-    ledger = await PostgresLedger.connect(database_url)
+    ledger = await Ledger.connect(database_url)
     await asyncio.gather(*(ledger.fires() for _ in range(3)))
     assert await silence.falls() >= 1
     async with asyncio.timeout(10):

@@ -20,7 +20,7 @@ from engine.embedded import PostgresServer
 from engine.errors import LedgerUnavailable
 from engine.events import ScheduleEvent
 from engine.events.delivery import Deliverer
-from engine.ledger import PostgresLedger, Status, Subscription, transitions_of
+from engine.ledger import Ledger, Status, Subscription, transitions_of
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -41,10 +41,10 @@ class Shop:
         self.url = url
         self.got: list[tuple[str, ScheduleEvent]] = []
         self.version = 0
-        self.opened: list[PostgresLedger] = []
+        self.opened: list[Ledger] = []
 
-    async def ledger(self) -> PostgresLedger:
-        self.opened.append(await PostgresLedger.connect(self.url, namespace="test"))
+    async def ledger(self) -> Ledger:
+        self.opened.append(await Ledger.connect(self.url, namespace="test"))
         return self.opened[-1]
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class Shop:
             for each in replicas:
                 await each.end()
 
-    async def change(self, ledger: PostgresLedger, *, head: str = "") -> None:
+    async def change(self, ledger: Ledger, *, head: str = "") -> None:
         self.version += 1
         every = 1000 * (self.version + 1)
         listed = ", ".join(f"{{key: {key}, workflow: w, everyMs: {every}}}" for key in KEYS)
@@ -290,7 +290,7 @@ async def test_two_that_place_at_once_give_no_position_twice(shop: Shop):
     await ledger.events.subscribe(its, lasts=timedelta(days=1), by="test")
     await shop.change(ledger)
 
-    async def place(each: PostgresLedger) -> int:
+    async def place(each: Ledger) -> int:
         return sum([await each.events.place(3) for _ in range(40)])
 
     changing = asyncio.create_task(_change_often(shop, ledger))
@@ -304,6 +304,6 @@ async def test_two_that_place_at_once_give_no_position_twice(shop: Shop):
         assert sequences == list(range(1, len(sequences) + 1))
 
 
-async def _change_often(shop: Shop, ledger: PostgresLedger) -> None:
+async def _change_often(shop: Shop, ledger: Ledger) -> None:
     for _ in range(10):
         await shop.change(ledger)

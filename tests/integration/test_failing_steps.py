@@ -10,7 +10,7 @@ from temporalio.worker import Worker
 from temporalio.workflow import unsafe
 
 from engine import Context, Retry, step, workflow
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert, Notice
 from engine.runtime.tracking import tracker
@@ -113,7 +113,7 @@ async def test_it_is_told_once_and_in_the_ledger_until_it_succeeds(client, datab
     def over() -> list[Notice]:
         return [each for each in told if isinstance(each, Notice) and "failing-ch" in each.text]
 
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     async with worker(client, database_url, "patient", told):
         (alert,) = await eventually(alerts, timeout=40)
         (fire,) = await ledger.failing()
@@ -151,7 +151,7 @@ async def test_a_step_of_a_childs_child_is_told_with_the_run_of_the_schedule(
     def alerts() -> list[str]:
         return [event.text for event in told if isinstance(event, Alert)]
 
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     async with worker(client, database_url, "grandparent", told):
         (text,) = await eventually(alerts, timeout=40)
         (fire,) = await ledger.failing()
@@ -169,7 +169,7 @@ async def test_a_step_of_a_childs_child_is_told_with_the_run_of_the_schedule(
 async def test_the_failure_of_a_run_names_the_child_the_step_and_the_type_of_an_error_without_text(
     client, database_url
 ):
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
 
     async def failed() -> list[str | None]:
         return [fire.error for fire in await ledger.fires(status="failed")]

@@ -21,7 +21,7 @@ from temporalio.worker import Worker
 import engine.embedded.postgres
 from engine.embedded import PostgresServer
 from engine.errors import LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert, Degraded, Event, Recovered
 from engine.schedules import load_schedules
@@ -218,7 +218,7 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
     assert len(found) >= 4, "windows younger than grace were looked up before they were decided"
     ran = [run.id async for run in client.list_workflows('WorkflowId STARTS_WITH "sched:pulse:"')]
     assert len(ran) == len(set(ran)), "no window ran twice"
-    ledger = await PostgresLedger.connect(url, namespace=client.namespace)
+    ledger = await Ledger.connect(url, namespace=client.namespace)
     booked = {fire.workflow_id: fire.status for fire in await ledger.fires(limit=1000)}
     await ledger.close()
     assert {booked.get(run) for run in ran} <= {"started", "completed"}
@@ -231,7 +231,7 @@ def code_of(event: Event) -> str | None:
 
 
 async def ask_for_a_run(server: PostgresServer, namespace: str) -> None:
-    ledger = await PostgresLedger.connect(server.url, namespace=namespace)
+    ledger = await Ledger.connect(server.url, namespace=namespace)
     await ScheduleService(ledger, actor="test").trigger("pulse", request_id="by-hand")
     await ledger.close()
 
@@ -275,7 +275,7 @@ async def test_no_log_and_no_error_shows_the_password(
     with caplog.at_level(logging.DEBUG):
         for url in (away, f"{hosts}?target_session_attrs=read-write", wrong):
             with pytest.raises(LedgerUnavailable) as raised:
-                await PostgresLedger.connect(url)
+                await Ledger.connect(url)
             assert password not in f"{raised.value} {raised.value.__cause__}"
     assert password not in caplog.text
 
@@ -284,7 +284,7 @@ async def test_deadlocks_serialization_failures_shutdowns_and_standbys_are_waite
     primary: PostgresServer,
 ) -> None:
     """They are the one error after which a loop tries again, with a pause that grows."""
-    ledger = await PostgresLedger.connect(primary.url)
+    ledger = await Ledger.connect(primary.url)
     for error in ("40P01", "40001", "57P01", "25006"):
         with pytest.raises(LedgerUnavailable):
             await ledger._connections.fetch(

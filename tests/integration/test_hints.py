@@ -9,7 +9,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import LedgerError
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -24,7 +24,7 @@ LONG = 120.0
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
@@ -78,7 +78,7 @@ async def test_where_nothing_can_be_heard_a_tick_is_waited_for(
     async def deaf(*_: object) -> None:
         raise LedgerError("LISTEN is not supported")
 
-    monkeypatch.setattr(PostgresLedger, "listen", deaf)
+    monkeypatch.setattr(Ledger, "listen", deaf)
     async with worker(client, database_url):
         await eventually(ledger.schedules)
         assert await started(ledger, "deaf") < 30

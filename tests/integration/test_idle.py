@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 import asyncpg
 import pytest
 from temporalio.client import Client
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.floors import EVER
 from engine.ledger.postgres.connections import query
 from engine.ledger.records import Serving
@@ -36,7 +36,7 @@ class NoTemporal:
         raise AssertionError(f"an idle tick used the client's {name}")
 
 
-def idle_poller(ledger: PostgresLedger) -> Poller:
+def idle_poller(ledger: Ledger) -> Poller:
     clock, settings = LedgerClock(), Settings()
     starter = Starter(cast("Client", NoTemporal()), clock, settings)
     dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=print)
@@ -63,7 +63,7 @@ async def statements(postgres, database_url: str, ticks: int) -> int:
 
     await eventually(nobody_is_left)
     before = await count()
-    ledger = await PostgresLedger.connect(database_url, namespace="test", connections=1)
+    ledger = await Ledger.connect(database_url, namespace="test", connections=1)
     poller = idle_poller(ledger)
     for _ in range(ticks):
         tick = await poller.tick()
@@ -76,7 +76,7 @@ async def statements(postgres, database_url: str, ticks: int) -> int:
 
 
 async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, postgres):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     file = load_schedules('schedules: [{key: yearly, workflow: noop, cron: "0 0 1 1 *"}]')
     await apply(ledger, file, by="test")
@@ -89,17 +89,10 @@ async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, 
     assert await fewest(1 + TICKS) == await fewest(1) + TICKS
 
 
-async def test_the_moment_of_a_tick_is_the_databases_to_say(database_url):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
-    with pytest.raises(ValueError, match="only the in-memory ledger takes a moment"):
-        await idle_poller(ledger).tick(datetime(2026, 11, 21, tzinfo=UTC))
-    await ledger.close()
-
-
 @pytest.fixture
 async def crowded(database_url):
     """A ledger of 100,000 schedules, 50 of them due and the others in an hour or later."""
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
     await connection.execute(
         """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Evidence, Outcome
 from engine.runtime.events import Alert, Notice
 from engine.runtime.retention import janitor
@@ -29,7 +29,7 @@ ANCIENT = TODAY - timedelta(days=800)
 
 @pytest.fixture
 async def past(database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     folder = tmp_path / "archive"
     folder.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
@@ -32,7 +32,7 @@ OLD = TODAY - timedelta(days=100)
 
 @pytest.fixture
 async def past(client: Client, database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     await apply(ledger, FILE, by="test")
     made = Past(ledger, database_url, tmp_path / "archive", client.namespace)
     await made.had("old", hours(OLD, DAYS * A_DAY, every=timedelta(minutes=5)))

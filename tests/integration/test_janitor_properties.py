@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.retention.compaction import BatchSizer, BatchSizers
 from tests.integration.janitor_oracle import (
     OPEN,
@@ -196,7 +195,7 @@ def test_a_round_keeps_every_rule_of_retention_and_loses_no_window(
 
 async def example(url: str, folder: Path, today: datetime, drawn_all: tuple[Any, ...]) -> None:
     drawn, keep, (age, status), cursor_days, at_once = drawn_all
-    ledger = await PostgresLedger.connect(url, namespace="test", connections=2)
+    ledger = await Ledger.connect(url, namespace="test", connections=2)
     past = Past(ledger, url, folder)
     books = Books(past)
     cursor = today - timedelta(days=cursor_days)

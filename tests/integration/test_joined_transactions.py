@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.errors import KeyForeign, KeyInUse, LedgerError, LedgerRequired, RequestInUse
-from engine.ledger import MemoryLedger, PostgresLedger
+from engine.errors import KeyForeign, KeyInUse, LedgerError, RequestInUse
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.service import ScheduleService
+from engine.testing.virtual_ledger import VirtualLedger, virtual_database
 from tests.conformance.conftest import Bench
 from tests.waiting import eventually
 
@@ -27,11 +28,11 @@ FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
 KILLED = """
 import asyncio, os, signal, sys
 import asyncpg
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.service import ScheduleService
 
 async def main(url):
-    ledger = await PostgresLedger.connect(url, namespace="test")
+    ledger = await Ledger.connect(url, namespace="test")
     service = ScheduleService(ledger, actor="shop")
     connection = await asyncpg.connect(url)
     async with connection.transaction():
@@ -45,7 +46,7 @@ asyncio.run(main(sys.argv[1]))
 
 @pytest.fixture
 async def bench(database_url: str) -> AsyncIterator[Bench]:
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     made = Bench(ledger)
     await made.announce()
     yield made
@@ -245,16 +246,25 @@ async def test_a_refusal_does_not_abort_the_transaction_of_the_caller(service, c
 
 
 async def test_a_moment_that_passes_before_the_commit_is_decided_as_after_an_outage(
-    bench, service, connection
+    postgres, clock
 ):
-    moment = datetime.now(UTC) + timedelta(seconds=3)  # to be named in time on a slow machine
+    async with virtual_database(postgres.url_of("postgres")) as url:
+        ledger, connection = await VirtualLedger.open(url, clock), await asyncpg.connect(url)
+        await decided_late(Bench(ledger, clock), connection)
+        await connection.close()
+        await ledger.close()
+
+
+async def decided_late(bench: Bench, connection: asyncpg.Connection) -> None:
+    await bench.announce()
+    service, moment = ScheduleService(bench.ledger, actor="shop"), bench.now() + HOUR
     async with connection.transaction():
         await service.schedule_at("noop", moment, key="late", connection=connection)
         await service.schedule_at(
             "noop", moment, key="useless", connection=connection,
             grace="1ms", catchUp={"policy": "none"},
         )  # fmt: skip
-        await eventually(lambda: datetime.now(UTC) > moment + timedelta(milliseconds=10))
+        bench.wait(HOUR + timedelta(milliseconds=10))
         assert await bench.claim() == []
     assert [claim.key for claim in await bench.claim()] == ["late"]
     (fire,) = await service.fires(key="useless")
@@ -288,7 +298,3 @@ async def test_a_connection_that_cannot_be_joined_is_refused(service, connection
         await connection.execute("SET LOCAL session_replication_role = replica")
         with pytest.raises(LedgerError, match="triggers"):
             await service.schedule_at("noop", soon(), connection=connection)
-    in_memory = ScheduleService(MemoryLedger(remembers=True), actor="shop")
-    async with connection.transaction():
-        with pytest.raises(LedgerRequired):
-            await in_memory.schedule_at("noop", soon(), connection=connection)

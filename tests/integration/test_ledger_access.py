@@ -13,7 +13,7 @@ import pytest
 from asyncpg.transaction import Transaction
 
 from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable, ScheduleError
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import migrations
 from engine.service import ScheduleService
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs/deploy.md"
 
 @pytest.fixture
 async def connection(database_url):
-    ledger = await PostgresLedger.connect(database_url)
+    ledger = await Ledger.connect(database_url)
     await ledger.close()
     opened = await asyncpg.connect(database_url)
     yield opened
@@ -39,12 +39,12 @@ async def test_a_role_without_create_uses_a_ledger_that_is_up_to_date(connection
         await connection.execute(grants.replace("sched_worker", name))
         scheme, _, place = database_url.partition("://")
         address = f"{scheme}://{name}:secret@{place.partition('@')[2]}"
-        ledger = await PostgresLedger.connect(address)
+        ledger = await Ledger.connect(address)
         assert await ledger.schedules() == []
         await ledger.close()
         await connection.execute(f"REVOKE ALL ON ALL TABLES IN SCHEMA sched FROM {name}")
         with pytest.raises(LedgerError, match=r"refuses: permission denied .* `sched docs ledger`"):
-            await PostgresLedger.connect(address)
+            await Ledger.connect(address)
     finally:
         await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
@@ -52,7 +52,7 @@ async def test_a_role_without_create_uses_a_ledger_that_is_up_to_date(connection
 async def test_a_ledger_of_a_newer_version_is_left_alone(connection, database_url):
     await connection.execute("INSERT INTO sched.migrations VALUES (9999, '', NULL, '{}')")
     with pytest.raises(LedgerTooNew, match="version 9999"):
-        await PostgresLedger.connect(database_url)
+        await Ledger.connect(database_url)
 
 
 async def test_the_history_cannot_be_written_through_its_view(connection):
@@ -74,7 +74,7 @@ async def test_a_cursor_never_goes_back(connection):
 
 
 async def test_replicas_that_start_at_once_migrate_once(empty_database_url):
-    ledgers = await asyncio.gather(*(PostgresLedger.connect(empty_database_url) for _ in range(5)))
+    ledgers = await asyncio.gather(*(Ledger.connect(empty_database_url) for _ in range(5)))
     every = tuple(each.version for each in migrations())
     assert sorted(ledger.migrated for ledger in ledgers) == [(), (), (), (), every]
     for ledger in ledgers:
@@ -83,7 +83,7 @@ async def test_replicas_that_start_at_once_migrate_once(empty_database_url):
 
 async def test_a_database_that_does_not_answer_is_one_clear_error():
     with pytest.raises(LedgerUnavailable, match="cannot be reached"):
-        await PostgresLedger.connect("postgresql://nobody@127.0.0.1:1/none")
+        await Ledger.connect("postgresql://nobody@127.0.0.1:1/none")
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_a_commit_without_an_answer_is_told_without_the_drivers_words(
 @pytest.mark.parametrize("text", ["a\0b", "half a \ud83d"])
 async def test_a_text_that_no_database_keeps_is_refused_with_a_sentence(shared_database_url, text):
     name = f"text-{uuid4().hex}"
-    ledger = await PostgresLedger.connect(shared_database_url, namespace=name, connections=2)
+    ledger = await Ledger.connect(shared_database_url, namespace=name, connections=2)
     service = ScheduleService(ledger, actor="ann")
     await service.schedule_repeat("noop", key="k", everyMs=60_000)
     for asked in (

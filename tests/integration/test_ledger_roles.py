@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import LedgerError
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import Migration, migrate, migrations
 from engine.runtime import SchedulePlugin
@@ -65,7 +65,7 @@ async def roles(admin: asyncpg.Connection, empty_database_url: str) -> Mapping[s
         for role, password in passwords.items()
     }
     await admin.execute(before)
-    await (await PostgresLedger.connect(addresses["sched_owner"])).close()
+    await (await Ledger.connect(addresses["sched_owner"])).close()
     await admin.execute(after)
     return addresses
 
@@ -164,7 +164,7 @@ async def test_a_reader_reads_the_four_views_and_nothing_else(admin, roles, read
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await reader.fetch(f"SELECT * FROM sched.{table['name']}")
     with pytest.raises(LedgerError, match="permission denied"):
-        await PostgresLedger.connect(roles["sched_reader"])
+        await Ledger.connect(roles["sched_reader"])
 
 
 async def test_a_worker_that_owns_nothing_claims_queues_and_settles(

@@ -8,7 +8,7 @@ import os
 import pytest
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -20,15 +20,15 @@ WINDOWS = int(os.environ.get("SCHED_LINE_WINDOWS", "15"))
 """600 is the long form: ten minutes of a schedule of one second."""
 
 
-async def line(ledger: PostgresLedger) -> int:
+async def line(ledger: Ledger) -> int:
     return len(await ledger.fires(key="k", status="queued", limit=100))
 
 
-async def completed(ledger: PostgresLedger, runs: int) -> bool:
+async def completed(ledger: Ledger, runs: int) -> bool:
     return len(await ledger.fires(key="k", status="completed", limit=runs)) >= runs
 
 
-async def let_a_line_form(ledger: PostgresLedger) -> None:
+async def let_a_line_form(ledger: Ledger) -> None:
     """A line that has formed does not go away by itself: nobody looks at the run before it."""
     service = ScheduleService(ledger, actor="test")
 
@@ -39,7 +39,7 @@ async def let_a_line_form(ledger: PostgresLedger) -> None:
     await eventually(formed)
 
 
-async def longest_line(ledger: PostgresLedger, runs: int) -> int:
+async def longest_line(ledger: Ledger, runs: int) -> int:
     """How many windows wait at most until so many have run."""
     longest = 0
 
@@ -62,7 +62,7 @@ async def test_of_a_schedule_with_short_runs_never_more_than_two_windows_wait(
         f" maxConcurrentRuns: {at_once}}}]"
     )
     plugin = SchedulePlugin(file, database_url=database_url, settings=Settings())
-    ledger = await PostgresLedger.connect(database_url, namespace=namespace)
+    ledger = await Ledger.connect(database_url, namespace=namespace)
     try:
         async with Worker(
             client, task_queue="sched", workflows=[Short], activities=[takes_a_moment],

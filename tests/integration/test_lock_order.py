@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.failures import FailingNote
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
@@ -43,7 +43,7 @@ async def ledger(database_url):
     for scan in ("indexscan", "bitmapscan"):
         await setting.execute(f"ALTER DATABASE {name} SET enable_{scan} = off")
     await setting.close()
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+    opened = await Ledger.connect(database_url, namespace="test")
     await announced(opened, SERVING)
     await apply(opened, ALL, by="test")
     yield opened
@@ -59,7 +59,7 @@ async def other(database_url, ledger):
     await connection.close()
 
 
-async def announced(ledger: PostgresLedger, serving: Serving) -> None:
+async def announced(ledger: Ledger, serving: Serving) -> None:
     await ledger.announce(serving, engine="0", tzdata="0", retention=timedelta(days=1))
 
 

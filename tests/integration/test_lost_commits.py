@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from engine.errors import CommitUnknown
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings
@@ -94,7 +94,7 @@ class Outbox:
 
 
 class Bench:
-    def __init__(self, line: Line, ledger: PostgresLedger) -> None:
+    def __init__(self, line: Line, ledger: Ledger) -> None:
         self.line, self.ledger, self.outbox = line, ledger, Outbox()
         settings, outbox = Settings(lease=LEASE), cast("Dispatcher", self.outbox)
         self.poller = Poller(ledger, outbox, LedgerClock(), SERVING, settings, **BLIND)
@@ -111,7 +111,7 @@ class Bench:
 @pytest.fixture
 async def bench(database_url: str) -> AsyncIterator[Bench]:
     async with line_to(database_url) as (line, url):
-        ledger = await PostgresLedger.connect(url)
+        ledger = await Ledger.connect(url)
         await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
         await apply(ledger, load_schedules(DAILY), by="test")
         yield Bench(line, ledger)

@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert
 from engine.schedules import load_schedules
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 

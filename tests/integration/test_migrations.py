@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import Connections
 from engine.ledger.postgres.schema import (
     Migration,
@@ -40,7 +40,7 @@ def database_url(empty_database_url: str) -> str:
 
 @pytest.fixture
 async def ledger(database_url):
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+    opened = await Ledger.connect(database_url, namespace="test")
     yield opened
     await opened.close()
 
@@ -83,7 +83,7 @@ async def is_valid(connections, index: str = "fires_more") -> bool | None:
 
 async def test_code_starts_beside_a_newer_migration_that_says_so(connections, database_url):
     assert await migrate(connections, known=one_more(COLUMN)) == [NEWEST + 1]
-    again = await PostgresLedger.connect(database_url)
+    again = await Ledger.connect(database_url)
     assert again.migrated == ()
     await again.close()
 
@@ -92,7 +92,7 @@ async def test_code_starts_beside_a_newer_migration_that_says_so(connections, da
 async def test_code_older_than_a_migration_allows_is_refused(connections, database_url, beside):
     await migrate(connections, known=one_more(COLUMN, beside=beside))
     with pytest.raises(LedgerTooNew, match=f"version {NEWEST + 1}"):
-        await PostgresLedger.connect(database_url)
+        await Ledger.connect(database_url)
 
 
 UNRELEASED = r"the schema sched has the ledger of an unreleased version of sched-engine"
@@ -107,7 +107,7 @@ async def test_a_ledger_of_an_earlier_commit_is_refused(database_url, session):
         " INSERT INTO sched.migrations SELECT generate_series(1, 40)"
     )
     with pytest.raises(LedgerError, match=UNRELEASED) as raised:
-        await PostgresLedger.connect(database_url)
+        await Ledger.connect(database_url)
     assert "SCHED_SCHEMA" in (raised.value.cure or "")
     assert await session.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'sched'") == 1
 
@@ -115,7 +115,7 @@ async def test_a_ledger_of_an_earlier_commit_is_refused(database_url, session):
 async def test_a_ledger_whose_migration_was_edited_since_is_refused(connections, database_url):
     await connections.fetch("UPDATE migrations SET digest = 'of another text' WHERE version = 1")
     with pytest.raises(LedgerError, match=UNRELEASED):
-        await PostgresLedger.connect(database_url)
+        await Ledger.connect(database_url)
     with pytest.raises(LedgerError, match=UNRELEASED):
         await migrate(connections, known=one_more(COLUMN))
 
@@ -253,7 +253,7 @@ async def test_workers_start_and_write_while_an_index_waits_for_a_dump(
     pid = session.get_server_pid()
     said = f"the index fires_more of migration {NEWEST + 1:04} waits for session {pid} (a dump"
     await eventually(lambda: any(each.message.startswith(said) for each in caplog.records))
-    beside = await PostgresLedger.connect(database_url, namespace="test")
+    beside = await Ledger.connect(database_url, namespace="test")
     async with beside.transaction() as transaction:
         await transaction.connection.execute("UPDATE fires SET more = 'x' WHERE false")
     other = await Connections.open(database_url, schema="sched", most=1)

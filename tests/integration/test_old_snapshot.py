@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger, floors
+from engine.ledger import Ledger, floors
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.postgres.connections import Connections, query
-from engine.ledger.postgres.transaction import Statements
+from engine.ledger.postgres.rows import Statements
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -34,8 +34,8 @@ OF_A_TICK = (
 
 
 @pytest.fixture
-async def ledger(database_url: str) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace="test")
     await opened.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     lines = "".join(
         f"  - {{key: k{number}, workflow: noop, everyMs: 1000}}\n" for number in range(KEYS)
@@ -83,7 +83,7 @@ class Asked(dict[str, tuple[object, ...]]):
         return found
 
 
-async def move(ledger: PostgresLedger, times: int) -> None:
+async def move(ledger: Ledger, times: int) -> None:
     """Let each key fire so often, as a poller does, and let the runs begin and end."""
     for _ in range(times):
         await ledger.probe(SERVING, ahead=SECOND)
@@ -98,7 +98,7 @@ async def move(ledger: PostgresLedger, times: int) -> None:
         await ran(ledger, claims)
 
 
-async def ran(ledger: PostgresLedger, claims: list[Claim]) -> None:
+async def ran(ledger: Ledger, claims: list[Claim]) -> None:
     now = datetime.now(UTC)
     await ledger.settle([
         Outcome(each.fire_id, each.token, "started", "on_time", run_id="r", started_at=now)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert
 from engine.schedules import load_schedules
@@ -23,7 +23,7 @@ CLOSED = {"completed", "cancelled", "terminated"}
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 

@@ -17,7 +17,7 @@ from engine.api.access import PAGE_ROUTES
 from engine.api.app import create_app
 from engine.api.requests import ApiOptions
 from engine.errors import LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.page.layout import digest
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -375,7 +375,7 @@ def told(shared_database_url: str) -> str:
     namespace = f"story-{uuid4().hex}"
 
     async def once() -> None:
-        ledger = await PostgresLedger.connect(shared_database_url, namespace=namespace)
+        ledger = await Ledger.connect(shared_database_url, namespace=namespace)
         await tell(ledger, shared_database_url)
         await ledger.close()
 
@@ -385,7 +385,7 @@ def told(shared_database_url: str) -> str:
 
 @pytest.fixture
 async def story(shared_database_url, told):
-    ledger = await PostgresLedger.connect(shared_database_url, namespace=told, connections=5)
+    ledger = await Ledger.connect(shared_database_url, namespace=told, connections=5)
     yield RestApi(
         ledger, create_app(ledger, ApiOptions(open_door=True, ui_url="http://ui.example"))
     )

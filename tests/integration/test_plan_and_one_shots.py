@@ -17,7 +17,7 @@ import pytest
 import engine
 from engine.cli.app import run
 from engine.cli.target import Target, note_running
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.service import ScheduleService
 from tests.waiting import eventually
@@ -122,7 +122,7 @@ SHOP = Serving("replica", "shop", "sched", frozenset({"w@1"}))
 
 @pytest.fixture
 async def ledger(database_url):
-    opened = await PostgresLedger.connect(database_url)
+    opened = await Ledger.connect(database_url)
     yield opened
     await opened.close()
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from engine.errors import LedgerError
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.postgres.connections import Connections
 from tests.waiting import eventually
 
@@ -76,19 +76,19 @@ def pooler(database_url: str) -> Iterator[Pooler]:
 async def test_a_pooler_that_shares_sessions_is_refused_with_one_sentence(pooler: Pooler, mode):
     async with pooler(mode) as url:
         with pytest.raises(LedgerError, match="pooler in transaction mode") as raised:
-            await PostgresLedger.connect(url)
+            await Ledger.connect(url)
     assert type(raised.value) is LedgerError, "it is not waited for"
 
 
 async def test_a_pooler_that_refuses_a_setting_is_told_as_one(pooler: Pooler):
     async with pooler("session", ignored="extra_float_digits") as url:
         with pytest.raises(LedgerError, match=r"is a pooler, and refuses: .*; connect directly"):
-            await PostgresLedger.connect(url)
+            await Ledger.connect(url)
 
 
 async def test_a_pooler_in_session_mode_works_and_our_time_limits_hold(pooler: Pooler):
     async with pooler("session") as url:
-        ledger = await PostgresLedger.connect(url)
+        ledger = await Ledger.connect(url)
         assert await ledger.schedules() == []
         await ledger.close()
         connections = await Connections.open(url, schema="sched", most=2)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.floors import EVER
 from engine.ledger.postgres.connections import query
 from engine.ledger.records import Serving
@@ -23,8 +23,8 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-async def ledger(database_url: str) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace="test")
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace="test")
     await announced(opened)
     file = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000, grace: 1h}]")
     await apply(opened, file, by="test")
@@ -33,7 +33,7 @@ async def ledger(database_url: str) -> AsyncIterator[PostgresLedger]:
 
 
 @pytest.fixture
-async def sql(ledger: PostgresLedger, database_url: str) -> AsyncIterator[asyncpg.Connection]:
+async def sql(ledger: Ledger, database_url: str) -> AsyncIterator[asyncpg.Connection]:
     opened = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
     # It owes the windows of some minutes.
     await opened.execute("ALTER TABLE schedules DISABLE TRIGGER cursor_moves_forward")
@@ -46,11 +46,11 @@ async def sql(ledger: PostgresLedger, database_url: str) -> AsyncIterator[asyncp
     await opened.close()
 
 
-async def announced(ledger: PostgresLedger) -> None:
+async def announced(ledger: Ledger) -> None:
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
 
 
-async def moves(ledger: PostgresLedger, windows: int = 1) -> ScheduleState:
+async def moves(ledger: Ledger, windows: int = 1) -> ScheduleState:
     """Decide so many windows of those that the schedule owes."""
     async with ledger.transaction() as transaction:
         keys = await transaction.lock_due(SERVING, 100)
@@ -60,7 +60,7 @@ async def moves(ledger: PostgresLedger, windows: int = 1) -> ScheduleState:
     return await position(ledger)
 
 
-async def position(ledger: PostgresLedger) -> ScheduleState:
+async def position(ledger: Ledger) -> ScheduleState:
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
     return state

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from tests.integration.old_rows import SERVING, TODAY, Past, hours
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
@@ -16,7 +16,7 @@ OLD = TODAY - timedelta(days=100)
 
 
 async def opened(url: str, folder: Path) -> Past:
-    ledger = await PostgresLedger.connect(url, namespace="test")
+    ledger = await Ledger.connect(url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     return Past(ledger, url, folder)
 

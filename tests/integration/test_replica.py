@@ -9,7 +9,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import RetentionTooShort
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Applied, Notice, Settled
@@ -30,7 +30,7 @@ schedules:
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 
 from engine.flow.fire import MEMO_KEY
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime import SchedulePlugin, Settings
@@ -41,8 +41,8 @@ SETTINGS = Settings(track=timedelta(seconds=1))
 
 
 @pytest.fixture
-async def ledger(client, database_url) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+async def ledger(client, database_url) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
@@ -64,7 +64,7 @@ async def engine(
         yield
 
 
-async def run_of(ledger: PostgresLedger, status: str = "started") -> Any:
+async def run_of(ledger: Ledger, status: str = "started") -> Any:
     """The oldest fire with this status, once there is one."""
 
     async def found() -> Any:
@@ -84,7 +84,7 @@ async def next_run(client: Client, fire: Any) -> None:
     await eventually(gone_on, timeout=30)
 
 
-async def ended(ledger: PostgresLedger, fire: Any) -> str:
+async def ended(ledger: Ledger, fire: Any) -> str:
     """How the fire ended, once it did."""
 
     async def found() -> str:
@@ -187,13 +187,13 @@ async def test_a_run_that_waits_for_its_next_attempt_is_terminated(client, datab
 class Bench:
     """The claim of one run, and what starts and finds it, without any loop."""
 
-    def __init__(self, ledger: PostgresLedger, claim: Claim, identity: str) -> None:
+    def __init__(self, ledger: Ledger, claim: Claim, identity: str) -> None:
         self.ledger, self.claim, self.identity = ledger, claim, identity
         self.clock = LedgerClock()
         self.clock.observe(datetime.now(UTC))
 
     @classmethod
-    async def of(cls, ledger: PostgresLedger, workflow: str = "Renamed") -> Bench:
+    async def of(cls, ledger: Ledger, workflow: str = "Renamed") -> Bench:
         text = f"schedules: [{{key: k, workflow: {workflow}, {LASTS}, taskQueue: elsewhere}}]"
         await apply(ledger, load_schedules(text), by="test")
         async with ledger.transaction() as transaction:

@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime.plugin import SchedulePlugin
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -31,7 +31,7 @@ async def test_a_run_gets_its_sealed_input_from_any_replica(
         namespace=client.namespace,
         data_converter=CONVERTER,
     )
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     team = ScheduleService(ledger, actor="team", data_converter=CONVERTER)
     await team.apply(load_schedules(TEAM))
     plugin = SchedulePlugin(None, project="team", database_url=database_url)

@@ -14,7 +14,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert
 from engine.runtime.temporal_client import read_search_attributes, register_keyword
@@ -55,7 +55,7 @@ async def test_runs_are_found_by_their_key_and_one_attribute_too_many_costs_no_w
         alerts.extend([event.text] if isinstance(event, Alert) else [])
 
     plugin = SchedulePlugin(load_schedules(FILE), database_url=database_url, on_event=hear)
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     async with Worker(client, plugins=[plugin], task_queue="sched", workflows=[Noop]):
 
         async def started():

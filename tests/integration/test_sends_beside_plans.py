@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.apply.apply import apply
@@ -22,7 +22,7 @@ LEASE = timedelta(seconds=30)
 
 @pytest.mark.parametrize("policy", ["cancel_previous", "terminate_previous"])
 async def test_a_window_never_starts_beside_the_run_whose_place_it_takes(database_url, policy):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     file = f"schedules: [{{key: k, workflow: noop, everyMs: 3600000, overlap: {policy}}}]"
     await apply(ledger, load_schedules(file), by="test")
@@ -46,7 +46,7 @@ async def test_a_window_never_starts_beside_the_run_whose_place_it_takes(databas
 
 
 async def test_what_a_plan_gives_up_is_taken_by_no_sweeper_before_it_is_written(database_url):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     file = "schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: cancel_previous}]"
     await apply(ledger, load_schedules(file), by="test")
@@ -61,7 +61,7 @@ async def test_what_a_plan_gives_up_is_taken_by_no_sweeper_before_it_is_written(
 
 
 async def test_an_edit_gives_up_nothing_that_is_on_its_way(database_url):
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     file = "schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: cancel_previous%s}]"
     await apply(ledger, load_schedules(file % ""), by="test")

@@ -13,7 +13,7 @@ from engine.audit.comparison import TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
 from engine.embedded import TemporalServer
 from engine.errors import TakeoverRefused
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Plain
@@ -33,7 +33,7 @@ def temporal(native_temporal: TemporalServer) -> TemporalServer:
 @pytest.fixture
 async def beside(client: Client, database_url: str) -> AsyncIterator[Beside]:
     """Four schedules of a second, natively and in shadow mode, with a worker for both."""
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     made = Beside(client, ledger, KEYS)
     plugin = SchedulePlugin(load_schedules(file_of(KEYS)), database_url=database_url)
     async with Worker(client, task_queue=QUEUE, workflows=[Plain], plugins=[plugin]):

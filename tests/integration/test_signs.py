@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Lineage, Serving
 from engine.runtime.failover import FailoverDetector
 
@@ -20,7 +20,7 @@ FORBIDDEN = ("pg_control_system()", "pg_walfile_name(pg_lsn)")
 @pytest.fixture
 async def forbidden_url(database_url: str) -> AsyncIterator[str]:
     """The address of a ledger for a role with the rights of a worker, and no other."""
-    await (await PostgresLedger.connect(database_url)).close()
+    await (await Ledger.connect(database_url)).close()
     owner = await asyncpg.connect(database_url)
     role = f"worker_{uuid.uuid4().hex}"
     await owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'worker'")
@@ -39,7 +39,7 @@ async def forbidden_url(database_url: str) -> AsyncIterator[str]:
 
 
 async def test_a_server_tells_its_system_and_timeline_and_the_ledger_keeps_them(database_url):
-    ledger = await PostgresLedger.connect(database_url)
+    ledger = await Ledger.connect(database_url)
     here, noted = await ledger.lineage()
     assert noted == Lineage()
     assert here.system is not None
@@ -53,7 +53,7 @@ async def test_a_role_that_may_not_ask_still_sees_that_transactions_are_gone(
     forbidden_url, database_url
 ):
     told: list[object] = []
-    ledger = await PostgresLedger.connect(forbidden_url)
+    ledger = await Ledger.connect(forbidden_url)
     assert await ledger.lineage() == (Lineage(), Lineage())
     continuity = FailoverDetector(ledger, on_event=told.append)
     probe = await ledger.probe(SERVING)
@@ -66,7 +66,7 @@ async def test_a_role_that_may_not_ask_still_sees_that_transactions_are_gone(
 
 
 async def test_a_server_numbers_ever_more_transactions(database_url):
-    ledger = await PostgresLedger.connect(database_url)
+    ledger = await Ledger.connect(database_url)
     before = await ledger.probe(SERVING)
     await ledger.note_lineage(Lineage("s", 1), suspect=True)
     after = await ledger.probe(SERVING)

@@ -15,7 +15,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import StartInUse
-from engine.ledger import PostgresLedger, Start
+from engine.ledger import Ledger, Start
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert
 from engine.service import ScheduleService
@@ -26,14 +26,14 @@ from tests.waiting import eventually
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
 CALLER = """
 import asyncio, os, signal, sys
-from engine.ledger.postgres.transaction import PostgresOperating
+from engine.ledger.postgres.transaction import DefinitionStatements
 from engine.service import ScheduleService
 
 async def die(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
-    PostgresOperating.notify = die  # what a start does once its row is committed
+    DefinitionStatements.notify = die  # what a start does once its row is committed
     async with ScheduleService.connect(
         sys.argv[1], namespace=sys.argv[2], schema="sched", actor="shop"
     ) as service:
@@ -44,8 +44,8 @@ asyncio.run(main())
 
 
 @pytest.fixture
-async def ledger(client, database_url) -> AsyncIterator[PostgresLedger]:
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+async def ledger(client, database_url) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from engine.embedded import PostgresServer
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Status
 from engine.ledger.postgres.connections import filtered_query, query
 from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS
@@ -481,7 +481,7 @@ def test_every_statement_of_the_ledger_is_explained_here():
 
 async def fill(url: str) -> None:
     """Write the rows, and the indexes after them, which takes a third of the time."""
-    ledger = await PostgresLedger.connect(url, namespace=NAMESPACE)
+    ledger = await Ledger.connect(url, namespace=NAMESPACE)
     await ledger.close()
     connection = await asyncpg.connect(url, server_settings={"search_path": "sched"})
     await connection.execute("SET maintenance_work_mem = '256MB'")

@@ -9,7 +9,7 @@ from temporalio import workflow as temporal
 from temporalio.worker import Worker
 
 from engine import Context, step, workflow
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert
 from engine.runtime.tracking import tracker
@@ -55,7 +55,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_it_is_told_with_the_step_where_history_and_code_part(client, database_url, soon):
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
 
     def worker(code: type, told: list[object]) -> Worker:
         plugin = SchedulePlugin(

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from tests.links import link_to
@@ -78,7 +78,7 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_loses_temporal(
         stays.enter_context(link.harmed("cut"))  # until then; its worker leaves in good order
         cut_at = datetime.now(UTC)
         await holder(database, first)
-        ledger = await PostgresLedger.connect(database_url, namespace=namespace)
+        ledger = await Ledger.connect(database_url, namespace=namespace)
         stays.push_async_callback(ledger.close)
 
         async def closes() -> bool:

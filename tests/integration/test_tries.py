@@ -14,7 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import unsafe
 
 from engine import Context, Retry, step, workflow
-from engine.ledger import Ledger, PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings, run_ends
 from engine.runtime.tracking import lookups
@@ -100,7 +100,7 @@ class TriesPlain:
 
 @pytest.fixture
 async def ledger(client: Client, database_url: str) -> AsyncIterator[Ledger]:
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 

@@ -9,7 +9,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import ScheduleFileError
-from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.ledger.postgres.transaction import Transaction
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply import child_parser, source
 from engine.runtime.events import Applied, Event, Notice
@@ -75,13 +75,13 @@ async def test_the_ledger_is_asked_once_whether_a_file_has_changed(home, monkeyp
     path.write_text(entry("a", more))
     await home.start(path)
     asked = []
-    lock_project = PostgresTransaction.lock_project
+    lock_project = Transaction.lock_project
 
     async def counted(transaction, project):
         asked.append(project)
         return await lock_project(transaction, project)
 
-    monkeypatch.setattr(PostgresTransaction, "lock_project", counted)
+    monkeypatch.setattr(Transaction, "lock_project", counted)
     found, _ = await home.start(path)
     assert found.text == "project default: nothing changed since the last apply"
     assert asked == ["default"]

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from temporalio.worker import Worker
 
-from engine.ledger import MemoryLedger
+from engine.ledger import Ledger
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert
 from engine.runtime.settings import Settings
@@ -25,10 +25,10 @@ MOMENT = timedelta(milliseconds=200)
 
 
 async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_their_number(
-    client, monkeypatch
+    client, database_url, monkeypatch
 ):
     monkeypatch.setattr("engine.ledger.records.UNPOLLED", MOMENT)
-    ledger = MemoryLedger(remembers=True)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     service = ScheduleService(ledger, actor="test")
     await service.apply(load_schedules(FILE))
     told: list[Alert] = []
@@ -69,3 +69,4 @@ async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_thei
         await eventually(polled, timeout=30, every=0.2)
     assert await said() == []
     assert len(told) == 1
+    await ledger.close()

@@ -15,10 +15,10 @@ import pytest
 
 import engine.ledger.postgres.ledger
 from engine.errors import LedgerTimeout
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.postgres.connections import Connection, query
-from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.ledger.postgres.transaction import Transaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -34,7 +34,7 @@ CLOSED = 50_000
 @pytest.fixture
 async def crowded(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     """Keys with a run open and three that wait, one with very many of both, and most with none."""
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
     await connection.execute(
         f"""
@@ -111,12 +111,12 @@ FILE = "schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: queue}]"
 class Line:
     """A key whose one place is taken, with a window that waits for it, and due to be planned."""
 
-    ledger: PostgresLedger
+    ledger: Ledger
     claim: Claim
     now: datetime
 
     @asynccontextmanager
-    async def planned_without_the_close(self) -> AsyncIterator[PostgresTransaction]:
+    async def planned_without_the_close(self) -> AsyncIterator[Transaction]:
         """A plan that takes the run for open, which has closed by the time it is recorded."""
         async with self.ledger.transaction() as transaction:
             (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
@@ -134,7 +134,7 @@ class Line:
 
 @pytest.fixture
 async def line(database_url: str) -> AsyncIterator[Line]:
-    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    ledger = await Ledger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(ledger, load_schedules(FILE), by="test")
     async with ledger.transaction() as transaction:

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 
 from engine.embedded import PostgresServer, TemporalServer
 from engine.errors import TemporalUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Event, Settled
@@ -130,7 +130,7 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
     client: Client, temporal: TemporalServer, database_url: str
 ):
     receiver, events = Receiver(), list[Event]()
-    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(database_url, namespace=client.namespace)
     await apply(ledger, load_schedules(CAUSES), by="test")
     await ScheduleService(ledger, actor="ann").pause("held", reason="holiday")
     database = await asyncpg.connect(database_url)

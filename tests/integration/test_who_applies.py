@@ -9,7 +9,7 @@ from temporalio.worker import Worker
 
 from engine.cli.app import run
 from engine.errors import LedgerRequired, SettingsInvalid
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -22,7 +22,7 @@ NEVER = replace(Settings(), apply="never")
 
 @pytest.fixture
 async def ledger(client, database_url):
-    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    opened = await Ledger.connect(database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
@@ -42,9 +42,12 @@ async def test_a_worker_that_never_applies_starts_what_the_ledger_has(client, da
     assert [row.key for row in await ledger.schedules()] == ["deployed"]
 
 
-def test_without_a_ledger_somebody_must_apply():
-    with pytest.raises(LedgerRequired, match="SCHED_APPLY=never"):
-        SchedulePlugin(load_schedules(FILE % "k"), settings=NEVER)
+@pytest.mark.parametrize("settings", [Settings(), NEVER])
+async def test_a_worker_without_a_ledger_ends_at_once(client, monkeypatch, settings):
+    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
+    plugin = SchedulePlugin(load_schedules(FILE % "k"), settings=settings)
+    with pytest.raises(LedgerRequired, match="SCHED_DATABASE_URL is not set"):
+        Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin])
 
 
 def test_only_two_words_say_who_applies():

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from engine.ledger import MemoryLedger
 from engine.ledger.memory.tables import FireEntry
+
+from engine.ledger import MemoryLedger
 from engine.ledger.records import Backfill
 from engine.schedules.planner.decisions import ScheduleState
 from tests.model import backfill_laws

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.fires import REPEATS
 from engine.ledger.memory.tables import FireEntry, check_gaps, reported_gaps
+
+from engine.ledger.fires import REPEATS
 from tests.model.account import Broken
 from tests.model.row_laws import CLOSED
 from tests.model.world import World

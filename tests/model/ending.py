@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from engine.ledger.memory.tables import FireEntry
+
 from tests.model import audit_laws, backfill_laws, data_laws, window_laws
 from tests.model.account import Broken
 from tests.model.moments import is_excluded, windows

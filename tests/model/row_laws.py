@@ -21,6 +21,7 @@ import re
 from datetime import timedelta
 
 from engine.ledger.memory.tables import FireEntry
+
 from engine.schedules.planner.decisions import ScheduleState
 from tests.model.account import Account, Look
 from tests.model.moments import TICK, policy_of, windows

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from engine.flow.fire import FireInfo
 from engine.ledger.memory.tables import FireEntry
+
+from engine.flow.fire import FireInfo
 from tests.model.account import Account
 from tests.model.moments import is_excluded
 from tests.model.server import Run

@@ -16,9 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus as Status
-from temporalio.common import TypedSearchAttributes
-from temporalio.common import WorkflowIDConflictPolicy as Conflict
-from temporalio.common import WorkflowIDReusePolicy as Reuse
+from temporalio.common import (
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy as Conflict,
+    WorkflowIDReusePolicy as Reuse,
+)
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from engine.flow.fire import MEMO_KEY, FireInfo

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from engine.ledger.memory.tables import FireEntry
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from temporalio.client import WorkflowExecutionStatus as Status
 
-from engine.ledger.memory.tables import FireEntry
 from tests.model.base import Base, keys, seeds
 from tests.model.ending import check_places
 from tests.model.member import Member

@@ -13,8 +13,7 @@ import os
 import time
 from typing import Any
 
-from temporalio import activity
-from temporalio import workflow as temporal
+from temporalio import activity, workflow as temporal
 
 with temporal.unsafe.imports_passed_through():
     from engine import Context, Retry, step, step_info, workflow

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 
 from engine.errors import EngineError, LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.ledger import Ledger
 from engine.schedules import load_schedules
 from engine.schedules.model import CatchUp
 from engine.service import ScheduleService
@@ -40,7 +40,7 @@ class Operator:
 
     def __init__(
         self,
-        ledger: PostgresLedger,
+        ledger: Ledger,
         admin: str,
         file: dict[str, Entry],
         on_event: Callable[[str], None],
@@ -56,7 +56,7 @@ class Operator:
     async def connect(
         cls, url: str, admin: str, file: dict[str, Entry], on_event: Callable[[str], None]
     ) -> AsyncIterator[Operator]:
-        ledger = await PostgresLedger.connect(url, namespace="default", connections=4)
+        ledger = await Ledger.connect(url, namespace="default", connections=4)
         try:
             yield cls(ledger, admin, file, on_event)
         finally:

@@ -7,8 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import At, Cron, Interval, Schedule

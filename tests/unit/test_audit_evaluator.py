@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from engine.audit.evaluator import OwedWindows, instant, moment
 from engine.schedules import Schedule

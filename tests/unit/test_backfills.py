@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Self, cast
 
 import pytest
 
 from engine.errors import CommitUnknown
-from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
@@ -21,6 +22,8 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger
 from tests.blind import BLIND
 from tests.unit.test_dispatcher import Temporal, started
 from tests.waiting import eventually
@@ -33,20 +36,20 @@ GOOD = "{key: good, workflow: noop, everyMs: 1000}"
 
 
 class Bench:
-    """A replica on a ledger in memory, whose sends end when the test says so."""
+    """A replica whose sends end when the test says so."""
 
-    def __init__(self, *schedules: str, **settings: Any) -> None:
+    def __init__(
+        self, ledger: VirtualLedger, clock: FrozenClock, *schedules: str, **settings: Any
+    ) -> None:
         self.temporal = Temporal(started)
         self.temporal.slow = asyncio.Event()
-        self.ledger = MemoryLedger(remembers=True)
-        self.now = NOON
-        self.ledger.travel(NOON)
-        options, clock = Settings(**settings), LedgerClock()
+        self.ledger, self.clock = ledger, clock
+        clock.move_to(NOON)
+        options, seen = Settings(**settings), LedgerClock()
         self.dispatcher = Dispatcher(
-            self.ledger, cast("Starter", self.temporal), clock, options, on_event=lambda _: None
+            self.ledger, cast("Starter", self.temporal), seen, options, on_event=lambda _: None
         )
-        self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options, **BLIND)
-        self.poller._travels = True
+        self.poller = Poller(self.ledger, self.dispatcher, seen, SERVING, options, **BLIND)
         self.service = ScheduleService(self.ledger, actor="ops")
         self._schedules = schedules
 
@@ -72,13 +75,16 @@ class Bench:
             claims += tick.claims
         return claims
 
-    def pass_time(self, by: timedelta) -> None:
-        self.now += by
-        self.ledger.travel(self.now)
+
+@pytest.fixture
+def bench_of(virtual_ledger: VirtualLedger, clock: FrozenClock) -> Callable[..., Bench]:
+    return partial(Bench, virtual_ledger, clock)
 
 
-async def test_a_backfill_never_takes_more_than_a_quarter_of_the_room_while_anything_is_due():
-    async with Bench(PAST % "overlap: allow", GOOD) as bench:
+async def test_a_backfill_never_takes_more_than_a_quarter_of_the_room_while_anything_is_due(
+    bench_of,
+):
+    async with bench_of(PAST % "overlap: allow", GOOD) as bench:
         await bench.backfill(1000)
         room = bench.dispatcher.room
         claims = await bench.turns(10)
@@ -88,26 +94,28 @@ async def test_a_backfill_never_takes_more_than_a_quarter_of_the_room_while_anyt
         assert bench.dispatcher.room >= room // 2, "there is room for what comes next"
 
 
-async def test_a_backfill_has_all_the_room_while_nothing_is_due():
-    async with Bench(PAST.replace("1000", "3600000") % "overlap: allow") as bench:
+async def test_a_backfill_has_all_the_room_while_nothing_is_due(
+    bench_of,
+):
+    async with bench_of(PAST.replace("1000", "3600000") % "overlap: allow") as bench:
         await bench.service.backfill("past", NOON - timedelta(days=30), NOON)
         room = bench.dispatcher.room
         assert len(await bench.turns(1)) == room
 
 
-async def test_windows_that_are_due_do_not_wait_for_the_sends_of_a_backfill():
+async def test_windows_that_are_due_do_not_wait_for_the_sends_of_a_backfill(bench_of):
     later = GOOD.replace("1000", "1000, firstFire: next")
-    async with Bench(PAST % "overlap: allow", later, concurrency=4) as bench:
+    async with bench_of(PAST % "overlap: allow", later, concurrency=4) as bench:
         await bench.backfill(1000)
         assert len(await bench.turns(1)) > 4
         await eventually(lambda: bench.temporal.sent == ["past"])
-        bench.pass_time(SECOND)
+        bench.clock.advance(SECOND)
         await bench.turns(1)
         await eventually(lambda: "good" in bench.temporal.sent)
 
 
-async def test_what_a_lost_answer_of_a_commit_had_laid_is_sent_by_its_token(monkeypatch):
-    async with Bench(PAST % "overlap: allow") as bench:
+async def test_what_a_lost_answer_of_a_commit_had_laid_is_sent_by_its_token(bench_of, monkeypatch):
+    async with bench_of(PAST % "overlap: allow") as bench:
         await bench.backfill(10)
         whole = bench.ledger.transaction
 
@@ -121,7 +129,7 @@ async def test_what_a_lost_answer_of_a_commit_had_laid_is_sent_by_its_token(monk
                 return await self.inner.__aenter__()
 
             async def __aexit__(self, *error: object) -> None:
-                await self.inner.__aexit__(*error)  # type: ignore[arg-type] # as it came
+                await self.inner.__aexit__(*error)
                 raise CommitUnknown
 
         with monkeypatch.context() as patched:
@@ -136,8 +144,8 @@ async def test_what_a_lost_answer_of_a_commit_had_laid_is_sent_by_its_token(monk
         assert (done.state, done.laid) == ("done", 10)
 
 
-async def test_runs_are_looked_up_after_signs_of_lost_commits_before_anything_is_laid():
-    async with Bench(PAST % "overlap: allow") as bench:
+async def test_runs_are_looked_up_after_signs_of_lost_commits_before_anything_is_laid(bench_of):
+    async with bench_of(PAST % "overlap: allow") as bench:
         await bench.backfill(10)
         looked: list[tuple[str, datetime]] = []
 
@@ -150,15 +158,15 @@ async def test_runs_are_looked_up_after_signs_of_lost_commits_before_anything_is
         )
         claims: list[Claim] = []
         doubted = NOON + SECOND
-        bench.pass_time(2 * SECOND)
+        bench.clock.advance(2 * SECOND)
         await of.lay(claims, 4, doubted)
         assert (claims, looked) == ([], []), "visibility need not show what has run just now"
-        bench.pass_time(2 * MINUTE)
+        bench.clock.advance(2 * MINUTE)
         await of.lay(claims, 4, doubted)
         await eventually(lambda: looked == [("past", NOON - MINUTE)])
         assert claims == []
         await eventually(lambda: of._looking and of._looking.done())
         await of.lay(claims, 4, doubted)
         assert len(claims) == 4
-        await of.lay(claims, 4, bench.now + SECOND)
+        await of.lay(claims, 4, bench.clock.now() + SECOND)
         assert len(claims) == 4, "a later sign, another look"

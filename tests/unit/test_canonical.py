@@ -8,8 +8,7 @@ import pickle
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.errors import CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
 from engine.schedules import Schedule

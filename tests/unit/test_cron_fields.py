@@ -7,8 +7,7 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import Schedule

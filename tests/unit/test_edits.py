@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
-from engine.ledger import MemoryLedger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.schedules.diff import edits
+from engine.testing import FrozenClock
 
 
 def schedule(fields: str):
@@ -89,14 +89,15 @@ def test_an_edit_of_days_off_names_the_days(before, after, told):
     assert edits(one, other) == (told,)
 
 
-async def test_an_edit_by_a_clock_that_was_set_back_loses_no_window_that_was_owed_before():
-    clock = [datetime(2026, 11, 18, 9, 58, 3, tzinfo=UTC)]
-    ledger = MemoryLedger(clock=lambda: clock[0], remembers=True)
+async def test_an_edit_by_a_clock_that_was_set_back_loses_no_window_that_was_owed_before(
+    virtual_ledger, clock
+):
+    clock.move_to("2026-11-18T09:58:03Z")
     before = "schedules: [{key: k, workflow: w, everyMs: 10000, enabled: false}]"
-    await apply(ledger, load_schedules(before), by="test")
-    clock[0] -= timedelta(minutes=10)
+    await apply(virtual_ledger, load_schedules(before), by="test")
+    virtual_ledger._connections.clock = FrozenClock("2026-11-18T09:48:03Z")
     after = "schedules: [{key: k, workflow: w, everyMs: 10000}]"
-    await apply(ledger, load_schedules(after), by="test")
-    (fire,) = await ledger.fires(key="k")
+    await apply(virtual_ledger, load_schedules(after), by="test")
+    (fire,) = await virtual_ledger.fires(key="k")
     assert fire.fire_time == datetime(2026, 11, 18, 9, 58, tzinfo=UTC)
     assert (fire.status, fire.reason) == ("skipped", "disabled")

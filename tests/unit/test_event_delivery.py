@@ -19,10 +19,12 @@ from engine.events.delivery import (
     pause_after,
 )
 from engine.events.listeners import Listener, listener_of
-from engine.ledger import MemoryLedger, Subscription
+from engine.ledger import Subscription
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger
 from tests.waiting import eventually
 
 TICK = timedelta(milliseconds=5)
@@ -35,10 +37,10 @@ HOOK = "hooks: [{url: 'https://a.example/x', secret: '${env:S}', events: [schedu
 
 
 class Scene:
-    """A ledger in memory with replicas that deliver, and the reports that they emit."""
+    """A ledger with replicas that deliver, and the reports that they emit."""
 
-    def __init__(self) -> None:
-        self.ledger = MemoryLedger(remembers=True)
+    def __init__(self, ledger: VirtualLedger, clock: FrozenClock) -> None:
+        self.ledger, self.clock = ledger, clock
         self.reports: list[tuple[str, bool]] = []
         self.version = 0
 
@@ -58,7 +60,8 @@ class Scene:
         async def run(deliverer: Deliverer) -> None:
             while True:
                 wait = await deliverer.run_once()
-                await asyncio.sleep(wait.total_seconds())
+                await asyncio.sleep(0.001)  # what is due is delivered beside the turns
+                self.clock.advance(wait)
 
         for deliverer in each:
             await deliverer.run_once()  # subscribes
@@ -71,6 +74,11 @@ class Scene:
             for deliverer in each:
                 await deliverer.end()
 
+    async def turn(self, deliverer: Deliverer) -> None:
+        """Look once, and deliver all that is due."""
+        await deliverer.run_once()
+        await asyncio.gather(*deliverer._tasks.values())
+
     async def change(self, *keys: str, head: str = "") -> None:
         """Change these schedules, which is an event of each."""
         self.version += 1
@@ -80,8 +88,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scene(virtual_ledger: VirtualLedger, clock: FrozenClock) -> Scene:
+    return Scene(virtual_ledger, clock)
 
 
 def changes(of: list[str], got: list[str]) -> bool:
@@ -116,11 +124,15 @@ async def test_a_failing_event_lets_later_ones_pass_after_its_first_retry(scene:
             raise ValueError("not yet")
 
     await scene.change("a", "b")
-    async with scene.delivering(scene.deliverer(note)):
-        await scene.change("a", "b")
-        await scene.change("a", "b")
-        await eventually(lambda: tries.count("a:changed:2") == 4)
-        await eventually(lambda: "a:changed:3" in tries)
+    deliverer = scene.deliverer(note)
+    await deliverer.run_once()  # subscribes
+    await scene.change("a", "b")
+    await scene.change("a", "b")
+    for _ in range(4):
+        await scene.turn(deliverer)
+        scene.clock.advance(TICK)
+    await deliverer.end()
+    assert tries.count("a:changed:2") == 4
     its = [each for each in tries if each.startswith("a:")]
     assert its[:3] == ["a:changed:2", "a:changed:2", "a:changed:3"]
     assert its.count("a:changed:3") == 1
@@ -176,9 +188,11 @@ async def test_a_hook_is_sent_by_a_worker_of_its_project(scene: Scene):
 
     await scene.change("a", head=HOOK)
     mail = scene.deliverer(holder="m", project="mail", open_hook=opened("mail"))
-    async with scene.delivering(mail):
-        await scene.change("a", head=HOOK)
-        await asyncio.sleep(20 * TICK.total_seconds())
+    await mail.run_once()  # subscribes
+    await scene.change("a", head=HOOK)
+    for _ in range(3):
+        await mail.run_once()
+    await mail.end()
     assert senders == []
     async with scene.delivering(scene.deliverer(open_hook=opened("default"))):
         await eventually(lambda: senders == ["default"])
@@ -245,15 +259,15 @@ async def test_a_delivery_that_is_killed_is_made_again_by_another_replica(scene:
         return Listener("one", note, ("schedule.changed",))
 
     await scene.change("a")
-    lease = timedelta(milliseconds=100)
-    first = scene.deliverer(listener("a"), lease=lease)
-    second = scene.deliverer(listener("b"), holder="b", lease=lease)
+    first = scene.deliverer(listener("a"))
+    second = scene.deliverer(listener("b"), holder="b")
     await first.run_once()
     await scene.change("a")
     await first.run_once()
     await eventually(lambda: got == [("a", "a:changed:2")])
     for task in first._tasks.values():
         task.cancel()
+    scene.clock.advance(delivery.LEASE)
     async with scene.delivering(second):
         await eventually(lambda: got == [("a", "a:changed:2"), ("b", "a:changed:2")])
 
@@ -302,10 +316,10 @@ async def test_a_cancelled_wait_and_an_exit_of_a_listener_are_failures_that_end_
     await deliverer.run_once()
     await scene.change("a")
 
-    async with asyncio.timeout(20):
-        while len(tries) < 2:
-            await deliverer.run_once()
-            await asyncio.sleep(TICK.total_seconds())
+    while len(tries) < 2:
+        await deliverer.run_once()
+        await asyncio.sleep(0.001)
+        scene.clock.advance(TICK)
     await deliverer.end()
     assert tries == ["a:changed:2", "a:changed:2"]
     text, good = scene.reports[0]
@@ -352,10 +366,10 @@ async def test_a_delivery_that_was_cancelled_does_not_end_the_loop(scene: Scene)
     await scene.change("a")
     await deliverer.run_once()
     await scene.change("a")
-    async with asyncio.timeout(20):
-        while len(begun) < 2:
-            await deliverer.run_once()
-            await asyncio.sleep(TICK.total_seconds())
+    while len(begun) < 2:
+        await deliverer.run_once()
+        await asyncio.sleep(0.001)
+        scene.clock.advance(TICK)
     await deliverer.end()
     assert begun == ["a:changed:2", "a:changed:2"]
 

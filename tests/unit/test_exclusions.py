@@ -8,8 +8,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.timing.calendars import Calendar, check_item, exclusions

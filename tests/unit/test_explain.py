@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,13 +9,15 @@ import pytest
 from engine.audit.judge import SeenRun, SeenRuns
 from engine.cli.audit import _remarks, report_json
 from engine.errors import DefinitionUnreadable
-from engine.ledger import MemoryLedger, Serving, ToLay
+from engine.ledger import Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.schedules import load_schedules
 from engine.schedules.model import CatchUp
 from engine.schedules.planner import plan
 from engine.schedules.terms import Reason
 from engine.service import Explanation, ScheduleService
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger
 
 BEGIN = datetime(2026, 11, 20, 9, 30, 30, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -24,25 +25,23 @@ SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 
 
 class Told:
-    """A ledger in memory, and what is explained of it."""
+    """A ledger, and what is explained of it."""
 
-    def __init__(self) -> None:
-        self.ledger = MemoryLedger(remembers=True)
+    def __init__(self, ledger: VirtualLedger, clock: FrozenClock) -> None:
+        self.ledger, self.clock = ledger, clock
         self.service = ScheduleService(self.ledger, actor="ana")
-        self.now = BEGIN
+        clock.move_to(BEGIN)
 
     async def declare(self, fields: str) -> None:
-        self.ledger.travel(self.now)
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
         text = f"schedules: [{{key: k, workflow: noop, {fields}}}]"
         await apply(self.ledger, load_schedules(text), by="ana")
 
     async def tick(self, after: timedelta) -> None:
-        self.now += after
-        self.ledger.travel(self.now)
+        now = self.clock.advance(after)
         async with self.ledger.transaction() as transaction:
             keys = await transaction.lock_due(SERVING, 10)
-            plans = [plan(state, self.now) for state in await transaction.read(keys)]
+            plans = [plan(state, now) for state in await transaction.read(keys)]
             await transaction.record(plans, owner="replica-a", lease=MINUTE)
 
     async def every(self) -> dict[str, Explanation]:
@@ -55,8 +54,8 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told(virtual_ledger: VirtualLedger, clock: FrozenClock) -> Told:
+    return Told(virtual_ledger, clock)
 
 
 EVERY = "everyMs: 600000, firstFire: next"
@@ -158,7 +157,7 @@ async def test_a_window_that_nobody_owed_is_told_as_such(told):
     assert "the schedule is paused, and its windows are when that ends" in held.text
 
 
-async def test_a_backfill_beside_it_and_a_missing_worker_change_nothing(told):
+async def test_a_backfill_beside_it_changes_nothing(told):
     await told.declare("everyMs: 600000")
     async with told.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
@@ -168,17 +167,17 @@ async def test_a_backfill_beside_it_and_a_missing_worker_change_nothing(told):
     await told.tick(timedelta(0))
     found = await told.every()
     assert found["starting first_sight"].replay.agrees, found["starting first_sight"].text
-    unknown = Told()
-    unknown.ledger.travel(BEGIN)
+
+
+async def test_what_was_rejected_for_want_of_a_worker_is_decided_the_same_again(told):
     text = "schedules: [{key: k, workflow: nobody, everyMs: 600000, firstFire: next}]"
-    await apply(unknown.ledger, load_schedules(text), by="ana")
-    unknown.now += 21 * MINUTE
-    unknown.ledger.travel(unknown.now)
-    async with unknown.ledger.transaction() as transaction:
+    await apply(told.ledger, load_schedules(text), by="ana")
+    now = told.clock.advance(21 * MINUTE)
+    async with told.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
         unable = Reason("unknown_workflow", "no worker on task queue sched knows nobody")
-        await transaction.record([plan(state, unknown.now, unable=unable)])
-    (rejected,) = (await unknown.every()).values()
+        await transaction.record([plan(state, now, unable=unable)])
+    (rejected,) = (await told.every()).values()
     assert rejected.replay is not None
     assert rejected.replay.agrees, rejected.text
     assert "no living worker knew its workflow" in rejected.text
@@ -186,8 +185,9 @@ async def test_a_backfill_beside_it_and_a_missing_worker_change_nothing(told):
 
 async def test_a_definition_of_a_later_version_is_named_and_never_called_complete(told):
     await told.declare(EVERY)
-    versions = told.ledger._tables.versions
-    versions["k", 1] = replace(versions["k", 1], definition={"key": "k", "lunar": "full moon"})
+    await told.ledger._connections.fetch(
+        """UPDATE definitions SET definition = '{"key": "k", "lunar": "full moon"}'"""
+    )
     report = await told.service.audit(timedelta(days=1))
     (audit,) = report.schedules
     assert (audit.verdict, report.is_clean) == ("unreadable", False)

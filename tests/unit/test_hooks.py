@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import LedgerRequired, ScheduleError, ScheduleFileError
-from engine.runtime.apply.apply import require_stateless_rules
+from engine.errors import ScheduleError, ScheduleFileError
 from engine.schedules import Hook, load_schedules
 from engine.schedules.loader.loader import NamedText, load_several
 
@@ -94,12 +93,6 @@ def test_files_of_a_project_share_no_hook():
         load_several(texts, "folder", open_ics=lambda _: None)
     texts[1] = NamedText("b.yaml", texts[1].text.replace("secret-path", "other"))
     assert len(load_several(texts, "folder", open_ics=lambda _: None).hooks) == 2
-
-
-def test_without_a_ledger_a_hook_is_refused():
-    file = load_schedules(f"hooks: [{GOOD}]\n{SCHEDULES}")
-    with pytest.raises(LedgerRequired, match=r"the hook of https://a.example/… needs a ledger"):
-        require_stateless_rules(file)
 
 
 def test_an_application_gets_the_same_refusals():

@@ -6,8 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules import load_schedules

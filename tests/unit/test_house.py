@@ -18,8 +18,8 @@ LONG = 600
 DOORS = {
     # What is forbidden in a workflow is for checks of code that does not run.
     "engine.flow": {"restrictions"},
-    # Each ledger has a door of its own, and what the two share is no record.
-    "engine.ledger": {"postgres", "memory", "floors"},
+    # Statements, and what is no record.
+    "engine.ledger": {"postgres", "floors"},
     # What is done with schedules; the door has what they are.
     "engine.schedules": {"planner", "loader", "diff", "describe", "simulation"},
     "engine.schedules.planner": set(),
@@ -66,11 +66,10 @@ def test_the_name_of_a_class_or_a_type_means_one_thing(house):
 
 
 def test_a_module_name_means_one_thing_in_its_room(house):
-    """The two ledgers are twins on purpose: their modules correspond."""
     names: Counter[tuple[str, str]] = Counter()
     for name, module in house.modules.items():
         room, *inner = name.removeprefix("engine.").split(".")
-        if inner and not module.is_package and "postgres" not in inner:
+        if inner and not module.is_package:
             names[room, inner[-1]] += 1
     assert [place for place, times in names.items() if times > 1] == []
 

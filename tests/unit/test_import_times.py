@@ -21,8 +21,7 @@ from engine.imports.entries import Import, Options
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.schedule_file import as_yaml_file
 from engine.schedules import Schedule, load_schedules
-from tests.unit.peer_schedulers import apscheduler, robfig, vixie
-from tests.unit.peer_schedulers import celery_beat as beat
+from tests.unit.peer_schedulers import apscheduler, celery_beat as beat, robfig, vixie
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
 END = START + timedelta(days=400)

@@ -9,8 +9,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]  # it has none
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from pydantic.alias_generators import to_camel
 
 from engine.cli.app import run

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.schedules.loader.json_reader import JsonText
 from engine.schedules.loader.nodes import Unreadable

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.ledger import MemoryLedger
 from engine.page.charts import SHADES, Lane, durations, lane, strip, week_map
 from engine.page.week import WeekLoads, coming_by_hour
 from engine.runtime.apply.apply import apply
@@ -102,21 +101,19 @@ def test_windows_to_come_are_counted_in_the_hour_in_which_they_open(fields):
     assert expected
 
 
-async def test_a_week_is_counted_once_for_all_who_look_and_for_their_keys_alone():
-    ledger = MemoryLedger()
+async def test_a_week_is_counted_once_for_all_who_look_and_for_their_keys_alone(
+    virtual_ledger, clock
+):
     hourly = "{key: a.x, workflow: w, everyMs: 3600000}, {key: b, workflow: w, cron: '30 * * * *'}"
-    await apply(ledger, load_schedules(f"schedules: [{hourly}]"), by="test")
-    loads = WeekLoads(ScheduleService(ledger, actor="test"))
-    now = datetime.now(UTC)
-    monday = (now - timedelta(days=now.weekday())).replace(
-        hour=0, minute=0, second=0, microsecond=0
-    )
-    following = monday + timedelta(days=7)
+    await apply(virtual_ledger, load_schedules(f"schedules: [{hourly}]"), by="test")
+    loads = WeekLoads(ScheduleService(virtual_ledger, actor="test"))
+    now = clock.move_to(MONDAY + 30 * HOUR)
+    following = MONDAY + timedelta(days=7)
     both, counts = await loads.week(following, (), now)
     assert (both.total, counts.done, counts.schedules) == (2 * 168, True, 2)
     _, again = await loads.week(following, (), now)
     assert again is counts
     mine, _ = await loads.week(following, ("a.*",), now)
     assert mine.total == 168
-    gone, _ = await loads.week(monday - timedelta(days=70), (), now)
+    gone, _ = await loads.week(MONDAY - timedelta(days=70), (), now)
     assert gone.total == 0

@@ -13,8 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.planner import overlap as overlap_rules

@@ -7,8 +7,7 @@ import heapq
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.errors import SettingsInvalid
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Spare, Vegas

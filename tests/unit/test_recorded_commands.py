@@ -1,10 +1,10 @@
 """The output of every command on one recorded ledger, byte for byte.
 
-The ledger is in memory, and its clock and that of the commands stand still, so that every instant
-is fixed. ``recorded_commands.txt`` has both outputs and the exit code of each command line below,
-in this order: what one of them changes, the next ones show. After an intended change of an output,
-write it anew with ``SCHED_RECORD=1 make test ARGS=tests/unit/test_recorded_commands.py`` and read
-the difference.
+The clock of the ledger and that of the commands stand still, so that every instant is fixed.
+``recorded_commands.txt`` has both outputs and the exit code of each command line below, in this
+order: what one of them changes, the next ones show. After an intended change of an output, write it
+anew with ``SCHED_RECORD=1 make test ARGS=tests/unit/test_recorded_commands.py`` and read the
+difference.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,8 +25,9 @@ import pytest
 
 from engine.cli.app import MODULES, load, run
 from engine.cli.target import Target, note_running
+from engine.embedded import PostgresServer
 from engine.errors import TemporalUnavailable
-from engine.ledger import MemoryLedger
+from engine.ledger import Ledger
 from engine.ledger.failures import (
     FailingNote,
     FailingStep,
@@ -42,6 +44,8 @@ from engine.runtime.apply.source import read_file
 from engine.schedules.planner.planner import plan
 from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.service import ScheduleService
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger, virtual_database
 
 RECORDED = Path(__file__).with_name("recorded_commands.txt")
 BEGIN = datetime(2026, 11, 21, 9, 30, 30, tzinfo=UTC)
@@ -288,6 +292,7 @@ token revoke bot
 token revoke bot
 migrate
 migrate --json
+worker --import tests.sample_workflows --data-dir elsewhere
 simulate --from 2026-11-21 --to 2026-11-23 --json
 simulate --from 2026-11-21 --to 2026-11-23 --new --duration hourly=90m --duration after=2h
 check --no-import
@@ -369,12 +374,23 @@ def how_it_failed(workflow_id: str, at: datetime) -> dict[str, Any]:
 
 
 class Recorder:
-    """A ledger in memory with a morning behind it, and the commands that are run on it."""
+    """A ledger with a morning behind it, and the commands that are run on it."""
 
-    def __init__(self) -> None:
-        self.ledger = MemoryLedger(remembers=True)
+    ledger: Ledger
+    """It is opened anew for each command, in the event loop of that."""
+
+    def __init__(self, url: str, clock: FrozenClock) -> None:
+        self.url, self.clock = url, clock
         self.writes = bool(os.environ.get("SCHED_RECORD"))
         self.names: dict[str, object] = {}
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Ledger]:
+        self.ledger = await VirtualLedger.open(self.url, self.clock)
+        try:
+            yield self.ledger
+        finally:
+            await self.ledger.close()
 
     async def tick(self) -> list[Claim]:
         async with self.ledger.transaction() as transaction:
@@ -404,12 +420,16 @@ class Recorder:
 
     async def live(self) -> None:
         """Three hours: runs that end well, badly or not at all, a start that is refused."""
-        self.ledger.travel(BEGIN)
+        async with self.opened():
+            await self._live()
+
+    async def _live(self) -> None:
+        self.clock.move_to(BEGIN)
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
         await apply(self.ledger, read_file(Path("schedules.yaml")), by="test")
         at, ends = BEGIN, ["completed", "failed", "timed_out"]
         while at < NOW:
-            self.ledger.travel(at)
+            self.clock.move_to(at)
             for claim in await self.tick():
                 if claim.key == "over":
                     refused = Outcome(claim.fire_id, claim.token, "rejected", error="no paper")
@@ -427,20 +447,32 @@ class Recorder:
                     self.names["running"] = claim.workflow_id
             await self.ledger.wake()
             at += HOUR / 2
-        self.ledger.travel(NOW)
+        self.clock.move_to(NOW)
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
         note = FailingNote(str(self.names["running"]), None, failing_text([FAILING, FAILING_CHILD]))
         assert await self.ledger.note_failing([note])
 
 
 @pytest.fixture
-def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def virtual_url(postgres: PostgresServer) -> Iterator[str]:
+    """The address of an empty ledger, for event loops that the test does not run in."""
+    made = virtual_database(postgres.url_of("postgres"))
+    with asyncio.Runner() as runner:
+        yield runner.run(made.__aenter__())
+        runner.run(made.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def recorder(
+    virtual_url: str, clock: FrozenClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Recorder:
     """A recorder whose ledger every command finds behind the ``sched up`` of its folder."""
-    made = Recorder()
+    made = Recorder(virtual_url, clock)
 
     @asynccontextmanager
     async def connect(*_: Any, **__: Any) -> Any:
-        yield ScheduleService(made.ledger, actor="ops@host")
+        async with made.opened() as ledger:
+            yield ScheduleService(ledger, actor="ops@host")
 
     async def nobody(*_: Any, **__: Any) -> Any:
         raise TemporalUnavailable("no server here", cure="start it")

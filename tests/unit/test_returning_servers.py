@@ -15,12 +15,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.cli.up.live_table import LinePrinter
 from engine.errors import Code, LedgerUnavailable
-from engine.ledger import Ledger, MemoryLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime import Settings
 from engine.runtime.events import Alert, Degraded, Event, Notice, Recovered, ServerAway
 from engine.runtime.presence import Presence
 from engine.runtime.watch.watch import Watch
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger
 
 BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
 SERVING = Serving("host:1:a", "default", "sched", frozenset())
@@ -38,53 +40,53 @@ def watching(opened: Callable[[], Awaitable[Ledger]], told: list[Event]) -> Watc
 
 
 async def test_nobody_is_called_vanished_because_the_ledger_was_away(
-    monkeypatch: pytest.MonkeyPatch,
+    virtual_ledger: VirtualLedger, clock: FrozenClock
 ):
     """Whoever announces itself only now could not do so before."""
-    ledger = MemoryLedger(remembers=True)
-    ledger.travel(BEGIN)
-    await ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
-    at = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("engine.runtime.watch.watch.boottime", lambda: at.now)
+    clock.move_to(BEGIN)
+    await virtual_ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
     away = True
 
     async def opened() -> Ledger:
         if away:
             raise LedgerUnavailable
-        return ledger
+        return virtual_ledger
 
     told: list[Event] = []
     watch = watching(opened, told)
     with pytest.raises(LedgerUnavailable):
         await watch.run_once()
     away = False
-    ledger.travel(BEGIN + timedelta(minutes=1))
+    clock.move_to(BEGIN + timedelta(minutes=1))
     await watch.run_once()
-    at.now += 19
+    clock.advance(19)
     await watch.run_once()
     assert told == []
-    at.now += 1
+    clock.advance(1)
     await watch.run_once()
     (alert,) = told
     assert isinstance(alert, Alert)
     assert alert.code is Code.REPLICA_VANISHED
 
 
-async def test_a_worker_that_goes_silent_is_reported_within_three_heartbeats():
+async def test_a_worker_that_goes_silent_is_reported_within_three_heartbeats(
+    virtual_ledger: VirtualLedger, clock: FrozenClock
+):
     heartbeat, silent = Settings().heartbeat, timedelta(0)
-    ledger = MemoryLedger(remembers=True)
-    ledger.travel(BEGIN)
-    await ledger.announce(SERVING, engine="0", tzdata="0", retention=None, heartbeat=heartbeat)
+    clock.move_to(BEGIN)
+    await virtual_ledger.announce(
+        SERVING, engine="0", tzdata="0", retention=None, heartbeat=heartbeat
+    )
 
     async def opened() -> Ledger:
-        return ledger
+        return virtual_ledger
 
     told: list[Event] = []
     watch = watching(opened, told)
     pause = await watch.run_once()
     while not told and silent <= 3 * heartbeat:
         silent += pause
-        ledger.travel(BEGIN + silent)
+        clock.move_to(BEGIN + silent)
         pause = await watch.run_once()
     assert [event.code for event in told if isinstance(event, Alert)] == [Code.REPLICA_VANISHED]
     assert 2 * heartbeat < silent <= 3 * heartbeat
@@ -100,13 +102,15 @@ def describing(answers: list[Exception | None]) -> Client:
     return cast("Client", SimpleNamespace(namespace="default", workflow_service=service))
 
 
-async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_and_back():
+async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_and_back(
+    virtual_ledger,
+):
     gone = RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
     refused = RPCError("not yours", RPCStatusCode.PERMISSION_DENIED, b"")
     answers: list[Exception | None] = [None, refused, gone, gone, None]
     told: list[Event] = []
     presence = Presence(
-        describing(answers), MemoryLedger(), SERVING, Settings(), on_event=told.append
+        describing(answers), virtual_ledger, SERVING, Settings(), on_event=told.append
     )
     while answers:
         await presence.run_once()
@@ -115,10 +119,12 @@ async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_an
     ]  # fmt: skip
 
 
-async def test_a_replica_announces_how_often_it_does_so():
-    ledger, settings = MemoryLedger(), Settings(heartbeat=timedelta(minutes=1))
-    await Presence(describing([None]), ledger, SERVING, settings, on_event=print).run_once()
-    assert [seen.heartbeat for seen in (await ledger.facts()).replicas] == [settings.heartbeat]
+async def test_a_replica_announces_how_often_it_does_so(virtual_ledger):
+    settings = Settings(heartbeat=timedelta(minutes=1))
+    await Presence(describing([None]), virtual_ledger, SERVING, settings, on_event=print).run_once()
+    assert [seen.heartbeat for seen in (await virtual_ledger.facts()).replicas] == [
+        settings.heartbeat
+    ]
 
 
 def test_where_the_log_has_every_event_only_sentences_are_printed_to_it(caplog, capsys):

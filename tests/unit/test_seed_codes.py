@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from engine.errors import Code, EngineError, EnqueueFailure, RetryPolicyInvalid, ScheduleFileError
 from engine.flow import Retry
-from engine.ledger import MemoryLedger, Outcome
+from engine.ledger import Outcome
 from engine.schedules import Reason, load_schedules
 from engine.service import ScheduleService
+from engine.testing.virtual_ledger import VirtualLedger
 from tests.conformance.conftest import Bench
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +22,8 @@ LATER = "2031-01-01T00:00:00Z"
 
 
 @pytest.fixture
-async def bench() -> Bench:
-    made = Bench(MemoryLedger(remembers=True))
+async def bench(virtual_ledger: VirtualLedger) -> Bench:
+    made = Bench(virtual_ledger)
     await made.announce()
     return made
 
@@ -40,8 +41,8 @@ async def refused(asked, code: str) -> EngineError:
     return caught.value
 
 
-async def test_a_moment_in_the_past(service):
-    past = datetime.now(UTC) - timedelta(seconds=1)
+async def test_a_moment_in_the_past(service, clock):
+    past = clock.now() - timedelta(seconds=1)
     await refused(service.schedule_at("noop", past), "SCHEDULE_MOMENT_IN_PAST")
     assert (await service.list()).schedules == ()
 

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.ledger import MemoryLedger
+from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert
@@ -54,9 +54,9 @@ class Namespace:
         return SimpleNamespace(first_execution_run_id="run")
 
 
-async def begun(of: Namespace, *, read: bool = True, text: str = FILE):
+async def begun(ledger: Ledger, of: Namespace, *, read: bool = True, text: str = FILE):
     """Start the window of the file's schedule, twice; return the outcome and the alerts."""
-    bench, told = Bench(MemoryLedger(remembers=True)), cast("list[Alert]", [])
+    bench, told = Bench(ledger), cast("list[Alert]", [])
     await bench.announce()
     await bench.declare(text)
     (claim,) = await bench.claim()
@@ -74,9 +74,9 @@ async def begun(of: Namespace, *, read: bool = True, text: str = FILE):
 ALL = {"SchedKey", "Region", "Tier"}
 
 
-async def test_a_start_sends_what_the_schedule_asks_for():
+async def test_a_start_sends_what_the_schedule_asks_for(virtual_ledger):
     namespace = Namespace(ALL, ALL)
-    outcome, told = await begun(namespace)
+    outcome, told = await begun(virtual_ledger, namespace)
     assert (outcome.status, told) == ("started", [])
     assert namespace.sent == [["Region", "SchedKey", "Tier"]] * 2
     assert namespace.options["memo"]["runbook"] == "wiki"
@@ -85,9 +85,9 @@ async def test_a_start_sends_what_the_schedule_asks_for():
     assert namespace.values == {"SchedKey": "a", "Region": "eu", "Tier": "gold"}
 
 
-async def test_what_the_namespace_lacks_is_left_out_and_told_once():
+async def test_what_the_namespace_lacks_is_left_out_and_told_once(virtual_ledger):
     namespace = Namespace({"Region"}, {"Region"})
-    outcome, told = await begun(namespace)
+    outcome, told = await begun(virtual_ledger, namespace)
     assert outcome.status == "started"
     assert namespace.sent == [["Region"]] * 2  # no start is refused
     (alert,) = told
@@ -95,14 +95,14 @@ async def test_what_the_namespace_lacks_is_left_out_and_told_once():
     assert "--name Tier --type Keyword" in alert
 
 
-async def test_a_window_is_sent_again_without_what_servers_refuse_and_then_at_once():
+async def test_a_window_is_sent_again_without_what_servers_refuse_and_then_at_once(virtual_ledger):
     namespace = Namespace(ALL, set())
-    outcome, told = await begun(namespace)
+    outcome, told = await begun(virtual_ledger, namespace)
     assert (outcome.status, len(told)) == ("started", 2)
     assert namespace.sent == [["Region", "SchedKey", "Tier"], [], []]
 
 
-async def test_only_what_went_away_meanwhile_is_left_out():
+async def test_only_what_went_away_meanwhile_is_left_out(virtual_ledger):
     namespace = Namespace(ALL, {"SchedKey", "Region"})
     before = namespace.list_search_attributes
 
@@ -112,21 +112,21 @@ async def test_only_what_went_away_meanwhile_is_left_out():
         return found
 
     namespace.list_search_attributes = later  # type: ignore[method-assign]
-    outcome, told = await begun(namespace)
+    outcome, told = await begun(virtual_ledger, namespace)
     assert (outcome.status, len(told)) == ("started", 1)
     assert namespace.sent == [["Region", "SchedKey", "Tier"], *[["Region", "SchedKey"]] * 2]
 
 
-async def test_a_namespace_that_does_not_say_gets_the_schedule_s_own_alone():
+async def test_a_namespace_that_does_not_say_gets_the_schedule_s_own_alone(virtual_ledger):
     namespace = Namespace(None, ALL)
-    outcome, told = await begun(namespace)
+    outcome, told = await begun(virtual_ledger, namespace)
     assert (outcome.status, told) == ("started", [])
     assert namespace.sent == [["Region", "Tier"]] * 2
 
 
 @pytest.mark.parametrize("text", [FILE, "schedules: [{key: a, workflow: noop, every: 1h}]"])
-async def test_a_refusal_for_another_reason_still_rejects_the_window(text):
+async def test_a_refusal_for_another_reason_still_rejects_the_window(virtual_ledger, text):
     namespace = Namespace(ALL, ALL, broken=True)
-    outcome, told = await begun(namespace, text=text)
+    outcome, told = await begun(virtual_ledger, namespace, text=text)
     assert (outcome.status, outcome.reason_code, told) == ("rejected", "refused", [])
     assert namespace.sent[-1] == []

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import ScheduleNotFound
-from engine.ledger import MemoryLedger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService, not_found
 
 
-async def test_one_schedule_is_found_by_its_whole_key_and_a_near_one_is_named():
-    ledger = MemoryLedger()
+async def test_one_schedule_is_found_by_its_whole_key_and_a_near_one_is_named(virtual_ledger):
     entries = ", ".join(f"{{key: {key}, workflow: w, everyMs: 1000}}" for key in ("report", "sync"))
-    await apply(ledger, load_schedules(f"schedules: [{entries}]"), by="test")
-    service = ScheduleService(ledger, actor="test")
+    await apply(virtual_ledger, load_schedules(f"schedules: [{entries}]"), by="test")
+    service = ScheduleService(virtual_ledger, actor="test")
     assert (await service.schedule("sync")).key == "sync"
     with pytest.raises(ScheduleNotFound, match="there is no schedule repot; did you mean report"):
         await service.schedule("repot")

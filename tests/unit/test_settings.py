@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.app import run
-from engine.errors import LedgerRequired, SettingsInvalid
+from engine.errors import SettingsInvalid
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.settings import BOUNDS, NAMES, unknown_names
 from engine.runtime.temporal_client import connect_temporal
@@ -117,35 +117,6 @@ def test_a_command_ends_before_anything_is_started(command, tmp_path, monkeypatc
         "sched: SCHEDULE_SETTING_INVALID: SCHED_LEASE is '1ms'; write 500ms to 1h",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["schedules.yaml"]
-
-
-def test_a_worker_without_a_ledger_ends_where_its_file_needs_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
-    (tmp_path / "schedules.yaml").write_text(
-        "schedules:\n"
-        "- {key: a, workflow: w, everyMs: 60000}\n"
-        "- {key: b, workflow: w, everyMs: 60000, overlap: queue, maxConcurrentRuns: 2}\n"
-        "- {key: c, workflow: w, after: {schedule: b}}\n"
-        "- {key: d, workflow: w, everyMs: 60000, overlap: skip}\n"
-    )
-    assert run(["worker"]) == 2
-    assert capsys.readouterr().err == (
-        "sched: SCHEDULE_LEDGER_REQUIRED: maxConcurrentRuns of b needs a ledger;"
-        " overlap of d needs a ledger; after or needs of c needs a ledger;"
-        " set SCHED_DATABASE_URL, or remove maxConcurrentRuns and overlap, write overlap: allow,"
-        " remove after and needs\n"
-    )
-
-
-@pytest.mark.parametrize("fields", [", overlap: skip", ", maxConcurrentRuns: 2"])
-def test_a_plugin_without_a_ledger_refuses_such_a_file_whoever_names_the_project(
-    fields, monkeypatch
-):
-    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
-    for project in (None, "default"):
-        with pytest.raises(LedgerRequired, match="of k needs a ledger"):
-            SchedulePlugin(load_schedules(FILE % fields), project=project)
 
 
 def test_a_duration_of_the_documentation_can_be_read():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from engine.schedules import load_schedules
 from engine.schedules.loader.json_reader import JsonText, read_sound_json

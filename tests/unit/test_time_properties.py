@@ -8,8 +8,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise, product
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.schedules.timing.spec import At, Bounded, Cron, Dst, Interval, Spec
 from tests.unit.cron_oracle import bisected, load, offset_at, transitions

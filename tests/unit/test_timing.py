@@ -6,8 +6,7 @@ import pickle
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.errors import IntervalTooShort, ScheduleError, TimezoneInvalid
 from engine.schedules.timing.spec import At, Cron, Interval, Spec

@@ -15,16 +15,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracking.tracker
 from engine.errors import Code, InputsSealed
-from engine.ledger import MemoryLedger
 from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
-from engine.runtime.dispatch.backpressure import Breaker
+from engine.runtime.dispatch.backpressure import Allowance, Breaker, Budget
 from engine.runtime.events import Alert, Degraded, Event, Outages, Recovered, ServerAway, ServerBack
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import RunInspector
 from engine.runtime.tracking.tracker import Tracker
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger
 from tests.encrypted_team import Mirror
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -45,8 +46,8 @@ RUN = closed("a")
 class Temporal:
     """Closed runs, and a server that may be away, as a whole or for one of them."""
 
-    def __init__(self, *runs: Any) -> None:
-        self.runs = runs or (RUN,)
+    def __init__(self) -> None:
+        self.runs: tuple[Any, ...] = (RUN,)
         self.since: list[datetime] = []
         self.away = False
         self.undescribable: set[str] = set()
@@ -75,31 +76,33 @@ class Temporal:
 
 
 class Bench:
-    """A tracker on a ledger in memory, and a boottime that only the test lets pass."""
+    """A tracker, and time that only the test lets pass."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, temporal: Temporal) -> None:
-        self.temporal, self.booked = temporal, list[int]()
+    def __init__(
+        self, ledger: VirtualLedger, time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.temporal, self.booked = Temporal(), list[int]()
         self.told: list[Event] = []
-        self.at = 1000.0
+        self.time = time
+        time.move_to(NOW)
         self.suspect_until: datetime | None = None
         self.clock = LedgerClock()
-        self.ledger = MemoryLedger(clock=self.now)
-        self.breaker = Breaker(temporal.answers, on_event=self.told.append)
+        self.ledger = ledger
+        self.breaker = Breaker(self.temporal.answers, on_event=self.told.append)
         monkeypatch.setattr(engine.runtime.tracking.tracker, "reconcile_runs", self._book)
-        monkeypatch.setattr(engine.runtime.tracking.tracker, "boottime", lambda: self.at)
-
-    def now(self) -> datetime:
-        return NOW + timedelta(seconds=self.at - 1000.0)
 
     async def _book(self, _: object, found: Sequence[object], **__: object) -> list[str]:
         self.booked.append(len(found))
         return []
 
     def tracker(self, replica: str = "one") -> Tracker:
-        self.clock.observe(self.now())
+        self.clock.observe(self.time.now())
+        budget = Budget()
+        budget._tracking = Allowance(1000)  # test_budget.py has what it costs to have none left
         return Tracker(
             cast("Any", self.temporal), self.ledger, self.clock, Settings(),
             inspector=cast("RunInspector", self.temporal), replica=replica, breaker=self.breaker,
+            budget=budget,
             suspect_until=lambda: self.suspect_until, on_event=self.told.append,
         )  # fmt: skip
 
@@ -112,8 +115,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch, Temporal())
+def bench(
+    virtual_ledger: VirtualLedger, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> Bench:
+    return Bench(virtual_ledger, clock, monkeypatch)
 
 
 async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits(bench):
@@ -151,7 +156,7 @@ async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(bench):
     bench.temporal.away = True
     await tracker.run_once()
     bench.temporal.away = False
-    bench.at += LEASE
+    bench.time.advance(LEASE)
     await tracker.run_once()
     assert bench.temporal.since[-1] < NOW - timedelta(minutes=4)
 
@@ -166,10 +171,10 @@ async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(ben
     states = [event for event in bench.told if isinstance(event, Degraded | Recovered)]
     assert isinstance(states[-1], Degraded)
     bench.temporal.away = False
-    bench.at += LEASE - 1
+    bench.time.advance(LEASE - 1)
     await tracker.run_once()
     assert await bench.is_free(), "somebody who reaches the server has to get at it first"
-    bench.at += 1
+    bench.time.advance(1)
     await tracker.run_once()
     assert not await bench.is_free()
     assert bench.told[-1] == Recovered("tracker")
@@ -181,7 +186,7 @@ async def test_nor_does_who_waited_for_an_answer_until_its_lease_had_ended_take_
     listed = bench.temporal.list_workflows
 
     async def too_late(*of: Any, **how: Any) -> AsyncIterator[Any]:
-        bench.at += LEASE + 1
+        bench.time.advance(LEASE + 1)
         bench.temporal.away = True
         async for run in listed(*of, **how):
             yield run
@@ -203,16 +208,16 @@ async def test_the_duty_is_not_kept_by_a_replica_whose_starts_get_no_answer(benc
     listed = len(bench.temporal.since)
     await tracker.run_once()
     assert await bench.is_free()
-    bench.at += LEASE * 2
+    bench.time.advance(LEASE * 2)
     await tracker.run_once()
     assert await bench.is_free(), "its breaker still holds"
     assert len(bench.temporal.since) == listed
 
 
 async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody_the_duty(
-    monkeypatch,
+    bench,
 ):
-    bench = Bench(monkeypatch, Temporal(closed("bad"), closed("good")))
+    bench.temporal.runs = (closed("bad"), closed("good"))
     bench.temporal.undescribable = {"bad"}
     tracker = bench.tracker()
     await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
@@ -222,23 +227,23 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
     assert not await bench.is_free()
     await tracker.run_once()
     assert bench.temporal.asked == ["bad", "good"], "it is put aside for a while"
-    bench.at += 60
+    bench.time.advance(60)
     bench.temporal.undescribable = set()
-    bench.suspect_until = bench.now()  # lets it look as far back again
+    bench.suspect_until = bench.time.now()  # lets it look as far back again
     await tracker.run_once()
     assert bench.booked[-1] == 2
 
 
 @pytest.fixture
-async def describing(monkeypatch: pytest.MonkeyPatch) -> Bench:
+async def describing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Twenty runs that have to be described, which takes a second for each."""
-    bench = Bench(monkeypatch, Temporal(*(closed(f"r{number}") for number in range(20))))
+    bench.temporal.runs = tuple(closed(f"r{number}") for number in range(20))
     await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
     await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
     looked = bench.temporal.seen_closed
 
     async def look(run: Any) -> object:
-        bench.at += 1.0
+        bench.time.advance(1.0)
         return await looked(run)
 
     monkeypatch.setattr(bench.temporal, "seen_closed", look)
@@ -278,7 +283,7 @@ async def test_nobody_takes_a_duty_for_its_own_whose_lease_has_ended(bench):
     tracker = bench.tracker()
     await tracker.run_once()
     assert tracker.on_duty
-    bench.at += LEASE + 1
+    bench.time.advance(LEASE + 1)
     assert await bench.is_free()
     assert not tracker.on_duty
 
@@ -339,7 +344,7 @@ async def test_a_failure_that_a_turn_over_open_runs_cannot_read_is_left_to_anoth
     assert (alert.code, alert.text.split(":")[0]) == (Code.UNREADABLE_HERE, "sched")
     await tracker.run_once()
     assert left == [True], "it rests for a lease"
-    bench.at += LEASE + 1
+    bench.time.advance(LEASE + 1)
     await tracker.run_once()
     assert left == [True, False], "what can be read is recorded now"
     assert tracker.on_duty
@@ -356,7 +361,7 @@ async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, 
     tracker._sealing = Sealing(bench.ledger, converter)
     for _ in range(4):
         await tracker.run_once()
-        bench.at += LEASE
+        bench.time.advance(LEASE)
     told = [each for each in bench.told if isinstance(each, Alert)]
     assert [each.code for each in told] == ([] if codec else [Code.UNREADABLE_HERE])
 
@@ -370,7 +375,7 @@ async def test_a_server_that_answers_again_just_after_a_failed_look_is_back(benc
     bench.breaker.ask, bench.temporal.away = ask, True
     tracker, outages = bench.tracker(), Outages({})
     await tracker.run_once()
-    bench.at += LEASE + 1
+    bench.time.advance(LEASE + 1)
     await tracker.run_once()
     news = [outages.of(each) for each in bench.told if isinstance(each, Degraded | Recovered)]
     assert [type(each) for each in news if each] == [ServerAway, ServerBack]
@@ -385,7 +390,7 @@ async def test_a_codec_that_fails_is_told_once_and_holds_up_nothing_else(bench, 
     tracker._sealing = Sealing(bench.ledger, replace(DataConverter.default, payload_codec=Mirror()))
     for _ in range(4):
         await tracker.run_once()
-        bench.at += LEASE
+        bench.time.advance(LEASE)
     (alert,) = [each for each in bench.told if isinstance(each, Alert)]
     assert (alert.code, "KeyError" in alert.text) == (Code.UNREADABLE_HERE, True)
     watermark = await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))

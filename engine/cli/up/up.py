@@ -47,19 +47,13 @@ from engine.cli.target import (
 from engine.cli.up.code_watch import CodeWatch
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, logs_events, wants_live
-from engine.errors import (
-    EngineError,
-    LedgerRequired,
-    ScheduleFileError,
-    TemporalUnavailable,
-    WorkflowInvalid,
-)
+from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName
-from engine.runtime.settings import Settings, database_schema, database_url
+from engine.runtime.settings import Settings, database_schema, database_url, require_database_url
 from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import WatchProcess
 from engine.runtime.workflow_check import unloadable
@@ -315,13 +309,13 @@ def worker(
     finish.
     """
     settings, options, code = _begin(), Setup.load(setup), _served(imports)
+    beside = _running_beside(data_dir)
+    url = require_database_url(beside.database_url if beside else None)
     printer = LinePrinter(logs=logs_events())
     export_traces()
-    beside = _running_beside(data_dir)
     plugin = SchedulePlugin(
-        schedules, database_url=beside.database_url if beside else None, settings=settings,
-        on_event=printer, listeners=code.listeners,
-    )  # fmt: skip
+        schedules, database_url=url, settings=settings, on_event=printer, listeners=code.listeners
+    )
     endpoint = Endpoint(http_port, http_host)
     exports = configure(prometheus=http_port is not None)
 
@@ -336,8 +330,6 @@ def worker(
                 )
                 if client is None:
                     return
-                if beside is None and database_url() is None:
-                    printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
                 await serve(
                     client, plugin, code, task_queue, signals, setup=options, log=printer.log
                 )
@@ -356,9 +348,7 @@ def watch() -> None:
     well.
     """
     settings = _begin()
-    url = database_url()
-    if url is None:
-        raise LedgerRequired("a watch looks at the ledger", cure="set SCHED_DATABASE_URL")
+    url = require_database_url()
     printer = LinePrinter(logs=logs_events())
     core_runtime()
     temporal = temporal_target()

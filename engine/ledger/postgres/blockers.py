@@ -25,7 +25,8 @@ ORDINARY = 3.0
 _BLOCKERS = """
 SELECT b.pid, a.application_name AS name, a.usename AS role, a.state,
        a.xact_start IS NOT NULL AS in_transaction,
-       round(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.state_change)))::bigint
+       round(extract(epoch FROM
+           pg_catalog.clock_timestamp() - coalesce(a.xact_start, a.state_change)))::bigint
            AS age
 FROM (SELECT unnest(pg_blocking_pids($1))
       UNION

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 from uuid import uuid4
 
 import asyncpg
@@ -107,6 +107,15 @@ _LIFTED = (
 )
 
 
+def search_path_of(schema: str) -> str:
+    """Return the search path of a ledger's sessions, as SQL.
+
+    The schema precedes PostgreSQL's own, so that the testing kit can replace the clock. Temporary
+    tables, which are named last, replace nothing.
+    """
+    return f'"{schema}", pg_catalog, pg_temp'
+
+
 @dataclass
 class _FirstContact:
     """The number of transactions of a server when this process first connected to it.
@@ -144,7 +153,7 @@ class Connections:
     @classmethod
     async def open(
         cls, url: str, *, schema: str, most: int, on_statement: OnStatement | None = None
-    ) -> Connections:
+    ) -> Self:
         """Connect.
 
         Args:
@@ -158,7 +167,11 @@ class Connections:
             LedgerError: it is older than PostgreSQL 15, or the address is not valid.
         """
         checked_address(url)
-        common = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
+        common = {
+            **_SETTINGS,
+            "search_path": search_path_of(schema),
+            "application_name": "sched-engine",
+        }
         newer, older = ({**common, **limit} for limit in _LIMITS)
         first = _FirstContact()
         with translated():

@@ -18,7 +18,7 @@ from typing import Any, Final
 import asyncpg
 
 from engine.errors import EngineError, LedgerError
-from engine.ledger.postgres.connections import query, translated
+from engine.ledger.postgres.connections import query, search_path_of, translated
 from engine.ledger.postgres.transaction import creation, in_use
 from engine.ledger.records import Action, NewDefinition
 
@@ -102,7 +102,7 @@ def _text(
     ]
     return _WITHIN.format(
         quote=f"$s{secrets.token_hex(8)}$",
-        path=_literal(f'"{schema}", pg_catalog, pg_temp'),
+        path=_literal(search_path_of(schema)),
         ledger_id=_literal(ledger_id),
         statements=";\n".join(statements),
         namespace=_literal(namespace),

@@ -1,23 +1,18 @@
-"""PostgreSQL ledger."""
+"""Ledger: the record of every window, in PostgreSQL 15 or newer."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import random
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from operator import attrgetter
-from typing import get_args
 
 import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
-from engine.ledger.alerts import Facts
 from engine.ledger.failures import (
     FailingNote,
     RetryNote,
@@ -26,19 +21,7 @@ from engine.ledger.failures import (
     Uncounted,
     as_details,
 )
-from engine.ledger.fires import (
-    AccountRow,
-    BlockingRun,
-    Claim,
-    DataGap,
-    Evidence,
-    Fire,
-    OpenRun,
-    Outcome,
-    Status,
-    StopOrder,
-    outermost_gaps,
-)
+from engine.ledger.fires import BlockingRun, Claim, DataGap, Evidence, OpenRun, Outcome, StopOrder
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.postgres.blockers import ORDINARY, naming_blockers
 from engine.ledger.postgres.connections import (
@@ -46,327 +29,22 @@ from engine.ledger.postgres.connections import (
     PATIENCE_LONG,
     Connections,
     OnStatement,
-    filtered_query,
     query,
 )
 from engine.ledger.postgres.joined import create_within
 from engine.ledger.postgres.maintenance import Upkeep
-from engine.ledger.postgres.rows import (
-    as_account_row,
-    as_action,
-    as_backfill,
-    as_claim,
-    as_fire,
-    as_next_fire,
-    as_schedule,
-    as_standing,
-    as_summary,
-    as_version,
-    parse_apart,
-)
-from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate
-from engine.ledger.postgres.stored_access import StoredAccess
-from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
-from engine.ledger.postgres.stored_events import StoredEvents
-from engine.ledger.postgres.transaction import PostgresTransaction
-from engine.ledger.records import (
-    Action,
-    ActionRow,
-    Backfill,
-    DefinitionVersion,
-    Lineage,
-    Load,
-    NewDefinition,
-    PolledQueue,
-    Probe,
-    Served,
-    Serving,
-    SlotAsk,
-    Standing,
-    Totals,
-    Wanted,
-    as_served,
-)
-from engine.ledger.schedule_rows import (
-    SUMMARISED,
-    SUMMARY_ROWS,
-    NextFire,
-    RunSummary,
-    ScheduleFilter,
-    ScheduleRow,
-    as_like,
-)
-from engine.schedules import STARTS, TZDATA_VERSION, ReasonCode, storable
+from engine.ledger.postgres.reads import Reads
+from engine.ledger.postgres.replicas import Replicas
+from engine.ledger.postgres.rows import LedgerPart, as_claim, parse_apart
+from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, refuse_shadows
+from engine.ledger.postgres.stored_access import AccessStore
+from engine.ledger.postgres.stored_alerts import AlertStore
+from engine.ledger.postgres.stored_events import EventStore
+from engine.ledger.postgres.transaction import Transaction
+from engine.ledger.records import Action, Lineage, NewDefinition, Probe, Serving
 from engine.schedules.planner import FAILED, TIME_RULES
 
-# --- fires and runs ---
-# Statements about fires and their runs, outside any transaction.
-
-logger = logging.getLogger("sched")
-
-_SOON = timedelta(seconds=60)
-_FEW = 10_000
-"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
-_PAGE = 1000
-"""The same in ``fires_page.sql``."""
-_SUMMARIES_AT_ONCE = 50
-"""Keys whose last runs one statement reads, so that none reads more than some thousand rows."""
-
-
-class PostgresFires:
-    """The part of ``Ledger`` that moves and reads fires; ``PostgresLedger`` is the whole."""
-
-    _connections: Connections
-    _namespace: str
-    _floors: Floors
-    _unseen: Floor
-
-    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
-        rows = await self._run(
-            "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
-        )
-        claims = []
-        for row in rows:
-            try:
-                claims.append(as_claim(row))
-            except EngineError as error:
-                # A replica that can read the definition takes it over later.
-                unread = f"its definition cannot be read: {error}"
-                later = Outcome(
-                    row["id"], row["token"], "starting", error=unread, retry_after=_SOON
-                )
-                await self.settle([later])
-        return claims
-
-    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
-        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
-
-    async def settle(self, outcomes: Sequence[Outcome]) -> int:
-        fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
-                  "error", "retry_after", "first_run_id", "reason_code", "reported")  # fmt: skip
-        return len(await self._write("settle", fields, outcomes))
-
-    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
-        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
-                  "not_undone", "first_run_id", "failure_text", "given_up", "tries",
-                  "step_retries", "tried_text")  # fmt: skip
-        rows = await self._write("record_evidence", fields, evidence, self._namespace)
-        return [row["workflow_id"] for row in rows]
-
-    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
-        rows = await self._run("seen_open", list(workflow_ids), at)
-        return {row["workflow_id"]: row["failing"] for row in rows}
-
-    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
-        fields = ("workflow_id", "before", "now")
-        rows = await self._write("note_failing", fields, notes, self._namespace)
-        return {row["workflow_id"] for row in rows}
-
-    async def uncounted(self, limit: int) -> list[Uncounted]:
-        return [Uncounted(**row) for row in await self._run("uncounted", limit)]
-
-    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
-        fields = ("workflow_id", "run_id", "tries", "step_retries", "tried_text")
-        await self._write("note_counts", fields, counts, self._namespace)
-
-    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
-        fields = ("workflow_id", "retries", "elsewhere")
-        await self._write("note_retries", fields, notes, self._namespace)
-
-    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
-        found = {}
-        for begin in range(0, len(keys), _SUMMARIES_AT_ONCE):
-            some = list(keys[begin : begin + _SUMMARIES_AT_ONCE])
-            for row in await self._run("run_summaries", some, SUMMARY_ROWS, SUMMARISED):
-                found[row["key"]] = as_summary(row)
-        return [found[key] for key in keys]
-
-    async def count_fires(
-        self, first: datetime, last: datetime, *, keys: Collection[str] = (), most: int
-    ) -> Counter[Status]:
-        rows = await self._run("count_fires", first, last, as_like(keys), most)
-        return Counter({row["status"]: row["windows"] for row in rows})
-
-    async def run_details(self, workflow_id: str) -> RunDetails:
-        rows = await self._run("run_details", workflow_id)
-        return as_details(*rows[0]) if rows else RunDetails()
-
-    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
-        return [as_fire(row) for row in await self._run("failing_fires", key, limit)]
-
-    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
-        rows = await self._run("lose", list(workflow_ids), error)
-        return [row["workflow_id"] for row in rows]
-
-    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        rows = await self._run("unknown_runs", list(workflow_ids))
-        return {row["workflow_id"] for row in rows}
-
-    async def in_the_way(
-        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
-    ) -> list[BlockingRun]:
-        rows = await self._run("in_the_way", replica, alive, orphans, limit)
-        return [BlockingRun(**row) for row in rows]
-
-    async def standings(self, keys: Sequence[str]) -> list[Standing]:
-        return [as_standing(row) for row in await self._run("standings", list(keys))]
-
-    async def definition_versions(self, key: str, *, limit: int) -> list[DefinitionVersion]:
-        return [as_version(row) for row in await self._run("definition_versions", key, limit)]
-
-    async def account_rows(
-        self,
-        key: str,
-        first: datetime,
-        last: datetime,
-        *,
-        after: tuple[datetime, int] | None = None,
-        limit: int,
-    ) -> list[AccountRow]:
-        place = after or (None, None)
-        rows = await self._run("account_rows", key, first, last, *place, limit)
-        return [as_account_row(row) for row in rows]
-
-    async def first_run(self, workflow_id: str) -> str | None:
-        rows = await self._run("first_run", workflow_id)
-        return rows[0]["first_run_id"] if rows else None
-
-    async def anything_ended(self) -> bool:
-        (row,) = await self._run("anything_ended")
-        return bool(row["ended"])
-
-    async def take_stops(
-        self, serving: Serving, *, limit: int, lease: timedelta
-    ) -> list[StopOrder]:
-        rows = await self._run("take_stops", serving.project, limit, lease)
-        return [StopOrder(**row) for row in rows]
-
-    async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
-        await self._run("stopped", *map(list, zip(*asked, strict=True)))
-
-    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
-        begin, begun = self._unseen.begin(), time.monotonic()
-        rows = await self._run("open_runs", limit, started_before, begin)
-        oldest = [row["unseen_since"] for row in rows]
-        # The runs found are seen now, and all others were seen after them.
-        self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
-        return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
-
-    async def fires(
-        self,
-        *,
-        key: str | None = None,
-        status: Status | None = None,
-        reason_code: ReasonCode | None = None,
-        limit: int = 50,
-    ) -> list[Fire]:
-        given: tuple[object, ...]
-        if reason_code is None:
-            text, given = query("list_fires"), (key, status)
-            if limit > _FEW:
-                text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
-        else:
-            statuses = [status] if status else get_args(Status)
-            text, given = query("fires_of_reason"), (reason_code, key, statuses)
-        rows = await self._connections.fetch(text, self._namespace, *given, limit)
-        return [as_fire(row) for row in rows]
-
-    async def fires_page(
-        self,
-        key: str,
-        first: datetime,
-        last: datetime,
-        *,
-        status: Status | None = None,
-        reason_code: ReasonCode | None = None,
-        after: str = "",
-        limit: int,
-    ) -> list[Fire]:
-        text = query("fires_page")
-        if limit > _PAGE:
-            text = text.replace(f"LIMIT {_PAGE}", f"LIMIT {limit}")
-        given = key, first, last, status, reason_code, after, get_args(Status), limit
-        rows = await self._connections.fetch(text, self._namespace, *given)
-        return [as_fire(row) for row in rows]
-
-    async def fire(self, workflow_id: str) -> Fire | None:
-        rows = await self._run("fire_of_run", workflow_id)
-        return as_fire(rows[0]) if rows else None
-
-    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
-        return list(map(as_backfill, await self._run("backfills", key, False, limit)))
-
-    async def laying(self) -> list[Backfill]:
-        return list(map(as_backfill, await self._run("laying")))
-
-    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
-        return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
-
-    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        return outermost_gaps(
-            [DataGap.of(**row) for row in await self._run("data_gaps", key, limit)]
-        )
-
-    async def overflow(self, key: str) -> tuple[int, datetime | None]:
-        (row,) = await self._run("overflow", key)
-        return row["windows"], row["last"]
-
-    async def _write(
-        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
-    ) -> list[asyncpg.Record]:
-        """Write all at once; if that fails, one by one, so that only a bad value is lost."""
-        columns = [
-            [
-                storable(each) if isinstance(each, str) else each
-                for each in map(attrgetter(field), values)
-            ]
-            for field in fields
-        ]
-        try:
-            return await self._connections.fetch(query(name), *first, *columns)
-        except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
-            if len(values) == 1:
-                logger.exception("%s: %r could not be written", name, values[0])
-                return []
-        return [row for value in values for row in await self._write(name, fields, [value], *first)]
-
-    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run ``queries/<name>.sql``; its first argument is the namespace."""
-        return await self._connections.fetch(query(name), self._namespace, *arguments)
-
-
-# --- queue slots ---
-
-
-class PostgresSlots:
-    """Slots of step queues."""
-
-    _connections: Connections
-    _namespace: str
-
-    async def hold_slots(
-        self,
-        holder: str,
-        asks: Sequence[SlotAsk],
-        lease: timedelta,
-        *,
-        take_over: bool,
-        number: int,
-    ) -> dict[str, int]:
-        columns = [
-            [getattr(ask, field) for ask in asks]
-            for field in ("lane", "queue", "running", "wanted")
-        ]
-        rows = await self._connections.fetch(
-            query("hold_slots"), self._namespace, holder, *columns, lease, take_over, number
-        )
-        return {row["lane"]: row["usable"] for row in rows}
-
-    async def give_back_slots(self, holder: str) -> None:
-        await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
-
+__all__ = ["AccessStore", "AlertStore", "EventStore", "Ledger", "Transaction"]
 
 # --- lineage of the database ---
 # The system and the timeline of the server that answers: which history its commits belong to.
@@ -398,22 +76,182 @@ async def _value(connections: Connections, text: str) -> str | int | None:
     return value  # type: ignore[no-any-return] # what the two statements above return
 
 
+# --- starts and runs ---
+
+_SOON = timedelta(seconds=60)
+
+
+class RunStatements(LedgerPart):
+    """Starts and runs: taken over, settled, seen, lost and stopped."""
+
+    _floors: Floors
+    _unseen: Floor
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys."""
+        rows = await self._run(
+            "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
+        )
+        claims = []
+        for row in rows:
+            try:
+                claims.append(as_claim(row))
+            except EngineError as error:
+                # A replica that can read the definition takes it over later.
+                unread = f"its definition cannot be read: {error}"
+                later = Outcome(
+                    row["id"], row["token"], "starting", error=unread, retry_after=_SOON
+                )
+                await self.settle([later])
+        return claims
+
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """Give claims a whole lease from now; return the IDs of those that are still their owner's.
+
+        A claim that was taken over or settled, or whose lease has ended, is not renewed. If the
+        commit of a claim was not confirmed, its ID is returned exactly when it happened.
+        """
+        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
+        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """Write the outcomes whose token still holds; return their number."""
+        fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
+                  "error", "retry_after", "first_run_id", "reason_code", "reported")  # fmt: skip
+        return len(await self._write("settle", fields, outcomes))
+
+    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
+        """Write evidence of runs; return the workflow IDs of the fires that it changed."""
+        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
+                  "not_undone", "first_run_id", "failure_text", "given_up", "tries",
+                  "step_retries", "tried_text")  # fmt: skip
+        rows = await self._write("record_evidence", fields, evidence, self._namespace)
+        return [row["workflow_id"] for row in rows]
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
+        """Record that these runs were open at ``at``.
+
+        Return the workflow IDs of those that are open by the ledger, each with what was noted last
+        of its failing steps; see ``FailingNote``.
+        """
+        rows = await self._run("seen_open", list(workflow_ids), at)
+        return {row["workflow_id"]: row["failing"] for row in rows}
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """Return started fires not seen closed, longest unseen first."""
+        begin, begun = self._unseen.begin(), time.monotonic()
+        rows = await self._run("open_runs", limit, started_before, begin)
+        oldest = [row["unseen_since"] for row in rows]
+        # The runs found are seen now, and all others were seen after them.
+        self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
+        return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """Mark started runs that Temporal does not know as lost; return those not marked before."""
+        rows = await self._run("lose", list(workflow_ids), error)
+        return [row["workflow_id"] for row in rows]
+
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """Return those of these run IDs that no fire of a single window has."""
+        rows = await self._run("unknown_runs", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """Return the first run of this fire's chain, if known."""
+        rows = await self._run("first_run", workflow_id)
+        return rows[0]["first_run_id"] if rows else None
+
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[BlockingRun]:
+        """Return runs that queued windows of their key wait for, the oldest line first.
+
+        These are runs that this replica started; with ``orphans`` also those whose replica has not
+        announced itself within ``alive``.
+        """
+        rows = await self._run("in_the_way", replica, alive, orphans, limit)
+        return [BlockingRun(**row) for row in rows]
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """Take runs to cancel or terminate now; no other replica takes them for a lease."""
+        rows = await self._run("take_stops", serving.project, limit, lease)
+        return [StopOrder(**row) for row in rows]
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """Record that these runs were asked to end, and the first runs of their chains.
+
+        The grace of a cancelled run counts from the first request. They become orders again soon,
+        until they are seen to end.
+        """
+        asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
+        await self._run("stopped", *map(list, zip(*asked, strict=True)))
+
+    async def anything_ended(self) -> bool:
+        """Return whether a fire ended badly whose follow-up runs are not decided yet."""
+        (row,) = await self._run("anything_ended")
+        return bool(row["ended"])
+
+    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
+        """Note which steps of open runs keep failing; return the IDs of the runs it wrote.
+
+        A run of which something else was noted meanwhile, or that has ended, is left as it is.
+        """
+        fields = ("workflow_id", "before", "now")
+        rows = await self._write("note_failing", fields, notes, self._namespace)
+        return {row["workflow_id"] for row in rows}
+
+    async def uncounted(self, limit: int) -> list[Uncounted]:
+        """Return closed runs whose tries or step retries are to be read, newest fires first."""
+        return [Uncounted(**row) for row in await self._run("uncounted", limit)]
+
+    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
+        """Note what was read of closed runs. It counts for the run that was read alone."""
+        fields = ("workflow_id", "run_id", "tries", "step_retries", "tried_text")
+        await self._write("note_counts", fields, counts, self._namespace)
+
+    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
+        """Add retries of steps that workers have seen, of open runs and those closed just now."""
+        fields = ("workflow_id", "retries", "elsewhere")
+        await self._write("note_retries", fields, notes, self._namespace)
+
+    async def run_details(self, workflow_id: str) -> RunDetails:
+        """Return why a run failed and its tries, as the ledger keeps them."""
+        rows = await self._run("run_details", workflow_id)
+        return as_details(*rows[0]) if rows else RunDetails()
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """Find the data that denied windows left without a run; return the new gaps.
+
+        Args:
+            rest: what was denied more recently is left for the next time, because a run that counts
+                on it may be about to begin.
+            limit: number of windows to check, besides those denied in a row with one of them.
+        """
+        return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
+
+
 # --- ledger ---
-# The ledger in PostgreSQL 15 or newer.
 
 _FAR = timedelta(days=36500)
-_LOOKED_AT = 5000
-"""The most schedules that ``upcoming`` reads to find windows that are not excluded."""
-
 _ASKED = 200
 """The number of windows of a key, waiting for other schedules, that are checked at once."""
 _ASKED_OF_ALL = 5000
 
 
-class PostgresLedger(PostgresFires, PostgresSlots):
-    """The record of every window of one Temporal namespace, shared by all replicas."""
+class Ledger(RunStatements, Reads, Replicas):
+    """The record of every window of one Temporal namespace, shared by all replicas.
 
-    remembers = True
+    A ``transaction()`` becomes visible to others all at once when the block ends, or not at all if
+    it raises. A fire moves by compare-and-set only.
+
+    Attributes:
+        migrated: the migrations that this process has done.
+        alerts: the alerts of the namespace.
+        access: the tokens of the API, and the requests that may be repeated.
+        events: the events of the namespace, and who subscribes to them.
+    """
 
     def __init__(
         self,
@@ -430,9 +268,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._late: list[str] = []
         self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
-        self.alerts = StoredAlerts(self._run)
-        self.access = StoredAccess(self._run)
-        self.events = StoredEvents(
+        self.alerts = AlertStore(self._run)
+        self.access = AccessStore(self._run)
+        self.events = EventStore(
             self._run, self.transaction, self._listen_to_events, namespace=namespace
         )
 
@@ -445,7 +283,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         schema: str = "sched",
         connections: int = 5,
         on_statement: OnStatement | None = None,
-    ) -> PostgresLedger:
+    ) -> Ledger:
         """Connect, and migrate the schema.
 
         Args:
@@ -466,6 +304,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             url, schema=schema, most=connections, on_statement=on_statement
         )
         try:
+            await refuse_shadows(opened, schema)
             migrated = await migrate(opened, schema)
         except BaseException:
             await opened.close()
@@ -473,20 +312,31 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return cls(opened, namespace, migrated, schema=schema)
 
     async def close(self) -> None:
+        """Release all resources; in-flight transactions must have ended before."""
         await self._connections.close()
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
+        """Build the indexes that migrations left for later; return the names of missing ones.
+
+        Args:
+            patience: seconds to wait for other sessions without a break; None waits without limit.
+
+        Raises:
+            LedgerError: the role lacks the privilege.
+        """
         return await build_indexes(self._connections, self._schema, patience=patience)
 
     async def identity(self) -> str:
+        """Return the ledger's ID, which goes into the memo of every run."""
         (row,) = await self._connections.fetch("SELECT ledger_id FROM ledger")
         return str(row["ledger_id"])
 
     @asynccontextmanager
-    async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[Transaction]:
+        """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
-            transaction = PostgresTransaction(
+            transaction = Transaction(
                 connection, self._namespace, patience, floors=self._floors,
                 unparsed=self._unparsed,
             )  # fmt: skip
@@ -504,6 +354,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             yield Upkeep(transaction)
 
     async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
+        """Probe the ledger in a single statement.
+
+        Leases and stops later than ``ahead`` from now may be left out: no caller waits for them.
+        """
         return await self._probe(serving, self._floors.of(serving), ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
@@ -516,30 +370,50 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return probe
 
     async def prepare(self) -> bool:
+        """Parse the definitions that reads have left out; return whether there were any."""
         had_some = bool(self._unparsed)
         while self._unparsed:
             await parse_apart(self._unparsed.pop())
         return had_some
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
+        """Return the lineage of the server that answers now, and the lineage noted last."""
         here = await lineage_of(self._connections)
         (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
         return here, Lineage(**row)
 
     async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
+        """Record the lineage of the server; with ``suspect`` also a sign of lost commits.
+
+        Windows up to the last such sign may have runs that the ledger has lost. Return its time,
+        whichever replica saw it.
+        """
         fetch = self._connections.fetch
         await fetch(query("doubt"), lineage.system, lineage.timeline, suspect)
         (row,) = await fetch("SELECT doubted_at FROM ledger")
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Listen on an additional connection."""
+        """Call ``wake`` soon after each commit that contains a request.
+
+        Ticks send no notification. Runs on a connection of its own until it is cancelled, or
+        returns when that connection is lost. Calls may be missing: they are hints.
+
+        Raises:
+            LedgerError: the ledger cannot be listened to.
+        """
         await self._connections.listen(self._schema, self._namespace, wake)
 
     async def _listen_to_events(self, wake: Callable[[], None]) -> None:
         await self._connections.listen(self._schema, f"events:{self._namespace}", wake)
 
     async def wake(self) -> list[str]:
+        """Make keys due whose queue waits for nothing any more; return them."""
+        """Make due the keys whose queue waits for nothing any more, and return them.
+
+        Fewer runs of such a key are open than may be, and no window of another schedule may still
+        become what a queued fire waits for.
+        """
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
         woken: list[str] = []
         if free := [row["key"] for row in rows if not row["locked"]]:
@@ -557,7 +431,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """Make schedules due; one that stays locked for seconds does not delay the others."""
+        """Make these schedules due now, because what their plans waited for is known.
+
+        A schedule that is held has nothing to plan and stays as it is. One that stays locked for
+        seconds does not delay the others.
+        """
         try:
             await self._made_due(keys)
         except LedgerTimeout:
@@ -578,12 +456,6 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         async with self.transaction() as transaction:
             return await transaction.made_due(keys)
 
-    async def children(self, key: str) -> list[str]:
-        return [row["key"] for row in await self._run("children", key)]
-
-    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
-        return [as_action(row) for row in await self._run("list_actions", key, limit)]
-
     async def announce(
         self,
         serving: Serving,
@@ -593,6 +465,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         retention: timedelta | None,
         heartbeat: timedelta = timedelta(seconds=10),
     ) -> None:
+        """Announce this replica and what it serves; resolve workflows that waited for a type.
+
+        Others expect the next announcement after ``heartbeat``: the replica counts as alive for
+        three of them, where their own ``alive`` is shorter.
+        """
         await self._announce(serving, (engine, tzdata, heartbeat), retention)
         if (begun := time.monotonic()) >= self._look_at:
             # Here and not in a tick, because this probe is slow beside an old snapshot.
@@ -641,102 +518,25 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         if changed:
             self._floors.forget()  # schedules due long ago may only now be ours
 
-    async def count_schedules(self, project: str) -> int:
-        (row,) = await self._run("count_schedules", project)
-        return int(row["living"])
-
-    async def newer_rules(self, project: str) -> tuple[int, str]:
-        (row,) = await self._run("newer_rules", project, TIME_RULES)
-        return row["schedules"], row["rules"] or TIME_RULES
-
-    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
-        rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
-        return [row["tzdata"] for row in rows]
-
-    async def served(self, *, alive: timedelta) -> Served:
-        rows = await self._run("served", alive)
-        return as_served((row["project"], row["task_queue"], row["types"]) for row in rows)
-
-    async def wanted(self, project: str) -> list[Wanted]:
-        return [Wanted(*row) for row in await self._run("wanted", project)]
-
-    async def external_queues(self) -> list[str]:
-        return [row["task_queue"] for row in await self._run("external_queues")]
-
-    async def note_polls(
-        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
-    ) -> list[PolledQueue]:
-        polled, waiting = [at for at, _ in seen.values()], [number for _, number in seen.values()]
-        rows = await self._run("note_polls", list(seen), polled, waiting, list(of))
-        return [PolledQueue(**row) for row in rows]
-
-    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
-        return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
-
-    async def totals(self, serving: Serving, *, most: int) -> Totals:
-        (row,) = await self._run("totals", most, serving.project, list(serving.lanes))
-        return Totals(**row)
-
-    async def load(self, *, most: int) -> Load:
-        held = await self._run("held_claims", most)
-        (due,) = await self._run("due_since", most)
-        return Load({row["owner"]: row["claims"] for row in held}, due["due_since"], due["awaits"])
-
-    async def facts(self, *, limit: int = 200) -> Facts:
-        return await stored_facts(self._run, limit)
-
-    async def replicas(self, *, alive: timedelta) -> int:
-        (row,) = await self._run("living", alive)
-        return int(row["replicas"])
-
-    async def withdraw(self, serving: Serving) -> None:
-        await self._run("withdraw", serving.replica)
-
-    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        rows = await self._run("hold_duty", duty, holder, lease)
-        return rows[0]["watermark"] if rows else None
-
-    async def release_duty(self, duty: str, holder: str) -> None:
-        await self._run("release_duty", duty, holder)
-
-    async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
-        await self._run("set_watermark", duty, holder, watermark)
-
-    async def schedules(
-        self,
-        project: str | None = None,
-        *,
-        key: str | None = None,
-        wanted: ScheduleFilter | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[ScheduleRow]:
-        given = {"project": project, "key": key, "after": after, "limit": limit}
-        given |= {**wanted.given(), "but": STARTS} if wanted is not None else {}
-        named = {name: value for name, value in given.items() if value is not None}
-        text, order = filtered_query("list_schedules", frozenset(named))
-        rows = await self._connections.fetch(
-            text, self._namespace, *(named[each] for each in order)
-        )
-        return [as_schedule(row) for row in rows]
-
     async def create_within(
         self, connection: object, new: NewDefinition, action: Action, *, by: str
     ) -> None:
+        """Do ``Transaction.create`` in the open transaction of an application's connection.
+
+        Nothing else is locked, and the transaction continues after a refusal. The connection's
+        settings and codecs take no part in it and stay as they are.
+
+        Args:
+            connection: an asyncpg connection to the ledger's database.
+            new: the definition.
+            action: its row for the audit log.
+            by: the actor.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+            LedgerError: there is no open transaction, or it does not reach this ledger.
+        """
         await create_within(
             connection, new, action, by=by, namespace=self._namespace, schema=self._schema,
             ledger_id=await self.identity(),
         )  # fmt: skip
-
-    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
-        looked_at = limit
-        while True:
-            rows = await self._run("upcoming", project, looked_at)
-            found = sorted(
-                filter(None, map(as_next_fire, rows)), key=attrgetter("fire_time", "key")
-            )[:limit]
-            # Schedules behind the last row start no earlier than it.
-            certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
-            if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
-                return found
-            looked_at = min(looked_at * 10, _LOOKED_AT)

@@ -1,4 +1,4 @@
-"""Maintenance statements of the PostgreSQL ledger; the in-memory ledger forgets by itself."""
+"""Maintenance statements of the ledger: what the janitor removes, fills and repairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSnapshot
 from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import decoded_schedule
-from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.ledger.postgres.transaction import Transaction
 from engine.schedules import Schedule
 from engine.schedules.planner import TIME_RULES
 
@@ -20,7 +20,7 @@ class Upkeep:
         transaction: the transaction that runs them.
     """
 
-    def __init__(self, transaction: PostgresTransaction) -> None:
+    def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
         self._run = transaction.run
 

@@ -1,30 +1,45 @@
-"""Conversion of PostgreSQL rows to records."""
+"""Statements by their names, and their rows as records."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
+
+import asyncpg
 
 from engine.errors import EngineError
 from engine.ledger.failures import as_failing
 from engine.ledger.fires import AccountRow, Claim, DeadLetter, Ended, Fire, as_left, begins
-from engine.ledger.records import ActionRow, Backfill, DefinitionVersion, DriftRow, Standing
+from engine.ledger.postgres.connections import Connection, Connections, query
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    DefinitionVersion,
+    DriftRow,
+    NewFire,
+    Standing,
+)
 from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleRow, state_of
-from engine.schedules import Schedule, Sealed
+from engine.schedules import Schedule, Sealed, code_of, storable
 from engine.schedules.planner import (
     ALL_READ,
     Dependency,
+    Move,
     OpenFire,
     Pause,
     ScheduleState,
     ahead,
     hold_of,
 )
+
+# --- rows ---
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
@@ -311,3 +326,138 @@ def as_backfill(row: Row) -> Backfill:
     """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
     read = {"include": tuple(row["include"]), "left_alone": json.loads(row["left_alone"])}
     return Backfill(**{**row, **read})
+
+
+# --- statements of a transaction ---
+
+_FIRE_COLUMNS = (
+    "project",
+    "key",
+    "series",
+    "bucket",
+    "fire_time",
+    "windows",
+    "last_fire_time",
+    "definition_version",
+    "workflow_id",
+    "workflow_type",
+    "task_queue",
+    "status",
+    "reason",
+    "reason_code",
+    "timing",
+    "missed",
+    "missed_from",
+    "not_before",
+    "token",
+    "awaits",
+    "overlap",
+)
+"""The order of the arrays in ``insert_fires.sql``."""
+
+
+class Statements:
+    """The connection of one transaction, and the statements that its parts share."""
+
+    def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
+        self.connection = connection
+        self._namespace, self._patience = namespace, patience
+
+    async def now(self) -> datetime:
+        """Return the ledger's clock, read now and not at the start of the transaction."""
+        now: datetime = await self.connection.fetchval("SELECT clock_timestamp()")
+        return now
+
+    async def back_off(self, key: str, error: str) -> None:
+        """Delay a schedule that fails, longer each time, with nothing decided."""
+        await self.run("back_off", key, error)
+
+    async def _insert(
+        self, fires: Sequence[NewFire], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        if not fires:
+            return []
+        columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
+        rows = await self.run("insert_fires", owner, lease, *columns)
+        return claimed(fires, rows)
+
+    async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
+        """Apply what plans decided on open fires."""
+        promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
+        if promoted:
+            await self.run("promote", *map(list, zip(*promoted, strict=True)))
+        if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
+            await self.run("release", released)
+        if skipped := [
+            (move.fire.fire_id, move.reason, code_of(move.reason))
+            for _, move in moves
+            if move.to == "skip"
+        ]:
+            await self.run("give_up", *map(list, zip(*skipped, strict=True)))
+        wishes = [
+            (move.fire.fire_id, move.to, grace, move.reason)
+            for grace, move in moves
+            if move.to in {"cancel", "terminate"}
+        ]
+        if wishes:
+            await self.run("wish_stops", *map(list, zip(*wishes, strict=True)))
+
+    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self.connection.fetch(
+            query(name), self._namespace, *arguments, timeout=self._patience
+        )
+
+
+def _stored(fire: NewFire, field: str) -> object:
+    if field == "awaits":
+        return json.dumps(fire.awaits.to_json()) if fire.awaits else None
+    return getattr(fire, field)
+
+
+def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
+    """Return the claims of the fires that have a token and are among the written ``rows``."""
+    written = {row["workflow_id"]: row for row in rows}
+    return [
+        fire.claim(
+            fire_id=row["id"], starting_at=row["starting_at"], attempts=1,
+            data_from=begins(row["data_from"]), rules=as_rules(row["rules"]),
+        )
+        for fire in fires
+        if fire.token is not None and (row := written.get(fire.workflow_id))
+    ]  # fmt: skip
+
+
+# --- statements outside of transactions ---
+
+logger = logging.getLogger("sched")
+
+
+class LedgerPart:
+    """The connections of one ledger, and how its parts run statements on them."""
+
+    _connections: Connections
+    _namespace: str
+
+    async def _write(
+        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
+    ) -> list[asyncpg.Record]:
+        """Write all at once; if that fails, one by one, so that only a bad value is lost."""
+        columns = [
+            [
+                storable(each) if isinstance(each, str) else each
+                for each in map(attrgetter(field), values)
+            ]
+            for field in fields
+        ]
+        try:
+            return await self._connections.fetch(query(name), *first, *columns)
+        except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
+            if len(values) == 1:
+                logger.exception("%s: %r could not be written", name, values[0])
+                return []
+        return [row for value in values for row in await self._write(name, fields, [value], *first)]
+
+    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self._connections.fetch(query(name), self._namespace, *arguments)

@@ -16,7 +16,7 @@ import asyncpg
 
 from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable, ScheduleError
 from engine.ledger.postgres.blockers import ORDINARY, Blockers, naming_blockers
-from engine.ledger.postgres.connections import Connection, Connections
+from engine.ledger.postgres.connections import Connection, Connections, search_path_of
 
 # --- migrations ---
 # Numbered SQL files that bring a ledger's schema up to date while workers run. Each step is a short
@@ -135,6 +135,28 @@ def check_schema_name(schema: str) -> str:
     return schema
 
 
+_SHADOWS = """
+SELECT DISTINCT p.proname AS name FROM pg_catalog.pg_proc p
+JOIN pg_catalog.pg_proc own ON own.proname = p.proname
+    AND own.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
+WHERE p.pronamespace = pg_catalog.to_regnamespace($1) ORDER BY name
+"""
+
+
+async def refuse_shadows(connections: Connections, schema: str) -> None:
+    """Refuse a schema that replaces functions of PostgreSQL in every statement of the ledger.
+
+    Raises:
+        LedgerError: it does.
+    """
+    if rows := await connections.fetch(_SHADOWS, schema):
+        names = ", ".join(row["name"] for row in rows)
+        raise LedgerError(
+            f"the schema {schema} replaces functions of PostgreSQL: {names}",
+            cure="drop them, unless it is a ledger of the testing kit: no worker uses such a one",
+        )
+
+
 @cache
 def migrations() -> list[Migration]:
     """Return every migration of this code, in order."""
@@ -243,8 +265,7 @@ class _MigrationRun:
             if not await connection.fetchval(_LOCK, self.lock):
                 return False
             # Triggers keep this path: see 0001_ledger.sql.
-            path = f"{self.schema}, pg_catalog, pg_temp"
-            await connection.execute(f"SET LOCAL search_path = {path}")
+            await connection.execute(f"SET LOCAL search_path = {search_path_of(self.schema)}")
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             if await self._is_new(connection):
                 self.completed += await self._make(connection)

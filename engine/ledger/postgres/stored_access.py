@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
 
 
-class StoredAccess:
+class AccessStore:
     """The tokens and repeated requests of a ledger in PostgreSQL.
 
     Args:
@@ -25,6 +25,7 @@ class StoredAccess:
         self._run = run
 
     async def add(self, new: TokenRow) -> datetime | None:
+        """Write a token and return when; None if one in force has its name."""
         rows = await self._run(
             "add_token", new.id, new.name, new.scope, list(new.keys), new.digest, new.created_by,
             new.expires_at,
@@ -32,25 +33,35 @@ class StoredAccess:
         return rows[0]["created_at"] if rows else None
 
     async def tokens(self) -> list[TokenRow]:
+        """Return every token, those that were revoked last."""
         return list(map(_as_token, await self._run("tokens")))
 
     async def has_tokens(self) -> bool:
+        """Return whether there is a token, in force or not."""
         (row,) = await self._run("has_tokens")
         return bool(row["found"])
 
     async def token(self, token_id: str) -> TokenRow | None:
+        """Return the token of this id, in force or not."""
         rows = await self._run("token", token_id)
         return _as_token(rows[0]) if rows else None
 
     async def revoke(self, name: str, *, by: str) -> bool:
+        """Revoke the token of this name; return False if none in force has it."""
         return bool(await self._run("revoke_token", name, by))
 
     async def used(self, token_id: str, *, address: str) -> None:
+        """Record a use of a token."""
         await self._run("token_used", token_id, address)
 
     async def claim(
         self, of: RequestKey, digest: str, *, lease: timedelta, kept: timedelta
     ) -> tuple[RepeatedRequest, bool]:
+        """Take a request into work; return its row, and whether it was taken.
+
+        It is not taken if it has an answer, another digest, or another process has had it in work
+        for less than ``lease``. A row that is older than ``kept`` counts for nothing.
+        """
         while True:
             rows = await self._run("claim_request", *_named(of), digest, uuid4(), lease, kept)
             if rows:
@@ -60,15 +71,19 @@ class StoredAccess:
             # It was dropped between the two statements.
 
     async def answer(self, of: RequestKey, claim: UUID, answer: str) -> None:
+        """Record what was answered."""
         await self._run("answer_request", *_named(of), claim, answer)
 
     async def drop(self, of: RequestKey, claim: UUID) -> None:
+        """Forget a request that had no effect."""
         await self._run("drop_request", *_named(of), claim)
 
     async def release(self, of: RequestKey, claim: UUID) -> None:
+        """Let the next one with this key take over a request whose end is not known."""
         await self._run("release_request", *_named(of), claim)
 
     async def forget(self, kept: timedelta) -> None:
+        """Delete the requests that are older than ``kept``."""
         await self._run("forget_requests", kept)
 
 

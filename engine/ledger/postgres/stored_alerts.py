@@ -1,4 +1,4 @@
-"""Alerts of a ledger in PostgreSQL, and the facts that looks judge."""
+"""AlertStore of a ledger in PostgreSQL, and the facts that looks judge."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _moments(values: Sequence[Any]) -> dict[str, datetime | None]:
     }
 
 
-class StoredAlerts:
+class AlertStore:
     """The alerts of a ledger in PostgreSQL.
 
     Args:
@@ -105,6 +105,12 @@ class StoredAlerts:
         self._run = run
 
     async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
+        """Open an alert for each new problem, and resolve those that were not found.
+
+        Args:
+            found: every problem of these kinds that lasts now.
+            of: the kinds that this look could judge; open alerts of other kinds stay as they are.
+        """
         opened: list[AlertRow] = []
         if found:
             columns = [[getattr(each, name) for each in found] for name in CONDITION_FIELDS]
@@ -115,15 +121,22 @@ class StoredAlerts:
         return AlertChanges(opened, list(map(_as_alert, gone)))
 
     async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
+        """Return alerts whose state is to be sent; no other process gets them meanwhile.
+
+        An alert that was resolved before any attempt is not among them.
+        """
         return list(map(_as_alert, await self._run("take_alerts", limit, lease)))
 
     async def confirm(self, alert: AlertRow) -> None:
+        """Record that the receiver has this state; one that has changed since is sent too."""
         await self._run("confirm_alert", alert.name, alert.resolved_at)
 
     async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+        """Record that an attempt failed, and that the next is due after ``wait``."""
         await self._run("put_off_alert", alert.name, alert.resolved_at, error, wait)
 
     async def open(self) -> list[AlertRow]:
+        """Return all open alerts, the oldest first."""
         return list(map(_as_alert, await self._run("open_problems")))
 
 

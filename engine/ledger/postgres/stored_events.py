@@ -69,7 +69,7 @@ class _Unplaced:
             self._floor = self._marks.popleft()[1]
 
 
-class StoredEvents:
+class EventStore:
     """The events of a ledger in PostgreSQL.
 
     Args:
@@ -96,6 +96,10 @@ class StoredEvents:
     # --- subscriptions ---
 
     async def subscribe(self, subscription: Subscription, *, lasts: timedelta, by: str) -> None:
+        """Write a subscription that ends after this time, from the newest event on.
+
+        One of this name keeps its position.
+        """
         its = subscription
         await self._run(
             "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys),
@@ -103,16 +107,20 @@ class StoredEvents:
         )  # fmt: skip
 
     async def unsubscribe(self, name: str) -> bool:
+        """Remove a subscription and its deliveries; return False if there is none."""
         return bool(await self._run("unsubscribe", name))
 
     async def subscriptions(self) -> list[Subscription]:
+        """Return every subscription that has not ended, by name."""
         return [as_subscription(row) for row in await self._run("subscriptions")]
 
     async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
+        """Take or keep a subscription for a lease; return None while another one has it."""
         rows = await self._run("take_subscription", name, holder, lease)
         return as_subscription(rows[0]) if rows else None
 
     async def give_back(self, holder: str) -> None:
+        """Give back all subscriptions of a holder."""
         await self._run("give_back_subscriptions", holder)
 
     # --- events ---
@@ -120,6 +128,11 @@ class StoredEvents:
     async def work(
         self, holder: str, listeners: Collection[str], *, project: str | None = None
     ) -> EventWork:
+        """Return what there is to do for a replica that has these listeners, in one statement.
+
+        Hooks are those of its project: others have their secrets and their allowed addresses in
+        workers of their own.
+        """
         begun = time.monotonic()
         (row,) = await self._run(
             "event_work", holder, list(listeners), self._unplaced.begin(), project
@@ -128,6 +141,11 @@ class StoredEvents:
         return EventWork(row["subscribed"], row["fresh"], tuple(row["due"]))
 
     async def place(self, limit: int) -> int:
+        """Give committed events their positions and sequences; return how many got one.
+
+        One session at a time does it: another one places none meanwhile. Readers that listen
+        (``listen``) are woken.
+        """
         async with self._transaction() as transaction:
             if not await transaction.run("lock_event_head"):
                 return 0
@@ -138,24 +156,35 @@ class StoredEvents:
         return len(rows)
 
     async def read(self, after: int, limit: int) -> list[EventRow]:
+        """Return the events behind this position, in their order."""
         return await self._events(await self._run("read_events", after, limit))
 
     async def newest(
         self, *, key: str | None = None, event_type: EventType | None = None, limit: int = 50
     ) -> list[EventRow]:
+        """Return the newest events that have a position, newest first.
+
+        Those of a key, or of a type, are looked for among the newest 5,000.
+        """
         return await self._events(
             await self._run("newest_events", key, event_type, limit, _LOOKED_AT)
         )
 
     async def listen(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` after events got their positions; see ``Ledger.listen``."""
         await self._listen(wake)
 
     # --- deliveries ---
 
     async def due(self, name: str, limit: int) -> list[Delivery]:
+        """Return deliveries of a subscription that are due, in the order of their events.
+
+        What was put back is not due before the first retry of an earlier event of its schedule.
+        """
         return await self._deliveries(await self._run("due_deliveries", name, limit))
 
     async def blocked(self, name: str) -> set[str]:
+        """Return the schedules whose later events wait: one failed once, or waits itself."""
         return {row["key"] for row in await self._run("blocked_keys", name)}
 
     async def settle(
@@ -167,6 +196,15 @@ class StoredEvents:
         fresh: Sequence[Attempt],
         again: Sequence[Attempt],
     ) -> bool:
+        """Write the results of a turn, all or nothing; return False if it has another holder now.
+
+        Args:
+            name: the subscription.
+            holder: who has delivered.
+            position: up to which its events were read.
+            fresh: results of events up to there, except for those that were delivered.
+            again: results of deliveries that were due.
+        """
         async with self._transaction() as transaction:
             if not await transaction.run("move_subscription", name, holder, position):
                 return False
@@ -179,14 +217,22 @@ class StoredEvents:
         return True
 
     async def dead(self, limit: int = 50) -> list[Delivery]:
+        """Return deliveries that were given up, newest first."""
         return await self._deliveries(await self._run("dead_deliveries", limit))
 
     async def redeliver(self, event_id: str, subscription: str | None = None) -> int:
+        """Make dead deliveries of an event due again; return their number."""
         return len(await self._run("redeliver", event_id, subscription))
 
     async def forget(
         self, after: int, *, keep: timedelta, dead: timedelta, limit: int
     ) -> int | None:
+        """Remove delivered events that are older, and dead letters; return where to continue.
+
+        One piece at a time: events behind the number ``after``, from 0. None: it is done.
+        A hook whose project has no worker keeps events for no longer than seven days.
+        Subscriptions that have ended are removed too.
+        """
         if after == 0:
             await self._run("end_subscriptions")
             await self._run("forget_deliveries", dead)

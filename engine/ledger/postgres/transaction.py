@@ -1,184 +1,48 @@
-"""Transactions of the PostgreSQL ledger."""
+"""Transactions of the ledger: schedules, the projects that declare them, and ticks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
 
 from engine.errors import EngineError, KeyInUse, RequestInUse
-from engine.ledger.alerts import FailedInRow
-from engine.ledger.fires import (
-    Claim,
-    DeadLetter,
-    Ended,
-    Evidence,
-    Fire,
-    FollowUp,
-    Status,
-    Timing,
-    begins,
-)
+from engine.ledger.fires import Claim
 from engine.ledger.floors import Floors
 from engine.ledger.outbox import Subscription, SubscriptionOrigin
 from engine.ledger.postgres.connections import Connection, query
+from engine.ledger.postgres.fire_statements import (
+    BackfillStatements,
+    DeadLetterStatements,
+    FireStatements,
+)
 from engine.ledger.postgres.rows import (
-    as_backfill,
+    Statements,
     as_drift,
-    as_ended,
-    as_fire,
-    as_letter,
-    as_rules,
     as_state,
-    input_columns,
     parse_definition,
     waits_for_thread,
 )
 from engine.ledger.postgres.stored_events import as_subscription
 from engine.ledger.records import (
     Action,
-    Backfill,
-    BackfillOverlap,
     DriftRow,
     NewDefinition,
     NewFire,
     ProjectRow,
     QueueRow,
     Serving,
-    SkippedAhead,
-    Start,
-    ToLay,
     action_json,
 )
-from engine.schedules import (
-    STARTS,
-    Hook,
-    Queue,
-    Reason,
-    ReasonCode,
-    Schedule,
-    ScheduleFile,
-    Stop,
-    Window,
-    code_of,
-    resolve_type,
-)
+from engine.schedules import Hook, Queue, Schedule, ScheduleFile, resolve_type
 from engine.schedules.diff import Head
-from engine.schedules.planner import (
-    READ_AHEAD,
-    TIME_RULES,
-    Move,
-    Pause,
-    Piece,
-    Plan,
-    ScheduleState,
-    reading_at,
-)
+from engine.schedules.planner import READ_AHEAD, TIME_RULES, Pause, Plan, ScheduleState, reading_at
 
-# --- common statements ---
-
-_FIRE_COLUMNS = (
-    "project",
-    "key",
-    "series",
-    "bucket",
-    "fire_time",
-    "windows",
-    "last_fire_time",
-    "definition_version",
-    "workflow_id",
-    "workflow_type",
-    "task_queue",
-    "status",
-    "reason",
-    "reason_code",
-    "timing",
-    "missed",
-    "missed_from",
-    "not_before",
-    "token",
-    "awaits",
-    "overlap",
-)
-"""The order of the arrays in ``insert_fires.sql``."""
-
-
-class Statements:
-    """The connection of one transaction, and the statements that its parts share."""
-
-    def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
-        self.connection = connection
-        self._namespace, self._patience = namespace, patience
-
-    async def now(self) -> datetime:
-        now: datetime = await self.connection.fetchval("SELECT clock_timestamp()")
-        return now
-
-    async def back_off(self, key: str, error: str) -> None:
-        await self.run("back_off", key, error)
-
-    async def _insert(
-        self, fires: Sequence[NewFire], owner: str | None, lease: timedelta
-    ) -> list[Claim]:
-        if not fires:
-            return []
-        columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
-        rows = await self.run("insert_fires", owner, lease, *columns)
-        return claimed(fires, rows)
-
-    async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
-        """Apply what plans decided on open fires."""
-        promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
-        if promoted:
-            await self.run("promote", *map(list, zip(*promoted, strict=True)))
-        if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
-            await self.run("release", released)
-        if skipped := [
-            (move.fire.fire_id, move.reason, code_of(move.reason))
-            for _, move in moves
-            if move.to == "skip"
-        ]:
-            await self.run("give_up", *map(list, zip(*skipped, strict=True)))
-        wishes = [
-            (move.fire.fire_id, move.to, grace, move.reason)
-            for grace, move in moves
-            if move.to in {"cancel", "terminate"}
-        ]
-        if wishes:
-            await self.run("wish_stops", *map(list, zip(*wishes, strict=True)))
-
-    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run ``queries/<name>.sql``; its first argument is the namespace."""
-        return await self.connection.fetch(
-            query(name), self._namespace, *arguments, timeout=self._patience
-        )
-
-
-def _stored(fire: NewFire, field: str) -> object:
-    if field == "awaits":
-        return json.dumps(fire.awaits.to_json()) if fire.awaits else None
-    return getattr(fire, field)
-
-
-def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
-    """Return the claims of the fires that have a token and are among the written ``rows``."""
-    written = {row["workflow_id"]: row for row in rows}
-    return [
-        fire.claim(
-            fire_id=row["id"], starting_at=row["starting_at"], attempts=1,
-            data_from=begins(row["data_from"]), rules=as_rules(row["rules"]),
-        )
-        for fire in fires
-        if fire.token is not None and (row := written.get(fire.workflow_id))
-    ]  # fmt: skip
-
-
-# --- declarations ---
+# --- schedules ---
 
 _AT_ONCE = 5000
 """Rows converted before other tasks of the event loop get their turn: about 10 ms."""
@@ -247,26 +111,15 @@ def in_use(error: asyncpg.UniqueViolationError, new: NewDefinition) -> EngineErr
     return KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
 
-class PostgresDeclaring(Statements):
-    """Statements for declaring schedules; see ``Declaring``."""
+class DefinitionStatements(Statements):
+    """Schedules: their definitions, holds and actions."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """Lock these schedules and the project's absent ones, waiting for those that are locked."""
         await self.run("lock_edited", project, keys)
 
-    async def lock_project(self, project: str) -> ProjectRow | None:
-        """Take one lock for the whole namespace, because two projects may claim the same key.
-
-        It is an advisory lock, because at first there is no row to lock.
-        """
-        await self.connection.fetch(
-            "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
-            self._namespace,
-            timeout=self._patience,
-        )
-        rows = await self.run("lock_project", project)
-        return ProjectRow(**{**rows[0], "refused": tuple(rows[0]["refused"])}) if rows else None
-
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """Return the heads of these keys and of every key of the project."""
         found = {}
         for number, row in enumerate(await self.run("heads", project, keys)):
             found[row["key"]] = Head(*row)
@@ -274,16 +127,8 @@ class PostgresDeclaring(Statements):
                 await asyncio.sleep(0)
         return found
 
-    async def seal(self, project: str) -> str | None:
-        rows = await self.run("seal", project)
-        return rows[0]["digest_key"] if rows else None
-
-    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
-        await self.run("seal_project", project, digest_key, by)
-        (row,) = await self.run("seal", project)
-        return str(row["digest_key"])
-
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
+        """Write new definitions and make them the heads of their schedules."""
         for part in bounded(definitions):
             await self._define(part, by)
 
@@ -299,6 +144,13 @@ class PostgresDeclaring(Statements):
             ) from error
 
     async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:
+        """Write the first definition of a key, and its action.
+
+        Only the key and the request ID are locked: a concurrent creation of one of them waits.
+
+        Raises:
+            KeyInUse, RequestInUse: another schedule has, or had, one of them.
+        """
         try:
             for name, arguments in creation(new, action, by=by):
                 await self.run(name, *arguments)
@@ -307,38 +159,112 @@ class PostgresDeclaring(Statements):
         await self.run("hint")
 
     async def drift(self, project: str) -> list[DriftRow]:
+        """Return the project's schedules that are paused, skip windows, or are in no file."""
         return [as_drift(row) for row in await self.run("drift", project)]
 
     async def asked_under(self, request_id: str) -> str | None:
+        """Return the key of the schedule that an application declared under this request ID."""
         rows = await self.run("asked_under", request_id)
         return rows[0]["key"] if rows else None
 
-    async def raise_epoch(self) -> None:
-        await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+    async def definition(self, key: str, version: int) -> Schedule:
+        """Return one version of a schedule's definition."""
+        (row,) = await self.run("definition", key, version)
+        return parse_definition(row["definition"])
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """Retire schedules and revoke what is ``claimed`` or ``queued``. Rows are kept forever."""
         await self.run("retire", keys, at)
         await self.run("revoke", keys, "retired", True)
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """Move these locked schedules, with everything that has not ended, to another project."""
         await self.run("move_to_project", keys, old, new)
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
+        """Mark the keys that the file lacks and return since when; clear all other marks."""
         rows = await self.run("mark_absent", project, absent, at)
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
+
+    async def pause(self, key: str, pause: Pause) -> None:
+        """Pause a schedule, and revoke the ``claimed`` fires of its windows."""
+        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
+        await self.run("revoke", [key], "paused", False)
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """Resume a schedule; it is planned next at ``next_fire_at``."""
+        await self.run("resume", key, next_fire_at)
+
+    async def notify(self) -> None:
+        """Wake the replicas when this transaction commits. Commits that notify share a lock."""
+        await self.run("hint")
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger.make_due``."""
+        await self.made_due(keys)
+
+    async def made_due(self, keys: Sequence[str]) -> list[str]:
+        """Make schedules due; return those that are not on hold."""
+        await self.run("lock", keys)
+        return [row["key"] for row in await self.run("make_due", list(keys))]
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """Record actions."""
+        if actions:
+            columns = zip(*map(_action_row, actions), strict=True)
+            await self.run("act", by, *map(list, columns))
+            await self.run("hint")
+
+
+# --- projects ---
+
+
+class ProjectStatements(Statements):
+    """Projects: their files, seals, hooks, queues and workflow types."""
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """Lock the project against another apply, and return the file that was applied last.
+
+        One lock for the whole namespace, because two projects may claim the same key. It is an
+        advisory lock, because at first there is no row to lock.
+        """
+        await self.connection.fetch(
+            "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
+            self._namespace,
+            timeout=self._patience,
+        )
+        rows = await self.run("lock_project", project)
+        return ProjectRow(**{**rows[0], "refused": tuple(rows[0]["refused"])}) if rows else None
 
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
+        """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
         await self.run(
             "save_project", file.project, file.revision, file.name, file.digest, by,
             list(refused), forgotten,
         )  # fmt: skip
         await self.run("hint")
 
+    async def raise_epoch(self) -> None:
+        """Raise the epoch, so that replicas resolve the workflows of schedules again."""
+        await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+
+    async def seal(self, project: str) -> str | None:
+        """Return the encoded key of the digests of a project's inputs; None if these are plain."""
+        rows = await self.run("seal", project)
+        return rows[0]["digest_key"] if rows else None
+
+    async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
+        """Seal the inputs of a project from now on; return the first key given."""
+        await self.run("seal_project", project, digest_key, by)
+        (row,) = await self.run("seal", project)
+        return str(row["digest_key"])
+
     async def hooks(self) -> list[Subscription]:
+        """Return every webhook of the namespace, by name."""
         found = [as_subscription(row) for row in await self.run("subscriptions")]
         return [each for each in found if each.kind == "hook"]
 
@@ -351,6 +277,10 @@ class PostgresDeclaring(Statements):
         by: str,
         only: bool = True,
     ) -> None:
+        """Declare hooks of a project; ``only``: remove its others of this origin.
+
+        A hook that is there already keeps its position.
+        """
         named = [Subscription.of_hook(each, project, origin) for each in hooks]
         names = [each.name for each in named]
         if only:
@@ -366,12 +296,15 @@ class PostgresDeclaring(Statements):
             )
 
     async def remove_hook(self, name: str) -> None:
+        """Remove a hook with what it has not got."""
         await self.run("unsubscribe", name)
 
     async def queues(self) -> dict[str, QueueRow]:
+        """Return every queue of the namespace by name, including dropped ones."""
         return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
 
     async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
+        """Make these the project's queues; drop its others, whose limits stay in force."""
         names = list(queues)
         most = [queue.concurrency for queue in queues.values()]
         rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
@@ -381,6 +314,7 @@ class PostgresDeclaring(Statements):
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
+        """Return the announced type for each (task queue, workflow)."""
         pairs = set(wanted)
         queues = {task_queue for task_queue, _ in pairs}
         announced = await self.announced(queues) if queues else {}
@@ -390,278 +324,30 @@ class PostgresDeclaring(Statements):
         }
 
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return all types ever announced, by task queue; one without types may be missing."""
         announced: dict[str, list[str]] = {}
         for row in await self.run("announced_types", list(task_queues)):
             announced.setdefault(row["task_queue"], []).append(row["type"])
         return announced
 
 
-# --- operator actions ---
-
-_NO_TIME = timedelta(0)
-
-
-class PostgresOperating(Statements):
-    """Statements for operators and applications; see ``Operating``."""
-
-    async def pause(self, key: str, pause: Pause) -> None:
-        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
-        await self.run("revoke", [key], "paused", False)
-
-    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
-        rows = await self.run("failed_in_row", None if keys is None else list(keys))
-        return [FailedInRow(**row) for row in rows]
-
-    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
-        await self.run("resume", key, next_fire_at)
-
-    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
-        await self._move([(state.schedule.cancel_grace, move) for move in moves])
-
-    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
-        many = len(fire_ids)
-        await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
-
-    async def request(self, new: NewFire) -> bool:
-        rows = await self.run(
-            "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
-            new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
-            new.reason, new.reason_code, new.timing, new.overlap,
-            *(input_columns(new.own_input[0]) if new.own_input else (None, None)),
-        )  # fmt: skip
-        return bool(rows)
-
-    async def declare_starts(self, workflow: str, *, by: str) -> None:
-        schedule = Start.definition_of(workflow)
-        await self.run(
-            "declare_starts", STARTS + workflow, json.dumps(schedule.to_json()), schedule.digest,
-            workflow, TIME_RULES, by,
-        )  # fmt: skip
-
-    async def started(self, workflow: str, start_id: str) -> Start | None:
-        rows = await self.run("started", workflow, start_id)
-        return Start(**rows[0]) if rows else None
-
-    async def start(self, new: Start, fire: NewFire) -> bool:
-        written = await self.run(
-            "start", new.workflow, new.start_id, new.digest, new.requested, new.project,
-            new.task_queue, new.requested_by,
-        )  # fmt: skip
-        if written:
-            await self.request(fire)
-        return bool(written)
-
-    async def notify(self) -> None:
-        await self.run("hint")
-
-    async def make_due(self, keys: Sequence[str]) -> None:
-        await self.made_due(keys)
-
-    async def made_due(self, keys: Sequence[str]) -> list[str]:
-        """Make schedules due; return those that are not on hold."""
-        await self.run("lock", keys)
-        return [row["key"] for row in await self.run("make_due", list(keys))]
-
-    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        return bool(await self.run("unskip", key, series, fire_time))
-
-    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        rows = await self.run("lift_skips", keys)
-        return [SkippedAhead(**{**row, "reason": Reason("user", row["reason"])}) for row in rows]
-
-    async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
-        rows = await self.run("give_up_runs", workflow_ids, reason, reason.code)
-        return frozenset(row["workflow_id"] for row in rows)
-
-    async def note_ahead(self, step: Plan) -> None:
-        await self._insert(
-            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
-        )
-
-    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        rows = await self.run("window_fire", key, bucket, series)
-        return as_fire(rows[0]) if rows else None
-
-    async def count_reruns(self, window: Window, workflow_id: str) -> int:
-        (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
-        return int(row["reruns"])
-
-    async def fire(self, workflow_id: str) -> Fire | None:
-        rows = await self.run("fire_of_run", workflow_id)
-        return as_fire(rows[0]) if rows else None
-
-    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
-
-    async def definition(self, key: str, version: int) -> Schedule:
-        (row,) = await self.run("definition", key, version)
-        return parse_definition(row["definition"])
-
-    async def forgotten_until(self, key: str) -> datetime | None:
-        rows = await self.run("forgotten_until", key)
-        return rows[0]["forgotten_until"] if rows else None
-
-    async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
-        columns = [
-            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
-             piece.window.workflow_id(suffixed))
-            for piece in pieces
-        ]  # fmt: skip
-        await self.run(
-            "split_range", row.key, row.series, row.fire_time,
-            *map(list, zip(*columns, strict=True)), row.windows, row.last_fire_time,
-        )  # fmt: skip
-
-    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        rows = await self.run("covering_fire", key, fire_time)
-        return as_fire(rows[0]) if rows else None
-
-    async def found(
-        self,
-        seen: Evidence,
-        window: Window,
-        version: int,
-        timing: Timing,
-        data_from: datetime | None,
-    ) -> None:
-        await self.run(
-            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
-            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
-        )  # fmt: skip
-
-    async def dead_letters(
-        self,
-        key: str | None = None,
-        *,
-        workflow_id: str | None = None,
-        bucket: int | None = None,
-        after: tuple[datetime, str] | None = None,
-        limit: int = 50,
-    ) -> list[DeadLetter]:
-        at, behind = after or (None, "")
-        rows = await self.run("dead_letters", key, workflow_id, bucket, limit, at, behind)
-        return [as_letter(row) for row in rows]
-
-    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
-        rows = await self.run("resolve_dead_letters", list(workflow_ids))
-        return {row["workflow_id"] for row in rows}
-
-    async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
-        return [as_ended(row) for row in await self.run("ended", limit, sealed)]
-
-    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
-        columns = [
-            (each.fire_id, each.workflow_id, each.workflow_type, each.reason, code_of(each.reason),
-             *input_columns(each.argument))
-            for each in news
-        ]  # fmt: skip
-        rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
-        await self.run("followed", list(looked_at))
-        return {row["workflow_id"] for row in rows}
-
-    async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        if actions:
-            columns = zip(*map(_action_row, actions), strict=True)
-            await self.run("act", by, *map(list, columns))
-            await self.run("hint")
-
-
-# --- backfills ---
-# Statements about backfills. None is run once per window.
-
-
-class PostgresBackfilling(Statements):
-    """Statements to request backfills and to lay their windows; see ``Backfilling``."""
-
-    async def lock_laying(self, serving: Serving) -> str | None:
-        types = list(serving.types)
-        rows = await self.run("lock_laying", serving.project, serving.lanes, types, TIME_RULES)
-        return rows[0]["key"] if rows else None
-
-    async def backfills(
-        self, key: str, *, laying: bool = False, limit: int = 100
-    ) -> list[Backfill]:
-        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
-
-    async def request_backfill(self, new: Backfill) -> int:
-        (row,) = await self.run(
-            "request_backfill", new.project, new.key, new.series, new.definition_version,
-            new.first, new.last, new.cursor, new.overlap, list(new.include), new.reason,
-            new.requested_by, new.requested_at, new.windows,
-        )  # fmt: skip
-        return int(row["id"])
-
-    async def move_backfill(self, to: Backfill) -> None:
-        await self.run(
-            "move_backfill", to.id, to.cursor, to.state, to.ended_reason, to.next_at, to.laid_at,
-            to.ended_at, to.laid, json.dumps(dict(to.left_alone)), to.error,
-        )  # fmt: skip
-
-    async def backfill_looked_at(self, key: str, at: datetime) -> None:
-        await self.run("backfill_looked_at", key, at)
-
-    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
-        await self.run("put_off_backfills", key, wait, error)
-
-    async def count_waiting(self, key: str, most: int) -> int:
-        (row,) = await self.run("count_waiting", key, most)
-        return int(row["waiting"])
-
-    async def count_windows(
-        self, key: str, spans: Sequence[tuple[datetime, datetime]]
-    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
-        counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
-        after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
-        for row in await self.run("count_windows", key, after, until):
-            counts[row["number"] - 1][row["status"], row["reason_code"]] = row["windows"]
-        return counts
-
-    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
-        return list(map(as_fire, await self.run("ranges_between", key, after, until)))
-
-    async def lay(
-        self,
-        state: ScheduleState,
-        windows: Sequence[ToLay],
-        *,
-        overlap: BackfillOverlap,
-        owner: str,
-        lease: timedelta,
-    ) -> tuple[list[Claim], set[str]]:
-        claims: list[Claim] = []
-        laid: set[str] = set()
-        about = (state.project, state.key, state.definition_version, state.workflow_type,
-                 state.schedule.task_queue)  # fmt: skip
-        for name, again in (("refill", True), ("insert_backfill", False)):
-            fires = [
-                NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
-            ]
-            if not fires:
-                continue
-            columns = [(fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
-                       for fire in fires]  # fmt: skip
-            rows = await self.run(
-                name, *about, overlap, owner, lease,
-                *map(list, zip(*columns, strict=True)),
-            )  # fmt: skip
-            laid |= {row["workflow_id"] for row in rows}
-            claims += claimed(fires, rows)
-        new = [each.window.bucket for each in windows if not each.again]
-        if new and (state.max_bucket is None or max(new) > state.max_bucket):
-            await self.run("raise_max_bucket", state.key, max(new))
-        return claims, laid
-
-
-# --- statements of a tick ---
+# --- ticks ---
 
 _FOLDED = 20
 """The number of changes of a line above which they are folded into one."""
+
 _PARSED_AT_ONCE = 100_000
 """Characters of definitions that a tick parses at most: some tens of milliseconds."""
 
 
-class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfilling):
-    """The statements of a transaction; see ``engine.ledger.interface.Transaction``.
+class Transaction(
+    DefinitionStatements,
+    ProjectStatements,
+    FireStatements,
+    DeadLetterStatements,
+    BackfillStatements,
+):
+    """All statements of a transaction: those of a tick, and the other parts.
 
     Args:
         floors: the lower bounds of what is due.
@@ -689,6 +375,10 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
+        """Lock due schedules, skipping locked ones; return their keys, earliest first.
+
+        ``but`` are left out, and with ``only`` all others are.
+        """
         types, (due, *_) = list(serving.types), self._floors.of(serving)
         rows = await self.run(
             "lock_due", serving.project, serving.lanes, types, TIME_RULES, limit, due,
@@ -697,15 +387,18 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         return [row["key"] for row in rows]
 
     async def lock(self, keys: Sequence[str]) -> None:
+        """Lock these schedules, waiting for those that are locked."""
         await self.run("lock", keys)
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
+        """Lock our lanes' schedules that older time rules computed, by key from ``after`` on."""
         rows = await self.run(
             "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
         )
         return [row["key"] for row in rows]
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """Lock those of these fires whose send has not begun, and return their IDs."""
         return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
 
     async def read(
@@ -716,6 +409,13 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         at_once: bool = False,
         on_unread: Callable[[str, Exception], None] | None = None,
     ) -> list[ScheduleState]:
+        """Return the schedules' state; call it after the lock, so that it is fresh.
+
+        ``all_open`` reads the open fires even if the schedule's runs may overlap. ``at_once``
+        leaves out schedules whose large definition would have to be parsed first, which takes too
+        long here; ``Ledger.prepare`` parses it. A definition that this version cannot read is left
+        out, and its schedule backs off; ``on_unread`` receives its key and the error.
+        """
         states, unparsed = [], 0
         for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
             text = row["definition"]
@@ -740,7 +440,13 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         lease: timedelta = timedelta(0),
         strict: bool = False,
     ) -> list[Claim]:
-        """Write all steps at once; if that fails, one by one."""
+        """Write decisions and move cursors; return the claims that the owner has to send.
+
+        Without an ``owner`` the claims are written as ``claimed`` and left to the sweepers. All
+        steps are written at once or, if that fails, one by one: a step that fails backs off alone,
+        and its schedule is due again later, with the error. ``strict`` raises instead, for callers
+        that must not continue without it.
+        """
         if not steps:
             return []
         try:
@@ -760,6 +466,12 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
+        """Return keys of this lane, due beyond ``grace``, that no living replica can serve.
+
+        A living replica announced itself within ``alive``. ``steady`` is how long the caller has
+        announced itself without a gap: until it reaches ``alive`` plus a schedule's ``grace``,
+        nothing is known of the other replicas.
+        """
         types = list(serving.types)
         rows = await self.run(
             "unservable",

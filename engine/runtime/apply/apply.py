@@ -7,17 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from engine.errors import (
-    EngineError,
-    KeyForeign,
-    KeyInUse,
-    LedgerRequired,
-    PruneRefused,
-    RevisionTooLow,
-)
-from engine.ledger import Action, DriftRow, Ledger, ProjectRow, Transaction
+from engine.errors import EngineError, KeyForeign, KeyInUse, PruneRefused, RevisionTooLow
+from engine.ledger import Action, DriftRow, ProjectRow
 from engine.runtime.apply.edits import (
     ApplyReport,
     ApplyTransaction,
@@ -35,6 +28,9 @@ from engine.runtime.sealing import Sealing
 from engine.schedules import STARTS, TICK, ScheduleFile, first_of
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
 from engine.schedules.planner import ScheduleState
+
+if TYPE_CHECKING:
+    from engine.ledger import Ledger, Transaction
 
 # --- apply ---
 # Application of a schedule file to a ledger: idempotent, in one transaction (rule L3).
@@ -76,10 +72,7 @@ async def apply(
         KeyForeign: another project owns a key of the file; nothing is applied then.
         RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: ``prune`` would retire more than half of the project, unless forced.
-        LedgerRequired: the file needs something that a stateless replica cannot do.
     """
-    if not ledger.remembers:
-        require_stateless_rules(file)
     sealing = sealing or Sealing(ledger)
     if not (force or prune or take_from):
         if last is None:
@@ -130,9 +123,7 @@ async def _apply(
             return _unchanged(file)
         if not force:
             require_newer(file, head)
-        edit = ApplyTransaction(
-            transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead, sealing=sealing
-        )
+        edit = ApplyTransaction(transaction, file, by=by, ahead=ahead, sealing=sealing)
         report = await edit.write()
     return replace(report, followed=await followers(ledger, edit.moved))
 
@@ -242,38 +233,6 @@ async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) 
             transaction, states, lambda each: decided_to_the_end(each, now, then="retired")
         )
         await transaction.retire(part, now)
-
-
-def require_stateless_rules(file: ScheduleFile) -> None:
-    """Refuse rules that a stateless replica cannot keep because it does not see others' runs.
-
-    Raises:
-        LedgerRequired: lists every such rule in the file.
-    """
-    schedules = file.schedules
-    limited = [each.key for each in schedules if "max_concurrent_runs" in each.model_fields_set]
-    overlap = [
-        each.key
-        for each in schedules
-        # maxConcurrentRuns implies an overlap policy, written or not.
-        if each.overlap != "allow" and "max_concurrent_runs" not in each.model_fields_set
-    ]
-    follows = [each.key for each in schedules if each.follows]
-    wanted = [
-        (f"{what} of {first_of(names, _NAMED)} needs a ledger", cure)
-        for what, names, cure in (
-            ("the limit", list(file.queues), "remove queues"),
-            ("the hook", [hook.place for hook in file.hooks], "remove hooks"),
-            ("maxConcurrentRuns", limited, "remove maxConcurrentRuns and overlap"),
-            ("overlap", overlap, "write overlap: allow"),
-            ("after or needs", follows, "remove after and needs"),
-        )
-        if names
-    ]
-    if wanted:
-        needs, cures = zip(*wanted, strict=True)
-        cure = f"set SCHED_DATABASE_URL, or {', '.join(cures)}"
-        raise LedgerRequired("; ".join(needs), cure=cure)
 
 
 def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
@@ -415,9 +374,7 @@ async def dry_run(
     found: list[DryRun] = []
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:
-            stage = _DryRunTransaction(
-                transaction, file, by=by, look_back=not ledger.remembers, sealing=sealing
-            )
+            stage = _DryRunTransaction(transaction, file, by=by, sealing=sealing)
             found.append(await stage.play(prune=prune, force=force, take_from=take_from))
             raise _TakenBackError
     return found[0]

@@ -6,24 +6,15 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from engine.errors import DefinitionUnreadable, InputsSealed, KeyForeign, WorkflowUnknown
-from engine.ledger import (
-    Action,
-    Ledger,
-    NewDefinition,
-    QueueRow,
-    Serving,
-    SkippedAhead,
-    Subscription,
-    Transaction,
-)
+from engine.ledger import Action, NewDefinition, QueueRow, Serving, SkippedAhead, Subscription
 from engine.runtime import planning
 from engine.runtime.planning import decided_to_the_end, owes_many, record_decided, still_valid
 from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import (
-    TICK,
     Reason,
     Schedule,
     ScheduleFile,
@@ -44,11 +35,11 @@ from engine.schedules.planner import (
     wake_at,
 )
 
+if TYPE_CHECKING:
+    from engine.ledger import Ledger, Transaction
+
 # --- definitions ---
 # New and edited definitions, with the state that they put their schedule into (rule L3).
-
-LOOK_BACK = timedelta(seconds=60)
-"""How far a stateless replica, which has no cursor, looks back at its start."""
 
 
 def first_definition(
@@ -57,17 +48,11 @@ def first_definition(
     *,
     project: str,
     workflow_type: str | None,
-    look_back: bool = False,
     origin: Origin = "file",
     request_id: str | None = None,
 ) -> NewDefinition:
     """Return the definition of a key that the ledger has never seen."""
     effective_from, cursor = first_sight(schedule, now)
-    if look_back:
-        # The current window may have run long ago, and a stateless replica has no record of it.
-        back = looked_back(schedule, now - LOOK_BACK)
-        if schedule.first_fire != "now" or back < cursor:
-            effective_from = cursor = back
     held = schedule.paused or not schedule.enabled
     return NewDefinition(
         schedule=schedule,
@@ -142,14 +127,6 @@ def looked_at_next(
     if schedule.limit is not None and state.started >= schedule.limit:
         return None
     return wake_at(schedule, cursor)
-
-
-def looked_back(schedule: Schedule, limit: datetime) -> datetime:
-    """Return the cursor after which every window starts, spread included, after ``limit``."""
-    before = schedule.spec.previous(limit)
-    if before is None or before + schedule.delay(before) <= limit:
-        return limit
-    return before - TICK  # the spread of this one window still delays it
 
 
 def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
@@ -542,12 +519,11 @@ class ApplyTransaction:
         file: ScheduleFile,
         *,
         by: str,
-        look_back: bool,
         ahead: Collection[str] = (),
         sealing: Sealing,
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
-        self._look_back, self._ahead, self._sealing = look_back, ahead, sealing
+        self._ahead, self._sealing = ahead, sealing
         self._types: Mapping[tuple[str, str], str | None] = {}
         self._expired: list[str] = []
         self._rejected: list[str] = []
@@ -673,7 +649,6 @@ class ApplyTransaction:
     def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
         return first_definition(
             schedule, now, project=self._file.project, workflow_type=self._type(schedule),
-            look_back=self._look_back,
         )  # fmt: skip
 
     def _next(self, owed: Plan, schedule: Schedule, now: datetime) -> NewDefinition:

@@ -445,7 +445,7 @@ class Starter:
             return False
         if claim.key.startswith(STARTS):
             return True  # its id is the application's; the commit of an earlier request was lost
-        # The fire time too: without a ledger an edit may give the bucket to another fire time.
+        # The fire time too: a bucket may belong to another fire time after an edit.
         mine = (claim.series, claim.bucket, claim.fire_time)
         return mine == (info.series, info.bucket, info.fire_time)
 

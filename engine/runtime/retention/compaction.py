@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from engine.ledger import (
     ENDED_BADLY,
@@ -16,6 +14,7 @@ from engine.ledger import (
     SURELY_NOT_RUN,
     DayPart,
     KeyMaintenance,
+    Ledger,
     OldFire,
     OldRow,
 )
@@ -24,14 +23,6 @@ from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
 from engine.schedules import EPOCH, TICK, Schedule, Spec
-
-
-class CompactedLedger(Protocol):
-    """A ledger that supports the janitor's transactions."""
-
-    def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
-        """Begin a transaction of the janitor."""
-
 
 # --- retention rules ---
 # Pure rules of which old rows may be merged into ranges, and which may be removed.
@@ -222,7 +213,7 @@ _ROW = 10
 
 
 async def rollup_days(
-    ledger: CompactedLedger,
+    ledger: Ledger,
     sizer: BatchSizer,
     maintenance: KeyMaintenance,
     since: datetime,
@@ -334,7 +325,7 @@ class Compactor:
     """
 
     def __init__(
-        self, ledger: CompactedLedger, archive: Archive | None, sizers: BatchSizers, now: datetime
+        self, ledger: Ledger, archive: Archive | None, sizers: BatchSizers, now: datetime
     ) -> None:
         self._ledger, self._archive, self._sizers, self._now = ledger, archive, sizers, now
         self._pieces: list[Batch] = []
@@ -417,7 +408,7 @@ class Compactor:
 
 
 async def removals(
-    ledger: CompactedLedger, sizers: BatchSizers, maintenance: KeyMaintenance, cutoffs: Cutoffs
+    ledger: Ledger, sizers: BatchSizers, maintenance: KeyMaintenance, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows that may be removed, each with whether more may follow.
 
@@ -450,7 +441,7 @@ async def removals(
 
 
 async def merges(
-    ledger: CompactedLedger,
+    ledger: Ledger,
     sizers: BatchSizers,
     maintenance: KeyMaintenance,
     cutoffs: Cutoffs,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import date, datetime, timedelta
-from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
-from engine.ledger import EventBook, KeyMaintenance, Serving
+from engine.ledger import KeyMaintenance, Ledger, Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.planning import LONGEST_WAIT
@@ -15,7 +14,6 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
     BatchSizers,
-    CompactedLedger,
     Compactor,
     Cutoffs,
     merges,
@@ -35,7 +33,7 @@ from engine.schedules.planner import ScheduleState, current_cursor, plan, wake_a
 _AT_ONCE = 100
 
 
-async def repair(ledger: CompactedLedger, project: str, on_event: OnEvent) -> AsyncIterator[int]:
+async def repair(ledger: Ledger, project: str, on_event: OnEvent) -> AsyncIterator[int]:
     """Check every schedule of a project, in batches; yield the number of repairs per batch.
 
     A next fire time that is too early costs one tick, which corrects it. One that is too late or
@@ -54,7 +52,7 @@ async def repair(ledger: CompactedLedger, project: str, on_event: OnEvent) -> As
         after = max(cached)
 
 
-async def _repair_keys(ledger: CompactedLedger, keys: list[str], on_event: OnEvent) -> int:
+async def _repair_keys(ledger: Ledger, keys: list[str], on_event: OnEvent) -> int:
     mended = []
     async with ledger.upkeep() as upkeep:
         cached = await upkeep.lock_free(keys)
@@ -123,20 +121,6 @@ _DEAD = 20_000
 """Number of dead rows worth an alert: five minutes of 70 windows a second."""
 
 
-class MaintainedLedger(CompactedLedger, Protocol):
-    """A ledger that has a janitor: the one in PostgreSQL."""
-
-    @property
-    def events(self) -> EventBook:
-        """The events of the ledger, and their subscriptions."""
-
-    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """Take or renew a duty; return its watermark, or None if another replica holds it."""
-
-    async def wake(self) -> list[str]:
-        """Make keys due whose queue waits for nothing any more; return them."""
-
-
 class Janitor:
     """Performer of the janitor's rounds, a short piece of work per turn.
 
@@ -150,7 +134,7 @@ class Janitor:
 
     def __init__(
         self,
-        ledger: MaintainedLedger,
+        ledger: Ledger,
         archive: Archive | None,
         serving: Serving,
         settings: Settings,

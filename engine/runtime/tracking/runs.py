@@ -543,7 +543,7 @@ class RunAuditor:
         """
         self._prune()
         now = self._clock.latest()
-        if self._watched is None or not self._ledger.remembers:
+        if self._watched is None:
             self._watched = now
         since = {
             state.key: (state.schedule.spec.next(state.cursor) or state.cursor) - _SKEW

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -16,15 +17,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
-from engine.ledger import (
-    AlertBook,
-    AlertChanges,
-    AlertRow,
-    AlertsInMemory,
-    Condition,
-    Ledger,
-    PostgresLedger,
-)
+from engine.ledger import CONDITION_FIELDS, AlertChanges, AlertRow, AlertStore, Condition, Ledger
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
 from engine.runtime.events import (
     Alert,
@@ -94,7 +87,7 @@ class Watch:
         url = settings.alert_url
         self._receiver = Receiver(url, namespace) if url else None
         # While the ledger is away, this process has only itself to remember that.
-        self._here = AlertsInMemory(lambda: datetime.now(UTC))
+        self._here = _LedgerAlert()
         self._since: dict[Code, datetime] = {}
         self._pinged = -_EVERY_PING
         self._silent: set[str] = set()
@@ -202,7 +195,7 @@ class Watch:
             unjudged |= {Code.REPLICA_VANISHED}
         return Judgement(lasting, set(found.of) - unjudged)
 
-    async def _note(self, book: AlertBook, found: Judgement) -> None:
+    async def _note(self, book: AlertStore | _LedgerAlert, found: Judgement) -> None:
         changes = await book.note(found.conditions, of=found.of)
         if self._apart:
             changes = self._news(await book.open(), of=found.of)
@@ -249,14 +242,16 @@ class Watch:
 
     # --- receivers ---
 
-    async def _deliver(self, book: AlertBook) -> None:
+    async def _deliver(self, book: AlertStore | _LedgerAlert) -> None:
         if self._receiver is None:
             return
         due = await book.take(_AT_ONCE, lease=_LEASE)
         receiver = self._receiver
         await asyncio.gather(*(self._send(receiver, book, alert) for alert in due))
 
-    async def _send(self, receiver: Receiver, book: AlertBook, alert: AlertRow) -> None:
+    async def _send(
+        self, receiver: Receiver, book: AlertStore | _LedgerAlert, alert: AlertRow
+    ) -> None:
         error = await receiver.send(alert)
         self._report_answer("SCHED_ALERT_URL", error)
         if error is None:
@@ -286,6 +281,62 @@ class Watch:
             self._emit(Notice(f"{variable} answers again", good=True))
 
 
+class _LedgerAlert:
+    """The alert that the ledger is away, in the memory of one process: see ``AlertStore``."""
+
+    def __init__(self) -> None:
+        self._row: AlertRow | None = None
+        self._due: datetime | None = None
+
+    async def note(
+        self,
+        found: Sequence[Condition],
+        *,
+        of: Collection[Code],  # noqa: ARG002 - as of ``AlertStore``; here there is one condition
+    ) -> AlertChanges:
+        now, row, is_open = datetime.now(UTC), self._row, self._row and self._row.is_open
+        if not found:
+            if row is None or not is_open:
+                return AlertChanges()
+            ended = replace(row, resolved_at=now)
+            sent = row.sent or row.attempts > 0  # perhaps received, without an answer
+            self._row = replace(ended, sent=True, attempts=0, error=None) if sent else None
+            self._due = now if sent else None
+            return AlertChanges(resolved=[ended])
+        (condition,) = found
+        values = {name: getattr(condition, name) for name in CONDITION_FIELDS}
+        if row is not None and is_open:
+            self._row = replace(row, **(values | {"since": row.since}))
+            return AlertChanges()
+        # The receiver has not confirmed the end of one that is still here.
+        self._row, self._due = AlertRow(**values, opened_at=now, sent=row is not None), now
+        return AlertChanges([self._row])
+
+    async def take(self, _limit: int, *, lease: timedelta) -> list[AlertRow]:
+        now = datetime.now(UTC)
+        if self._row is None or self._due is None or self._due > now:
+            return []
+        self._row, self._due = replace(self._row, attempts=self._row.attempts + 1), now + lease
+        return [self._row]
+
+    async def confirm(self, alert: AlertRow) -> None:
+        if self._row is None:
+            return
+        if not self._row.is_open and self._row.resolved_at == alert.resolved_at:
+            self._row = self._due = None
+            return
+        is_present = self._row.resolved_at == alert.resolved_at
+        self._row = replace(self._row, sent=alert.is_open, attempts=0, error=None)
+        self._due = None if is_present else datetime.now(UTC)
+
+    async def put_off(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+        if self._row is not None and self._row.resolved_at == alert.resolved_at:
+            self._row, self._due = replace(self._row, error=error), datetime.now(UTC) + wait
+
+    async def open(self) -> list[AlertRow]:
+        return [self._row] if self._row is not None and self._row.is_open else []
+
+
 # --- the process `sched watch` ---
 
 
@@ -311,7 +362,7 @@ class WatchProcess:
         self._url, self._namespace, self._schema = url, namespace, schema
         self._connect, self._settings = connect, settings
         self._client: Client | None = None
-        self._ledger: PostgresLedger | None = None
+        self._ledger: Ledger | None = None
         self._skew, self._looks = ClockWatch(settings.max_skew), 0
         self._watch = Watch(
             self._opened, settings, apart=True, temporal=self._temporal, clock=self._clock,
@@ -340,7 +391,7 @@ class WatchProcess:
         return self._looks
 
     async def _opened(self) -> Ledger:
-        self._ledger = await PostgresLedger.connect(
+        self._ledger = await Ledger.connect(
             self._url, namespace=self._namespace, schema=self._schema, connections=2
         )
         return self._ledger

@@ -1,1 +1,0 @@
-"""Ledger in memory, for stateless mode and tests."""

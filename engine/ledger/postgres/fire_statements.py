@@ -1,0 +1,315 @@
+"""Statements about single fires: requested runs, corrections, bad ends, and backfills."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from engine.ledger.alerts import FailedInRow
+from engine.ledger.fires import Claim, DeadLetter, Ended, Evidence, Fire, FollowUp, Status, Timing
+from engine.ledger.postgres.rows import (
+    Statements,
+    as_backfill,
+    as_ended,
+    as_fire,
+    as_letter,
+    claimed,
+    input_columns,
+)
+from engine.ledger.records import (
+    Backfill,
+    BackfillOverlap,
+    NewFire,
+    Serving,
+    SkippedAhead,
+    Start,
+    ToLay,
+)
+from engine.schedules import STARTS, Reason, ReasonCode, Stop, Window, code_of
+from engine.schedules.planner import TIME_RULES, Move, Piece, Plan, ScheduleState
+
+_NO_TIME = timedelta(0)
+
+
+class FireStatements(Statements):
+    """Fires: requested, skipped, given up, found and split."""
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """Apply the decisions of overlap on open fires of one schedule."""
+        await self._move([(state.schedule.cancel_grace, move) for move in moves])
+
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
+        """Request that these runs be cancelled or terminated."""
+        many = len(fire_ids)
+        await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
+
+    async def request(self, new: NewFire) -> bool:
+        """Write a requested run; return False if its ID exists already."""
+        rows = await self.run(
+            "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
+            new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
+            new.reason, new.reason_code, new.timing, new.overlap,
+            *(input_columns(new.own_input[0]) if new.own_input else (None, None)),
+        )  # fmt: skip
+        return bool(rows)
+
+    async def declare_starts(self, workflow: str, *, by: str) -> None:
+        """Write the row to which the fires of a workflow's starts belong, unless it is there."""
+        schedule = Start.definition_of(workflow)
+        await self.run(
+            "declare_starts", STARTS + workflow, json.dumps(schedule.to_json()), schedule.digest,
+            workflow, TIME_RULES, by,
+        )  # fmt: skip
+
+    async def started(self, workflow: str, start_id: str) -> Start | None:
+        """Return the start of a workflow under this ID; None if there never was one."""
+        rows = await self.run("started", workflow, start_id)
+        return Start(**rows[0]) if rows else None
+
+    async def start(self, new: Start, fire: NewFire) -> bool:
+        """Write a start and its fire; return False if its ID was used before.
+
+        ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
+        """
+        written = await self.run(
+            "start", new.workflow, new.start_id, new.digest, new.requested, new.project,
+            new.task_queue, new.requested_by,
+        )  # fmt: skip
+        if written:
+            await self.request(fire)
+        return bool(written)
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """Remove an operator's skip of a window to come; return False if there is none."""
+        return bool(await self.run("unskip", key, series, fire_time))
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """Remove operators' skips of windows to come, and return them."""
+        rows = await self.run("lift_skips", keys)
+        return [SkippedAhead(**{**row, "reason": Reason("user", row["reason"])}) for row in rows]
+
+    async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
+        """Skip those of these fires whose send has not begun, and return their IDs."""
+        rows = await self.run("give_up_runs", workflow_ids, reason, reason.code)
+        return frozenset(row["workflow_id"] for row in rows)
+
+    async def note_ahead(self, step: Plan) -> None:
+        """Write decisions on windows to come; cursor and next fire time stay."""
+        await self._insert(
+            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
+        )
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """Return the row that begins with this window, by default of the newest series."""
+        rows = await self.run("window_fire", key, bucket, series)
+        return as_fire(rows[0]) if rows else None
+
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
+        """Return the highest rerun number of the window; its own run has ``workflow_id``."""
+        (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
+        return int(row["reruns"])
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return the fire of one run id."""
+        rows = await self.run("fire_of_run", workflow_id)
+        return as_fire(rows[0]) if rows else None
+
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """Return the rows of windows in ``first <= t <= last`` of every series, by fire time."""
+        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """Return the row of this window, alone or in a range."""
+        rows = await self.run("covering_fire", key, fire_time)
+        return as_fire(rows[0]) if rows else None
+
+    async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """Split a row of many windows into these pieces."""
+        columns = [
+            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
+             piece.window.workflow_id(suffixed))
+            for piece in pieces
+        ]  # fmt: skip
+        await self.run(
+            "split_range", row.key, row.series, row.fire_time,
+            *map(list, zip(*columns, strict=True)), row.windows, row.last_fire_time,
+        )  # fmt: skip
+
+    async def found(
+        self,
+        seen: Evidence,
+        window: Window,
+        version: int,
+        timing: Timing,
+        data_from: datetime | None,
+    ) -> None:
+        """Write the row of a run that the ledger had lost, from its evidence and its memo.
+
+        ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
+        """
+        await self.run(
+            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
+            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
+        )  # fmt: skip
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """Return up to where rows may have left the ledger; read the rows before calling this.
+
+        Only the archive knows what a window without a row was.
+        """
+        rows = await self.run("forgotten_until", key)
+        return rows[0]["forgotten_until"] if rows else None
+
+
+class DeadLetterStatements(Statements):
+    """Dead letters, failures in a row, and the runs that follow a bad end."""
+
+    async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
+        """Return the schedules that are to be paused for their failures, by default of all.
+
+        Runs of windows that were decided before the last resume do not count, whenever they end;
+        neither do runs that were cancelled or terminated.
+        """
+        rows = await self.run("failed_in_row", None if keys is None else list(keys))
+        return [FailedInRow(**row) for row in rows]
+
+    async def dead_letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """Return the dead letters that match every given filter, newest fire time first.
+
+        ``after`` is the fire time and the run id of the last one of the page before.
+        """
+        at, behind = after or (None, "")
+        rows = await self.run("dead_letters", key, workflow_id, bucket, limit, at, behind)
+        return [as_letter(row) for row in rows]
+
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
+        """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
+        rows = await self.run("resolve_dead_letters", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
+        """Lock and return fires that ended badly and whose follow-up runs are not decided yet.
+
+        Unless ``sealed``, those with a handler and a sealed input are left out.
+        """
+        return [as_ended(row) for row in await self.run("ended", limit, sealed)]
+
+    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
+        """Write follow-up runs of these fires, each once; return the IDs of the new ones."""
+        columns = [
+            (each.fire_id, each.workflow_id, each.workflow_type, each.reason, code_of(each.reason),
+             *input_columns(each.argument))
+            for each in news
+        ]  # fmt: skip
+        rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
+        await self.run("followed", list(looked_at))
+        return {row["workflow_id"] for row in rows}
+
+
+# --- backfills ---
+
+
+class BackfillStatements(Statements):
+    """Backfills: requested, laid and counted."""
+
+    async def lock_laying(self, serving: Serving) -> str | None:
+        """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
+        types = list(serving.types)
+        rows = await self.run("lock_laying", serving.project, serving.lanes, types, TIME_RULES)
+        return rows[0]["key"] if rows else None
+
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
+        """Return a key's backfills, newest first; ``laying``: only unfinished ones, by turn."""
+        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
+
+    async def request_backfill(self, new: Backfill) -> int:
+        """Write a requested backfill and return its number."""
+        (row,) = await self.run(
+            "request_backfill", new.project, new.key, new.series, new.definition_version,
+            new.first, new.last, new.cursor, new.overlap, list(new.include), new.reason,
+            new.requested_by, new.requested_at, new.windows,
+        )  # fmt: skip
+        return int(row["id"])
+
+    async def move_backfill(self, to: Backfill) -> None:
+        """Write the progress and state of a backfill."""
+        await self.run(
+            "move_backfill", to.id, to.cursor, to.state, to.ended_reason, to.next_at, to.laid_at,
+            to.ended_at, to.laid, json.dumps(dict(to.left_alone)), to.error,
+        )  # fmt: skip
+
+    async def backfill_looked_at(self, key: str, at: datetime) -> None:
+        """Record that the key's runs were looked up for signs of lost commits up to ``at``."""
+        await self.run("backfill_looked_at", key, at)
+
+    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
+        """Delay the backfills of a key, because of an error or to look up its runs first."""
+        await self.run("put_off_backfills", key, wait, error)
+
+    async def count_waiting(self, key: str, most: int) -> int:
+        """Return how many fires of a key wait for a place, at most ``most``."""
+        (row,) = await self.run("count_waiting", key, most)
+        return int(row["waiting"])
+
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
+        """Count single-window rows in each ``after < t <= until`` by status and reason code."""
+        counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
+        after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
+        for row in await self.run("count_windows", key, after, until):
+            counts[row["number"] - 1][row["status"], row["reason_code"]] = row["windows"]
+        return counts
+
+    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
+        """Return the rows of ranges that reach into ``after < t <= until``."""
+        return list(map(as_fire, await self.run("ranges_between", key, after, until)))
+
+    async def lay(
+        self,
+        state: ScheduleState,
+        windows: Sequence[ToLay],
+        *,
+        overlap: BackfillOverlap,
+        owner: str,
+        lease: timedelta,
+    ) -> tuple[list[Claim], set[str]]:
+        """Start windows that had no run; return the claims, and the IDs that were written.
+
+        With ``allow`` the owner sends them, with ``queue`` they wait in line. Left out are windows
+        that have a new row, one that is not ``SURELY_NOT_RUN``, or an ID that another row has.
+        """
+        claims: list[Claim] = []
+        laid: set[str] = set()
+        about = (state.project, state.key, state.definition_version, state.workflow_type,
+                 state.schedule.task_queue)  # fmt: skip
+        for name, again in (("refill", True), ("insert_backfill", False)):
+            fires = [
+                NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
+            ]
+            if not fires:
+                continue
+            columns = [(fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
+                       for fire in fires]  # fmt: skip
+            rows = await self.run(
+                name, *about, overlap, owner, lease,
+                *map(list, zip(*columns, strict=True)),
+            )  # fmt: skip
+            laid |= {row["workflow_id"] for row in rows}
+            claims += claimed(fires, rows)
+        new = [each.window.bucket for each in windows if not each.again]
+        if new and (state.max_bucket is None or max(new) > state.max_bucket):
+            await self.run("raise_max_bucket", state.key, max(new))
+        return claims, laid
