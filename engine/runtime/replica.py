@@ -266,7 +266,7 @@ class Replica:
         unhurried = partial(loop, patience=None)
         return [
             polling,
-            loop("starts", dispatcher.breaker.run_once),
+            self._trials(dispatcher),
             loop("leases", dispatcher.leases.run_once),
             unhurried("tracker", tracker.run_once, end=tracker.release),
             unhurried("lines", waiter.run_once, end=waiter.end),
@@ -281,6 +281,13 @@ class Replica:
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
             *([loop("slots", keeper.watch)] if keeper else ()),
         ]
+
+    def _trials(self, dispatcher: Dispatcher) -> Loop:
+        """Return the loop of the breaker, which a suspicion rouses."""
+        breaker = dispatcher.breaker
+        loop = Loop("starts", breaker.run_once, on_event=self._on_event)
+        breaker.rouse = loop.wake
+        return loop
 
     def _tracker(
         self,

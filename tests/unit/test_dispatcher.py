@@ -19,7 +19,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, Event, Settled
-from engine.runtime.loop import beside
+from engine.runtime.loop import Loop, beside
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
@@ -120,9 +120,11 @@ async def test_while_temporal_is_away_nothing_is_claimed_and_the_rest_is_given_b
     temporal.away = True
     bench = bench_of(temporal, concurrency=4)
     await bench.declare(80)
-    watching = asyncio.create_task(bench.dispatcher.breaker.run_once())
-    tick = await bench.poller.tick()
-    await watching
+    breaker = bench.dispatcher.breaker
+    watching = Loop("starts", breaker.run_once, on_event=bench.told.append)
+    breaker.rouse = watching.wake
+    async with beside(watching.run()):
+        tick = await bench.poller.tick()
     assert len(tick.claims) == 80
     assert len(temporal.sent) < 10, "each window met the server that is away"
     assert (await bench.poller.tick()).claims == (), "claimed although it cannot be sent"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
 
-from engine.runtime.clock import backoff, boottime, jittered, wait_for
+from engine.runtime.clock import backoff, boottime, jittered
 from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 
 # --- circuit breaker ---
@@ -21,8 +21,8 @@ from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 _SUSPICIOUS = 3
 """Unanswered sends in a row that trigger a trial call."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
-_LOOK = 1.0
-"""Seconds until an idle loop returns, so that it can be stopped."""
+_LOOK = timedelta(seconds=1)
+"""Pause of an idle loop; a suspicion rouses it."""
 _NOTHING = timedelta(0)
 
 
@@ -39,6 +39,9 @@ class Breaker:
     Args:
         ask: makes the trial call; returns why there was no answer, or None if there was one.
         on_event: called once when starts are held, and once when they continue.
+
+    Attributes:
+        rouse: called when a suspicion arises, to end the pause of the loop.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str | None]], *, on_event: OnEvent) -> None:
@@ -46,7 +49,8 @@ class Breaker:
         self._state: Literal["closed", "suspect", "open"] = "closed"
         self._unanswered = self._trials = 0
         self._given_up = False
-        self._suspected, self._decided = asyncio.Event(), asyncio.Event()
+        self.rouse: Callable[[], None] = lambda: None
+        self._decided = asyncio.Event()
         self._decided.set()
 
     @property
@@ -68,7 +72,7 @@ class Breaker:
         self._unanswered += 1
         if self._unanswered >= _SUSPICIOUS and self._state == "closed":
             self._state = "suspect"
-            self._suspected.set()
+            self.rouse()
             if self._given_up:
                 self.give_up()
             else:
@@ -80,9 +84,9 @@ class Breaker:
         return self._state == "closed"
 
     async def run_once(self) -> timedelta:
-        """Wait for a suspicion, then make a trial call; return the pause before the next."""
-        if self._state == "closed" and not await wait_for(self._suspected, _LOOK):
-            return _NOTHING
+        """Make a trial call if there is a suspicion; return the pause before the next."""
+        if self._state == "closed":
+            return _LOOK
         reason = await self.ask()
         if reason is None:
             self._close()
@@ -108,7 +112,6 @@ class Breaker:
             self._emit(Recovered("starts", "temporal"))
         self._state = "closed"
         self._unanswered = self._trials = 0
-        self._suspected.clear()
         self._decided.set()
 
 
