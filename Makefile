@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
-TOGETHER := --max-worker-restart 0 --numprocesses
+# Several wait at once: the servers are those of the whole run, so each costs its imports alone.
+TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 4
+PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow
 # Tests start hundreds of processes, and each would compile the engine again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house metrics cli bench prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow ci lock wheel clean
+.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house metrics cli bench prove $(PROOFS) ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,24 +32,18 @@ $(STAMP): requirements.lock pyproject.toml
 up: $(STAMP) ## Run it all: embedded servers, the schedules, one worker
 	$(BIN)/sched up $(ARGS)
 
-test: $(STAMP) ## Run every test, on real servers
-ifdef ARGS
-	$(BIN)/pytest $(ARGS)
-else
-	@TIMEFORMAT='CPU seconds: %U and %S in the system, in %R'; time ( \
-	$(BIN)/pytest $(TOGETHER) 5 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance && \
-	$(BIN)/pytest $(TOGETHER) 6 --dist load --maxschedchunk 2 -m waits tests/acceptance && \
-	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile -m "not waits" tests/acceptance )
-endif
+test: $(STAMP) ## Run the tests of every promise, on real servers
+	@TIMEFORMAT='CPU seconds: %U and %S in the system, in %R'; time \
+	$(BIN)/pytest $(or $(ARGS),$(TOGETHER))
 
 test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
-	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder tests/conformance tests/acceptance/test_race.py
+	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) $(or $(ARGS),tests/conformance tests/acceptance/test_race.py)
 
 test-python: ## Run units, conformance and the model on other Pythons (OTHERS="python3.13")
 	@for other in $(or $(OTHERS),python3.12 python3.13); do \
 	  there=.venv-$$(basename $$other); \
 	  $(MAKE) install PYTHON=$$other VENV=$$there && \
-	  $$there/bin/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder tests/unit tests/conformance tests/model || exit 1; \
+	  $$there/bin/pytest $(TOGETHER) tests/unit tests/conformance tests/model || exit 1; \
 	done
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")
@@ -78,6 +74,12 @@ metrics: $(STAMP) ## Write the table of docs/metrics.md from the instruments
 bench: $(STAMP) ## Measure, against a rival in the same run
 	$(BIN)/python -m benchmarks $(ARGS)
 
+prove: $(STAMP) ## Run every long proof, one after the other: hours
+	$(MAKE) --keep-going --no-print-directory ARGS= $(PROOFS) fuzz test-postgres test-python
+
+prove-tests: $(STAMP) ## Run the tests that are too long for `make test`
+	$(BIN)/pytest $(or $(ARGS),$(TOGETHER) -m prove)
+
 prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)
 
@@ -88,7 +90,7 @@ prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (AR
 	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
 
 prove-kills: $(STAMP) ## Kill the only worker of a saga at each place and moment
-	SCHED_PROVE_KILLS=all $(BIN)/pytest $(TOGETHER) 3 --dist load tests/acceptance/test_killed_saga.py
+	SCHED_PROVE_KILLS=all $(BIN)/pytest $(TOGETHER) tests/acceptance/test_killed_saga.py
 
 prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
 	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200

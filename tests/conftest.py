@@ -1,4 +1,4 @@
-"""Fixtures of every test ring: real servers, started when the first test asks for them."""
+"""Fixtures of every test ring: real servers, one of each for all processes of a run."""
 
 from __future__ import annotations
 
@@ -12,30 +12,25 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from functools import wraps
-from pathlib import Path
+from itertools import chain, groupby
 
 import pytest
 from hypothesis import settings
 from temporalio.client import Client
 
 import engine.runtime.clock
-from engine.embedded import PostgresServer, TemporalServer
-from engine.ledger import Ledger
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger, virtual_database
-from tests.postgres import NEWEST, OtherPostgres, programs_of
-from tests.servers import (
-    FAST_AND_FORGETFUL,
-    WITHOUT_NATIVE_SCHEDULES,
-    register_namespace,
-    run_apart,
-    running_temporal,
-    shared_folder,
-)
+from tests.postgres import Postgres
+from tests.servers import SOCKET, Servers, Temporal, asked_for, register_namespace, run_apart
 
 # A property is about what is true. How long an example takes belongs into benchmarks.
 settings.register_profile("properties", deadline=None)
 settings.load_profile("properties")
+
+
+_SLOW = 60
+"""Seconds that a test marked `slow` may take, roughly; others have `timeout`."""
 
 
 def _one_at_a_time(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
@@ -55,6 +50,12 @@ if sys.version_info < (3, 11, 8):
     ast.parse = _one_at_a_time(ast.parse)  # type: ignore[assignment]  # its overloads
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Own the servers of this run, unless a process above this one does."""
+    if SOCKET not in os.environ:
+        config.add_cleanup(Servers().close)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Keep the garbage collector off what lives as long as the process.
@@ -68,13 +69,6 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()
         gc.freeze()
         gc.enable()
-
-
-@pytest.fixture(scope="session")
-def server_folder() -> Iterator[Path]:
-    """A folder for servers that lives as long as the session."""
-    with shared_folder() as folder:
-        yield folder
 
 
 @pytest.hookimpl(wrapper=True)
@@ -92,37 +86,35 @@ def pytest_runtest_call() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may take longest begins first, or all processes but one would wait for it at the end.
+    """Give each process of the run as many tests, and let it begin with what may take longest.
 
-    Tests that wait are given to processes in pairs, and no two of the longest may be one.
+    Processes begin with equal shares of the list, and later take from the end of another's share.
     """
-    items.sort(key=_longest, reverse=True)
-    if all(item.get_closest_marker("waits") for item in items):
-        half = (len(items) + 1) // 2
-        items[::2], items[1::2] = items[:half], items[half:]
+    modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    modules.sort(key=lambda tests: max(map(_longest, tests)), reverse=True)
+    shares: list[list[pytest.Item]] = [
+        [] for _ in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    ]
+    for tests in modules:
+        min(shares, key=len).extend(tests)
+    items[:] = chain.from_iterable(shares)
 
 
 def _longest(item: pytest.Item) -> int:
     mark = item.get_closest_marker("timeout")
-    return int(mark.args[0]) if mark else 0
+    if mark:
+        return int(mark.args[0])
+    return _SLOW if item.get_closest_marker("slow") else 0
 
 
 @pytest.fixture(scope="session")
-def postgres(server_folder: Path) -> Iterator[PostgresServer | OtherPostgres]:
-    """The session's PostgreSQL; it does not wait for the disk. SCHED_TEST_POSTGRES: which."""
-    server: PostgresServer | OtherPostgres = PostgresServer(server_folder / "pg", durable=False)
-    major = int(os.environ.get("SCHED_TEST_POSTGRES", NEWEST))
-    if major != NEWEST:
-        programs = programs_of(major)
-        assert programs, f"PostgreSQL {major} is not installed"
-        server = OtherPostgres(server_folder / "pg", programs)
-    run_apart(server.start())
-    yield server
-    run_apart(server.stop())
+def postgres() -> Postgres:
+    """The run's PostgreSQL; it does not wait for the disk. SCHED_TEST_POSTGRES: which."""
+    return Postgres(asked_for("postgres"))
 
 
 @pytest.fixture
-async def empty_database_url(postgres: PostgresServer | OtherPostgres) -> AsyncIterator[str]:
+async def empty_database_url(postgres: Postgres) -> AsyncIterator[str]:
     """Address of an empty database of the test's own."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name)
@@ -130,21 +122,13 @@ async def empty_database_url(postgres: PostgresServer | OtherPostgres) -> AsyncI
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: PostgresServer | OtherPostgres) -> str:
+def migrated() -> str:
     """The name of a database that has a ledger: to copy it takes a tenth of making one."""
-    name = f"migrated_{uuid.uuid4().hex}"
-
-    async def migrate() -> None:
-        await (await Ledger.connect(await postgres.create_database(name))).close()
-
-    run_apart(migrate())
-    return name
+    return asked_for("migrated")
 
 
 @pytest.fixture
-async def database_url(
-    postgres: PostgresServer | OtherPostgres, migrated: str
-) -> AsyncIterator[str]:
+async def database_url(postgres: Postgres, migrated: str) -> AsyncIterator[str]:
     """Address of a database of the test's own that has an empty ledger."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name, migrated)
@@ -161,9 +145,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
 
 
 @pytest.fixture
-async def virtual_ledger(
-    postgres: PostgresServer | OtherPostgres, clock: FrozenClock
-) -> AsyncIterator[VirtualLedger]:
+async def virtual_ledger(postgres: Postgres, clock: FrozenClock) -> AsyncIterator[VirtualLedger]:
     """An empty ledger of the test's own, in which only ``clock`` moves the time."""
     async with virtual_database(postgres.url_of("postgres")) as url:
         ledger = await VirtualLedger.open(url, clock)
@@ -172,27 +154,25 @@ async def virtual_ledger(
 
 
 @pytest.fixture(scope="session")
-def shared_database_url(postgres: PostgresServer | OtherPostgres, migrated: str) -> str:
+def shared_database_url(postgres: Postgres, migrated: str) -> str:
     """Address of a database for tests that take a namespace each, which costs less than a copy."""
     return run_apart(postgres.create_database(f"shared_{uuid.uuid4().hex}", migrated))
 
 
 @pytest.fixture(scope="session")
-def temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """The session's Temporal server; modules that need native schedules use the next one."""
-    with running_temporal(server_folder / "temporal", WITHOUT_NATIVE_SCHEDULES) as server:
-        yield server
+def temporal() -> Temporal:
+    """The run's Temporal server; modules that need native schedules use the next one."""
+    return Temporal(asked_for("temporal"))
 
 
 @pytest.fixture(scope="session")
-def native_temporal(server_folder: Path) -> Iterator[TemporalServer]:
-    """A Temporal server of the session that runs native schedules."""
-    with running_temporal(server_folder / "native", FAST_AND_FORGETFUL) as server:
-        yield server
+def native_temporal() -> Temporal:
+    """A Temporal server that runs native schedules."""
+    return Temporal(asked_for("native"))
 
 
 @pytest.fixture
-async def namespace(temporal: TemporalServer) -> str:
+async def namespace(temporal: Temporal) -> str:
     """A namespace of the test's own with a retention of 24 hours."""
     name = f"test-{uuid.uuid4().hex}"
     await register_namespace(await Client.connect(temporal.address), name)
@@ -200,6 +180,6 @@ async def namespace(temporal: TemporalServer) -> str:
 
 
 @pytest.fixture
-async def client(temporal: TemporalServer, namespace: str) -> Client:
+async def client(temporal: Temporal, namespace: str) -> Client:
     """A client connected to the test's own namespace."""
     return await Client.connect(temporal.address, namespace=namespace)

@@ -1,4 +1,4 @@
-"""PostgreSQL of other versions than the one that ``sched up`` brings: real servers for tests."""
+"""PostgreSQL for tests: its databases, and servers of other versions than ``sched up`` brings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -29,7 +30,7 @@ def programs_of(major: int) -> Path | None:
 
 
 class OtherPostgres:
-    """A server of another version, with what tests ask of ``PostgresServer``.
+    """A server of another version.
 
     Args:
         folder: gets the cluster.
@@ -86,6 +87,28 @@ class OtherPostgres:
         """Return the address of a database."""
         return f"postgresql://postgres@{HOST}:{self.port}/{database}"
 
+
+class Postgres:
+    """The databases of a running server, which another process may have started.
+
+    Args:
+        url: address of any database that nobody drops, as a superuser.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @property
+    def port(self) -> int:
+        """The server's port."""
+        port = urlsplit(self.url).port
+        assert port
+        return port
+
+    def url_of(self, database: str) -> str:
+        """Return the address of another database."""
+        return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
     async def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database, empty or the copy of another one, and return its address."""
         await self._execute(
@@ -98,7 +121,7 @@ class OtherPostgres:
         await self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     async def _execute(self, sql: str) -> None:
-        connection = await asyncpg.connect(self.url_of("postgres"))
+        connection = await asyncpg.connect(self.url)
         try:
             await connection.execute(sql)
         finally:

@@ -274,27 +274,6 @@ class PostgresServer(Server):
             await self._end(identity)
             return True
 
-    async def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database and return its URL for the superuser.
-
-        Args:
-            name: a name that does not exist yet.
-            template: database to copy, which must have no sessions; None creates an empty one.
-        """
-        # Copying files costs two checkpoints, which are cheap without fsync.
-        strategy = "WAL_LOG" if self._durable else "FILE_COPY"
-        async with self._session() as connection:
-            await connection.execute(
-                f"CREATE DATABASE {_quoted(name)} TEMPLATE {_quoted(template or 'template0')} "
-                f"STRATEGY {strategy}"
-            )
-        return self.url_of(name)
-
-    async def drop_database(self, name: str) -> None:
-        """Drop a database and end its sessions; a no-op if it does not exist."""
-        async with self._session() as connection:
-            await connection.execute(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
-
     async def _start(self) -> None:
         home = await asyncio.to_thread(make_home, self.data_dir)
         self._lock = FolderLock(home).acquire()

@@ -9,15 +9,14 @@ import asyncpg
 import pytest
 from temporalio.client import Client
 
-from engine.embedded import TemporalServer
 from tests.acceptance.fleet import Books, Fleet
 from tests.acceptance.home import Home
-from tests.servers import shared_folder
+from tests.servers import Temporal, shared_folder
 
 
 @pytest.fixture
 async def fleet(
-    tmp_path: Path, temporal: TemporalServer, namespace: str, database_url: str
+    tmp_path: Path, temporal: Temporal, namespace: str, database_url: str
 ) -> AsyncIterator[Fleet]:
     async with Fleet(
         tmp_path, address=temporal.address, namespace=namespace, database_url=database_url

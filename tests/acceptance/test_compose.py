@@ -17,12 +17,14 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
-from engine.embedded import PostgresServer, TemporalServer, free_port
+from engine.embedded import free_port
 from engine.ledger.postgres.schema import migrations
 from tests.acceptance.compose_file import ComposeFile
 from tests.acceptance.containers import Containers, Gate, postgres_programs
 from tests.acceptance.fleet import ROOT, Books, Replica
 from tests.links import link_to
+from tests.postgres import Postgres
+from tests.servers import Temporal
 from tests.waiting import eventually
 
 MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
@@ -64,7 +66,7 @@ def books(ledger: asyncpg.Connection, client: Client) -> Books:
 
 
 @pytest.fixture
-def here(postgres: PostgresServer, temporal: TemporalServer, database_url: str) -> dict[str, str]:
+def here(postgres: Postgres, temporal: Temporal, database_url: str) -> dict[str, str]:
     """Where the file's addresses lead to in these tests; the database has the test's name."""
     return {
         LEDGER: f"@127.0.0.1:{postgres.port}/{database_url.rpartition('/')[2]}",
@@ -97,7 +99,7 @@ def every_second(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_stopped(
-    containers: Containers, books: Books, postgres: PostgresServer
+    containers: Containers, books: Books, postgres: Postgres
 ):
     assert await containers.healthy("postgres", PGPORT=str(postgres.port))
     assert await containers.run("migrate") == MIGRATED
@@ -153,7 +155,7 @@ async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
     tmp_path: Path,
     file: ComposeFile,
     here: dict[str, str],
-    postgres: PostgresServer,
+    postgres: Postgres,
     books: Books,
 ):
     temporal, ledger = Gate(int(here[TEMPORAL].rpartition(":")[2])), Gate(postgres.port)
@@ -214,7 +216,7 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
     tmp_path: Path,
     file: ComposeFile,
     here: dict[str, str],
-    postgres: PostgresServer,
+    postgres: Postgres,
     books: Books,
 ):
     """A restart of the workers would not bring it back."""

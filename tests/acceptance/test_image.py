@@ -28,9 +28,9 @@ import asyncpg
 import pytest
 from temporalio.client import Client
 
-from engine.embedded import TemporalServer, free_port
+from engine.embedded import free_port
 from tests.acceptance.fleet import ROOT, Books
-from tests.servers import shared_folder
+from tests.servers import Temporal, shared_folder
 
 UID = 1000
 ELSEWHERE = {"colorama"}  # in the lock for Windows only
@@ -214,7 +214,7 @@ async def _output(process: asyncio.subprocess.Process) -> str:
 
 @pytest.mark.slow
 async def test_a_worker_of_the_image_runs_the_shipped_schedules_and_drains_on_the_stop_signal(
-    image: Image, temporal: TemporalServer, client: Client, database_url: str
+    image: Image, temporal: Temporal, client: Client, database_url: str
 ):
     command = [*json.loads(*_steps("ENTRYPOINT")), *json.loads(*_steps("CMD"))]
     target = {

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.embedded import TemporalServer, free_port
+from engine.embedded import free_port
 from engine.telemetry.instruments import INSTRUMENTS
 from tests.acceptance.fleet import ROOT, Books, Fleet, Replica
 from tests.acceptance.prometheus import PROMETHEUS, PROMTOOL, RULES, scraping
 from tests.links import link_to
 from tests.pages import ask
+from tests.servers import Temporal
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.slow
 
 FINE = "schedules: [{key: fine, workflow: noop, everyMs: 1000}]"
 EVERY_END = """
@@ -77,9 +78,8 @@ needs_prometheus = pytest.mark.skipif(_LEFT_OUT, reason="needs the package prome
 
 
 @needs_prometheus
-@pytest.mark.slow
 async def test_a_prometheus_sees_every_instrument_and_what_happened(
-    tmp_path: Path, fleet: Fleet, temporal: TemporalServer
+    tmp_path: Path, fleet: Fleet, temporal: Temporal
 ):
     port = free_port()
     async with link_to(temporal.port) as link, scraping(tmp_path, [port]) as prometheus:
@@ -181,7 +181,7 @@ async def test_an_exporter_that_is_not_installed_is_refused_before_anything_star
 
 
 async def test_a_worker_of_ones_own_measures_into_the_meter_provider_of_its_application(
-    temporal: TemporalServer, namespace: str
+    temporal: Temporal, namespace: str
 ):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.measured_application", temporal.address, namespace,

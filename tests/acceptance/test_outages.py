@@ -22,10 +22,10 @@ from temporalio.client import Client
 from engine.embedded import PostgresServer, TemporalServer
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import Books, Fleet
-from tests.servers import FAST_AND_FORGETFUL, shared_folder
+from tests.servers import FAST_AND_FORGETFUL, Temporal, shared_folder
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow  # not `waits`: a server that comes back is asked a lot
+pytestmark = pytest.mark.slow
 
 AWAY = 20.0
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO sched ")
@@ -161,7 +161,7 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
 
 
 async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
-    tmp_path: Path, own_postgres: PostgresServer, temporal: TemporalServer, client: Client
+    tmp_path: Path, own_postgres: PostgresServer, temporal: Temporal, client: Client
 ) -> None:
     server = own_postgres
     async with Fleet(

@@ -14,7 +14,7 @@ from engine.schedules import load_schedules
 from tests.acceptance.fleet import windows_between
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.slow
 
 COUNT = 60
 FILE = "schedules:\n" + "\n".join(

@@ -14,7 +14,7 @@ from tests.acceptance.fleet import Books, Fleet
 from tests.otlp_receiver import Receiver, receiving
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.slow
 
 FILE = "schedules: [{{key: journey, workflow: traced, everyMs: 86400000, input: {!r}}}]"
 RUN = "RunWorkflow:traced@1"

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from engine.embedded import PostgresServer
 from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import SCHED, Fleet
 from tests.links import link_to
+from tests.postgres import Postgres
 from tests.receiver import Receiver
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.waits, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HEARTBEAT = 2.0
 PAY = "{key: pay, workflow: noop, everyMs: 1000, grace: 1s}"
@@ -52,7 +52,7 @@ async def declare(database_url: str, client: Client, *schedules: str) -> None:
 
 
 async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return(
-    fleet: Fleet, client: Client, database_url: str, postgres: PostgresServer
+    fleet: Fleet, client: Client, database_url: str, postgres: Postgres
 ):
     receiver = Receiver()
     async with receiver.listening() as url, link_to(postgres.port) as link:

@@ -7,9 +7,8 @@ import uuid
 
 from temporalio.client import Client
 
-from engine.embedded import TemporalServer
 from tests.acceptance.fleet import Books, Fleet
-from tests.servers import register_namespace
+from tests.servers import Temporal, register_namespace
 from tests.waiting import eventually
 
 EXTERNAL = """
@@ -48,7 +47,7 @@ async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
 
 
 async def test_a_worker_waits_for_its_namespace(
-    fleet: Fleet, books: Books, temporal: TemporalServer, client: Client
+    fleet: Fleet, books: Books, temporal: Temporal, client: Client
 ):
     later = f"later-{uuid.uuid4().hex}"
     worker = await fleet.start(EXTERNAL, TEMPORAL_NAMESPACE=later, SCHED_IMPORTS="json.decoder")

@@ -11,14 +11,15 @@ import pytest
 from temporalio.client import Client
 
 from activities.database import database
-from engine.embedded import PostgresServer, TemporalServer
 from engine.testing import DevServer
 from tests.fundamentals.example_app import ExampleApp
 from tests.fundamentals.fire_rows import FireRows
+from tests.postgres import Postgres
+from tests.servers import Temporal
 
 
 @pytest.fixture(scope="session")
-def server(temporal: TemporalServer, postgres: PostgresServer) -> DevServer:
+def server(temporal: Temporal, postgres: Postgres) -> DevServer:
     """The session's servers, for the testing kit."""
     return DevServer(temporal.address, database_url=postgres.url_of("postgres"))
 

@@ -13,12 +13,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer
 
 from engine.runtime import SchedulePlugin
 
 HISTORIES: Final = Path(__file__).parent / "histories"
+CACHED: Final = [
+    pytest.param(1000, id="cached"),
+    pytest.param(0, id="replayed each time", marks=pytest.mark.prove),
+]
+"""How many runs a worker of these tests keeps. With none it replays a run from its start at each
+task, which ``make prove`` tries; ``make test`` replays each once, when it has ended."""
+
 _KEEP: Final = "SCHED_KEEP_HISTORIES"
 _UNSAFE: Final = re.compile(r"[^a-z0-9_]+")
 _WORKER: Final = re.compile(r"\d+@.*")

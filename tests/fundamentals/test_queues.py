@@ -16,7 +16,6 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from engine.embedded import PostgresServer
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
@@ -28,6 +27,7 @@ from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues
 from tests.fundamentals.samples.queues import Seen
 from tests.links import link_to
+from tests.postgres import Postgres
 from tests.slots import held_slots
 from tests.waiting import eventually
 
@@ -126,7 +126,7 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
 
 
 async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
-    office: Office, seen: Seen, database_url: str, postgres: PostgresServer
+    office: Office, seen: Seen, database_url: str, postgres: Postgres
 ):
     await office.declare("emails: {concurrency: 10}")
     async with (

@@ -15,12 +15,12 @@ from temporalio.worker import Worker
 from engine import Retry
 from engine.flow.steps import StepNote
 from engine.runtime import SchedulePlugin, interceptors
-from tests.fundamentals.replays import replay
+from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import retries
 from tests.fundamentals.samples.retries import SEEN, AccountClosed, NoSuchAccount, Rules
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+@pytest.fixture(params=CACHED)
 async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
     SEEN.began.clear()
     async with Worker(
@@ -62,7 +62,7 @@ def waits() -> list[float]:
     return [after - before for before, after in pairwise(moments)]
 
 
-@pytest.mark.waits
+@pytest.mark.slow
 async def test_the_waits_are_those_of_intervals_and_the_last_one_repeats(client: Client, worker):
     rules = Rules("always", intervals=[1, 3], max_attempts=4)
     with pytest.raises(WorkflowFailureError):

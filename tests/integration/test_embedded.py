@@ -270,30 +270,20 @@ async def test_temporal_without_a_folder_leaves_nothing(tmp_path: Path) -> None:
     assert not server.data_dir.exists()
 
 
-async def test_the_role_of_sched_up_owns_its_database_and_is_no_superuser(
-    postgres: PostgresServer,
-) -> None:
+async def test_the_role_of_sched_up_owns_its_database_and_is_no_superuser(folder: Path) -> None:
     facts = "SELECT rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"
-    connection = await asyncpg.connect(postgres.url)
-    assert list(map(tuple, await connection.fetch(facts))) == [(False, False, False)]
     owner = "SELECT datdba = current_user::regrole FROM pg_database WHERE datname = 'sched'"
-    assert await connection.fetchval(owner)
-    await connection.close()
-    with pytest.raises(asyncpg.InvalidPasswordError):
-        await asyncpg.connect(postgres.url.replace("//sched:", "//postgres:"))
-
-
-async def test_a_database_can_be_copied_from_a_template(postgres: PostgresServer) -> None:
-    await postgres.create_database('the "first"')
-    connection = await asyncpg.connect(postgres.url_of("the %22first%22"))
-    await connection.execute("CREATE TABLE made (once int)")
-    await connection.close()
-    copy = await postgres.create_database("copy", template='the "first"')
-    connection = await asyncpg.connect(copy)
-    assert await connection.fetch("SELECT * FROM made") == []
-    await connection.close()
-    await postgres.drop_database("copy")
-    await postgres.drop_database('the "first"')
+    server = PostgresServer(folder, durable=False)
+    await server.start()
+    try:
+        connection = await asyncpg.connect(server.url)
+        assert list(map(tuple, await connection.fetch(facts))) == [(False, False, False)]
+        assert await connection.fetchval(owner)
+        await connection.close()
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await asyncpg.connect(server.url.replace("//sched:", "//postgres:"))
+    finally:
+        await server.stop()
 
 
 @only_root

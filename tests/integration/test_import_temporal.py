@@ -23,12 +23,12 @@ from temporalio.client import (
 )
 from temporalio.common import Priority, RetryPolicy
 
-from engine.embedded import TemporalServer
 from engine.imports.entries import Import, Options
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.temporal_schedules import read_schedules
 from engine.schedules import load_schedules
 from engine.service.takeover import native_of
+from tests.servers import Temporal
 from tests.waiting import eventually
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
@@ -128,12 +128,12 @@ def remarks(found: Import, key: str, kind: str) -> list[str]:
 
 
 @pytest.fixture
-def temporal(native_temporal: TemporalServer) -> TemporalServer:
+def temporal(native_temporal: Temporal) -> Temporal:
     return native_temporal
 
 
 @pytest.fixture
-async def client(temporal: TemporalServer, namespace: str) -> Client:
+async def client(temporal: Temporal, namespace: str) -> Client:
     return await Client.connect(temporal.address, namespace=namespace)
 
 

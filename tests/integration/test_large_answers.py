@@ -12,7 +12,6 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from engine.embedded import PostgresServer
 from tests.postgres import NEWEST, OtherPostgres, programs_of
 from tests.servers import shared_folder
 from tests.waiting import eventually
@@ -42,28 +41,24 @@ asyncio.run(main())
 
 
 @pytest.fixture(params=[15, 16, NEWEST])
-async def database(request: pytest.FixtureRequest, postgres: PostgresServer) -> AsyncIterator[str]:
+async def database(request: pytest.FixtureRequest, empty_database_url: str) -> AsyncIterator[str]:
     """A database with one row, on a server of each version."""
     if request.param == NEWEST:
-        server: PostgresServer | OtherPostgres = postgres
-    else:
-        programs = programs_of(request.param)
-        if programs is None:
-            pytest.skip(f"no PostgreSQL {request.param} here")
-        with shared_folder() as folder:
-            server = OtherPostgres(folder / "pg", programs)
-            await server.start()
-            try:
-                yield await held(server)
-            finally:
-                await server.stop()
+        yield await held(empty_database_url)
         return
-    yield await held(server)
-    await server.drop_database("large")
+    programs = programs_of(request.param)
+    if programs is None:
+        pytest.skip(f"no PostgreSQL {request.param} here")
+    with shared_folder() as folder:
+        server = OtherPostgres(folder / "pg", programs)
+        await server.start()
+        try:
+            yield await held(server.url_of("postgres"))
+        finally:
+            await server.stop()
 
 
-async def held(server: PostgresServer | OtherPostgres) -> str:
-    url = await server.create_database("large")
+async def held(url: str) -> str:
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE held AS SELECT 1 AS row")
     await connection.close()
@@ -78,7 +73,8 @@ async def test_a_row_is_free_again_though_its_holder_was_stopped_in_a_large_answ
         stat = Path(f"/proc/{stopped.pid}/stat")
         await eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=30)
         other = await asyncpg.connect(database)
-        waits = "SELECT true FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
+        waits = "SELECT true FROM pg_stat_activity WHERE wait_event = 'ClientWrite' "
+        waits += "AND datname = current_database()"
         await eventually(lambda: other.fetchval(waits))
         async with asyncio.timeout(10):
             await other.execute("SELECT * FROM held FOR UPDATE")

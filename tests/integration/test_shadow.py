@@ -11,12 +11,12 @@ from temporalio.worker import Worker
 
 from engine.audit.comparison import TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
-from engine.embedded import TemporalServer
 from engine.errors import TakeoverRefused
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.sample_workflows import Plain
+from tests.servers import Temporal
 from tests.shadowed import QUEUE, SECOND, Beside, assert_each_window_ran_once, file_of
 from tests.waiting import eventually
 
@@ -26,7 +26,7 @@ KEYS = ("one", "two", "three", "four")
 
 
 @pytest.fixture
-def temporal(native_temporal: TemporalServer) -> TemporalServer:
+def temporal(native_temporal: Temporal) -> Temporal:
     return native_temporal
 
 

@@ -17,12 +17,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from engine.embedded import PostgresServer
 from engine.ledger import Ledger
 from engine.ledger.fires import Status
 from engine.ledger.postgres.connections import filtered_query, query
 from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS
 from engine.schedules.planner.decisions import FAILED
+from tests.postgres import Postgres
 from tests.servers import run_apart
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -503,7 +503,7 @@ async def fill(url: str) -> None:
 
 
 @pytest.fixture(scope="module", params=["builtin BUILTIN_LOCALE 'C.UTF-8'", "libc"])
-def large(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterator[str]:
+def large(request: pytest.FixtureRequest, postgres: Postgres) -> Iterator[str]:
     """The address of a full ledger whose texts compare by bytes, or as a locale has them."""
     name = f"test_{uuid4().hex}"
     url = postgres.url_of(name)

@@ -14,7 +14,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.embedded import PostgresServer, TemporalServer
+from engine.embedded import PostgresServer
 from engine.errors import TemporalUnavailable
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
@@ -27,7 +27,7 @@ from engine.service import ScheduleService
 from tests.links import link_to
 from tests.receiver import Receiver
 from tests.sample_workflows import Noop
-from tests.servers import shared_folder
+from tests.servers import Temporal, shared_folder
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -83,7 +83,7 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
 
 
 async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_by_its_return(
-    client: Client, temporal: TemporalServer, database_url: str
+    client: Client, temporal: Temporal, database_url: str
 ):
     receiver = Receiver()
     async with receiver.listening() as url, link_to(temporal.port) as link:
@@ -127,7 +127,7 @@ schedules:
 
 
 async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
-    client: Client, temporal: TemporalServer, database_url: str
+    client: Client, temporal: Temporal, database_url: str
 ):
     receiver, events = Receiver(), list[Event]()
     ledger = await Ledger.connect(database_url, namespace=client.namespace)
