@@ -1,4 +1,4 @@
-"""A ``sched worker`` that starts sooner: forked from a process that has loaded its modules.
+"""A ``sched`` command that starts sooner: forked from a process that has loaded its modules.
 
 It is a process with an environment, a folder and a log of its own, and dies as any other. To load
 the modules takes two thirds of the processor time that such a test needs. What Python and loaded
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module, reload
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["engine.cli.up.up"])
@@ -55,18 +56,30 @@ class Forked:
         return self._process.exitcode
 
 
+async def ended(
+    *arguments: str, program: Path, folder: Path, environment: Mapping[str, str]
+) -> tuple[int, str, str]:
+    """Run a command to its end; return its exit code, its output and its errors."""
+    with NamedTemporaryFile() as out, NamedTemporaryFile() as errors:
+        process = Forked(
+            arguments, program=program, folder=folder, log=Path(out.name),
+            errors=Path(errors.name), environment=environment,
+        )  # fmt: skip
+        code = await process.wait()
+        return code, out.read().decode(), errors.read().decode()
+
+
 def _run(
     arguments: Sequence[str], *, program: Path, folder: Path, log: Path,
-    environment: Mapping[str, str],
+    environment: Mapping[str, str], errors: Path | None = None,
 ) -> None:  # fmt: skip
-    """Become the program; its log exists."""
-    sink = os.open(log, os.O_WRONLY)
-    os.dup2(sink, 1)
-    os.dup2(sink, 2)
+    """Become the program; its files exist."""
+    os.dup2(os.open(log, os.O_WRONLY), 1)
+    os.dup2(os.open(errors, os.O_WRONLY) if errors else 1, 2)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    paths = environment["PYTHONPATH"].split(os.pathsep)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     others = (each for each in sys.path if each not in {"", *paths})
     sys.path[:] = [str(program.parent), *paths, *others]
     sys.argv = [str(program), *arguments]

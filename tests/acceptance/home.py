@@ -12,6 +12,7 @@ from pathlib import Path
 
 from engine.embedded import free_port
 from tests.acceptance.fleet import ROOT, SCHED
+from tests.acceptance.forked import ended
 from tests.waiting import eventually
 
 _OF_THIS_PROCESS = {"SCHED_DATABASE_URL", "COLUMNS", "LINES"}
@@ -49,12 +50,10 @@ class Home:
 
     async def sched(self, *arguments: str) -> tuple[int, str]:
         """Run another command beside it; returns its exit code and everything it printed."""
-        process = await asyncio.create_subprocess_exec(
-            str(SCHED), *arguments, cwd=self.folder, env=self.environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        output, _ = await process.communicate()
-        return process.returncode or 0, output.decode()
+        code, output, told = await ended(
+            *arguments, program=SCHED, folder=self.folder, environment=self.environment
+        )
+        return code, output + told
 
     async def fires(self) -> list[dict[str, object]]:
         code, output = await self.sched("fires", "--json", "-n", "500")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from tests.acceptance.fleet import SCHED, Fleet
+from tests.acceptance.forked import ended
 from tests.waiting import eventually
 
 DECLARED = """
@@ -16,12 +16,10 @@ schedules: [{key: unlucky, workflow: fails, everyMs: 86400000}]
 
 
 async def sched(fleet: Fleet, *arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        str(SCHED), *arguments, cwd=fleet.folder, env=fleet.environment,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, told = await process.communicate()
-    return process.returncode or 0, (out or told).decode()
+    code, out, told = await ended(
+        *arguments, program=SCHED, folder=fleet.folder, environment=fleet.environment
+    )
+    return code, out or told
 
 
 async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -15,6 +14,7 @@ from temporalio.service import RPCError
 
 from engine.cli.target import actor
 from tests.acceptance.fleet import SCHED, Fleet
+from tests.acceptance.forked import ended
 from tests.waiting import eventually
 
 DECLARED = """
@@ -35,12 +35,10 @@ class Operator:
         self._fleet = fleet
 
     async def sched(self, *arguments: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            str(SCHED), *arguments, cwd=self._fleet.folder, env=self._fleet.environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        return await ended(
+            *arguments, program=SCHED, folder=self._fleet.folder,
+            environment=self._fleet.environment,
         )  # fmt: skip
-        out, told = await process.communicate()
-        return process.returncode or 0, out.decode(), told.decode()
 
     async def did(self, *arguments: str) -> Any:
         """Run a command that succeeds, and read its JSON."""
