@@ -39,6 +39,7 @@ def sched(fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 async def test_kills_and_an_outage_leave_every_window_accounted_for(fleet, books):
     first, *others = [await fleet.start(FILE, SCHED_LEASE="3s") for _ in range(3)]

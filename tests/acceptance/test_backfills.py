@@ -10,7 +10,7 @@ import pytest
 from engine.service import ScheduleService
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = [pytest.mark.prove, pytest.mark.slow]
 
 FILE = """
 schedules:
@@ -20,7 +20,6 @@ schedules:
 WINDOWS = 400
 
 
-@pytest.mark.slow
 async def test_every_window_of_a_backfill_runs_once_though_its_replica_is_killed_in_the_middle(
     fleet, books, database_url, namespace
 ):

@@ -11,7 +11,7 @@ from engine.faults import Point
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.slow
 
 FILE = """
 schedules:
@@ -35,7 +35,13 @@ async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, flee
     await books.agree(load_schedules(FILE), until=until)
 
 
-@pytest.mark.parametrize("point", get_args(Point))
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point == "before_commit" else pytest.mark.prove)
+        for point in get_args(Point)
+    ],
+)
 async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     replica = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:raise:2")
     await books.until_fired(KEYS, 6, timeout=60)
@@ -50,7 +56,9 @@ async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     await books.agree(load_schedules(FILE), until=until)
 
 
-@pytest.mark.parametrize("point", ["after_due", "before_commit"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("after_due", marks=pytest.mark.prove), "before_commit"]
+)
 async def test_a_replica_stopped_in_its_transaction_locks_windows_for_five_seconds_at_most(
     point, fleet, books, database
 ):

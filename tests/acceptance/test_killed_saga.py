@@ -13,18 +13,18 @@ from temporalio.client import Client, WorkflowFailureError
 from tests.killed_saga import TABLE, Plan
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.slow
 
 STEPS = ["reserve", "charge", "send"]
 UNDONE = ["void", "refund", "release"]
 MOMENTS = ["before", "in", "after"]
 ALL = os.environ.get("SCHED_PROVE_KILLS")
-# Each place and each moment once or twice; `make prove-kills` tries each place in each moment.
+# Each moment of a step and of an undo once; `make prove-kills` tries each place in each moment.
 KILLS = [
     (place, moment)
     for number, place in enumerate([*STEPS, *UNDONE])
     for moment in MOMENTS
-    if ALL or moment in (MOMENTS[number % 3], MOMENTS[number // 2])
+    if ALL or moment == MOMENTS[number % 3]
 ]
 FILE = """
 schedules:
@@ -63,8 +63,10 @@ async def _effects(connection: asyncpg.Connection) -> list[str]:
 
 @pytest.mark.parametrize(
     ("place", "moment"),
-    [("void", "after"), ("refund", "before"), ("refund", "in"), ("refund", "after"),
-     ("refund", "own")],
+    [(place, moment) for place, moment in
+     [("void", "after"), ("refund", "before"), ("refund", "in"), ("refund", "after"),
+      ("refund", "own")]
+     if ALL or moment in {"in", "own"}],
 )  # fmt: skip
 async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_killed(
     place: str, moment: str, fleet, books, database_url: str, client: Client

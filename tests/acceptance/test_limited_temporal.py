@@ -15,7 +15,7 @@ from benchmarks.contestants import NotReadyError, engine, floor
 from benchmarks.runs import Herd
 from engine.embedded import PostgresServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.prove, pytest.mark.slow]
 
 COUNT = 400
 LIMITS = {"frontend.namespaceRPS": 30, "frontend.namespaceBurstRatio": 1.0}

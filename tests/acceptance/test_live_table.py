@@ -101,16 +101,14 @@ async def test_a_second_ctrl_c_leaves_at_once_and_gives_the_terminal_back(
     await eventually(lambda: not terminal.cursor_is_hidden)
 
 
-@pytest.mark.parametrize("size", [(90, 30), (130, 20), (160, 60)], ids=str)
 async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_last(
-    home: Home, terminal: Terminal, size: tuple[int, int]
+    home: Home, terminal: Terminal
 ):
     home.schedules.write_text("schedules: [{key: beat, workflow: heartbeat, everyMs: 1000}]")
     await terminal.run(
         str(SCHED), "up", *home.ports, cwd=home.folder, env=home.environment
     )  # fmt: skip
     await eventually(shows(terminal, "[1-9] completed .*since the start"), timeout=60)
-    terminal.resize(*size)
 
     def whole() -> bool:
         shown = terminal.visible
@@ -119,6 +117,8 @@ async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_
         assert "Web UI " in terminal.text
         return True
 
-    await eventually(whole)
+    for columns, rows in [(90, 30), (130, 20), (160, 60)]:
+        terminal.resize(columns, rows)
+        await eventually(whole)
     terminal.type("\x03")
     assert await terminal.ended() == 0

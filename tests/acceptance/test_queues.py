@@ -20,7 +20,7 @@ from engine.schedules import load_schedules
 from tests.acceptance.fleet import Fleet
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.waits, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.timeout(400)]
 
 RUNS, WIDTH, WAVE = 1000, 5, 100
 FILE = 'schedules: [{key: never, workflow: queued, cron: "0 0 1 1 *", input: 0}]'

@@ -17,6 +17,7 @@ from temporalio.worker import Worker
 
 from engine import CompensationFailed
 from engine.runtime import SchedulePlugin
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import carried
 from tests.fundamentals.samples.carried import DID, KEYS
 from tests.waiting import eventually
@@ -25,7 +26,7 @@ QUEUE = "carried"
 THRICE = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 
 
-@pytest.fixture(autouse=True, params=[1000, 0], ids=["cached", "replayed"])
+@pytest.fixture(autouse=True, params=CACHED)
 async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
     DID.clear()
     KEYS.clear()

@@ -13,12 +13,13 @@ from temporalio.worker import Worker
 from engine.flow.failures import CompensationFailed
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import handled
 from tests.fundamentals.samples.handled import DID
 from tests.waiting import eventually
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
+@pytest.fixture(params=CACHED)
 async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
     DID.clear()
     async with Worker(

@@ -22,6 +22,7 @@ from temporalio.worker import Worker
 from engine import CompensationFailed
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import late
 from tests.fundamentals.samples.late import DID, GATES
 from tests.waiting import eventually
@@ -38,7 +39,7 @@ def _nothing_done() -> None:
     GATES.clear()
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
+@pytest.fixture(params=CACHED)
 async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
     async with Worker(
         client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS,

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.worker import Worker
 
 from engine.runtime import SchedulePlugin
-from tests.fundamentals.replays import replay
+from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import effects, sagas
 from tests.fundamentals.samples.effects import Order, lines, write
 from tests.waiting import eventually
@@ -36,7 +36,7 @@ async def journal(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await connection.close()
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+@pytest.fixture(params=CACHED)
 async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """A worker with the plugin: it heartbeats for steps, so that they hear of a cancel."""
     with ThreadPoolExecutor(4) as threads:

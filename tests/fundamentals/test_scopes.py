@@ -19,7 +19,7 @@ from engine.flow.saga import UNDO_TYPE
 from engine.runtime import SchedulePlugin
 from engine.testing import FakeContext, fake
 from tests.fundamentals.flow_runs import reset, tasks_of
-from tests.fundamentals.replays import replay
+from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import scopes
 from tests.fundamentals.samples.mended import NOW, Now
 from tests.waiting import eventually
@@ -38,7 +38,7 @@ async def bookings(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     await connection.close()
 
 
-@pytest.fixture(autouse=True, params=[1000, 0], ids=["cached", "replayed each time"])
+@pytest.fixture(autouse=True, params=CACHED)
 async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
     async with Worker(
         client, task_queue=QUEUE, workflows=scopes.ALL, activities=scopes.STEPS,

@@ -27,7 +27,7 @@ from engine.ledger import Ledger
 from engine.ledger.fires import DeadLetter, Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
-from tests.fundamentals.replays import replay
+from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import undone
 from tests.fundamentals.samples.undone import EFFECTS, UNDOES
 from tests.waiting import eventually
@@ -96,7 +96,7 @@ async def replayed(client: Client, *names: str) -> None:
         await replay(client, client.get_workflow_handle(name), undone)
 
 
-@pytest.mark.parametrize("cached", [1000, 0], ids=["cached", "replayed each time"])
+@pytest.mark.parametrize("cached", CACHED)
 async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
     client, database_url, cached
 ):

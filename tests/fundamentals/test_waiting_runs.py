@@ -13,12 +13,13 @@ from temporalio.worker import Worker
 from engine.flow.context import progress_line
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import together
 from tests.fundamentals.samples.together import Approval
 from tests.waiting import eventually
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+@pytest.fixture(params=CACHED)
 async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
     # On the client the plugin brings pydantic models to both sides.
     knowing = await Client.connect(
