@@ -35,6 +35,7 @@ from engine.ledger import Ledger
 from engine.ledger.postgres.connections import filtered_query
 from engine.schedules import STARTS
 from engine.service import ScheduleService
+from tests.postgres import Postgres
 
 SCHEDULES, PAGES, PAGES_QUICK = 10_000, 200, 10
 SIZES = (50, 500)
@@ -47,7 +48,7 @@ async def run(*, quick: bool = False) -> Measured:
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     async with postgres() as server:
-        url = await server.create_database("api")
+        url = await Postgres(server.url_of("postgres")).create_database("api")
         ledger = await Ledger.connect(url, connections=2)
         async with connected(url) as connection:
             await fill(ledger, connection, SCHEDULES)

@@ -28,6 +28,7 @@ from engine.embedded import PostgresServer
 from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply, dry_run
 from engine.schedules import Schedule, ScheduleFile, load_schedules
+from tests.postgres import Postgres
 
 SIZES = (1_000, 10_000)
 SAMPLES = 5
@@ -68,7 +69,7 @@ def _row(size: int, found: list[dict[str, float]]) -> Row:
 
 async def _sample(server: PostgresServer, size: int) -> dict[str, float]:
     name = f"bench_{uuid.uuid4().hex}"
-    url = await server.create_database(name)
+    url = await Postgres(server.url_of("postgres")).create_database(name)
     ledger = await Ledger.connect(url, connections=2)
     try:
         known = replace(SERVING, types=frozenset({"noop@1"}))  # or each schedule would be refused
@@ -78,7 +79,7 @@ async def _sample(server: PostgresServer, size: int) -> dict[str, float]:
             return {**values, "floor s": await _floor(connection)}
     finally:
         await ledger.close()
-        await server.drop_database(name)
+        await Postgres(server.url_of("postgres")).drop_database(name)
 
 
 async def _moves(ledger: Ledger, size: int) -> dict[str, float]:

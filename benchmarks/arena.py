@@ -13,6 +13,7 @@ import asyncpg
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
+from tests.postgres import Postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ async def arena(
     Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
     """
     name = f"bench_{uuid.uuid4().hex}"
-    url = await server.create_database(name)
+    url = await Postgres(server.url_of("postgres")).create_database(name)
     with TemporaryDirectory(prefix="sched-bench-") as folder:
         temporal = TemporalServer(
             Path(folder) / "temporal", in_memory=True, dynamic_config=limits or {}
@@ -70,7 +71,7 @@ async def arena(
             yield Arena(Path(folder), client, temporal.address, url, limited=bool(limits))
         finally:
             await temporal.stop()
-    await server.drop_database(name)
+    await Postgres(server.url_of("postgres")).drop_database(name)
 
 
 @contextlib.asynccontextmanager

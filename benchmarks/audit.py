@@ -22,6 +22,7 @@ from engine.ledger import Ledger
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import AuditReport, ScheduleService
+from tests.postgres import Postgres
 
 BUSY, OTHERS = 50_000, 100
 """Windows of the schedule of a second; schedules of a minute that share as many."""
@@ -74,7 +75,9 @@ async def run() -> int:
         server = PostgresServer(Path(folder) / "pg", durable=False)
         await server.start()
         try:
-            report, took = await audited(await server.create_database("audit"))
+            report, took = await audited(
+                await Postgres(server.url_of("postgres")).create_database("audit")
+            )
         finally:
             await server.stop()
     windows = sum(each.expected for each in report.schedules)

@@ -29,6 +29,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.spread import Spread
 from engine.ledger import Ledger
 from engine.service import ScheduleService
+from tests.postgres import Postgres
 
 SCHEDULES, WINDOWS, LETTERS, ROUNDS, ROUNDS_QUICK = 10_000, 20, 200, 40, 5
 MOST_MS, MOST_BYTES = 300, 200_000
@@ -57,7 +58,7 @@ async def run(*, quick: bool = False) -> Measured:
     times: defaultdict[str, list[float]] = defaultdict(list)
     sizes: defaultdict[str, int] = defaultdict(int)
     async with postgres() as server:
-        url = await server.create_database("page")
+        url = await Postgres(server.url_of("postgres")).create_database("page")
         ledger = await Ledger.connect(url, connections=2)
         async with connected(url) as connection:
             await fill(ledger, connection, SCHEDULES)

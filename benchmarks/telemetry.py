@@ -44,6 +44,7 @@ from engine.embedded import PostgresServer, free_port
 from engine.ledger import Ledger
 from engine.runtime.measurements import measure_statement
 from engine.telemetry.instruments import use
+from tests.postgres import Postgres
 
 _IDLE, _TURNS = 1000, 300
 _EVERY = 5
@@ -161,7 +162,7 @@ def _got(port: int) -> None:
 
 async def _ticks(server: PostgresServer, rounds: int) -> defaultdict[str, list[float]]:
     """Return the medians of turns, in microseconds."""
-    url = await server.create_database("telemetry_ticks")
+    url = await Postgres(server.url_of("postgres")).create_database("telemetry_ticks")
     ledger = await Ledger.connect(url, connections=1, on_statement=measure_statement)
     found: defaultdict[str, list[float]] = defaultdict(list)
     try:

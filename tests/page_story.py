@@ -20,6 +20,7 @@ from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import Schedule, load_schedules
 from engine.service import ScheduleService
+from tests.postgres import Postgres
 from tests.servers import shared_folder
 
 SCRIPT = "<script>document.title = 'stolen'</script>"
@@ -144,7 +145,7 @@ async def serve(port: int) -> None:
     with shared_folder() as folder:
         server = PostgresServer(folder / "pg")
         await server.start()
-        url = await server.create_database("story")
+        url = await Postgres(server.url_of("postgres")).create_database("story")
         ledger = await Ledger.connect(url, namespace="default", connections=5)
         await tell(ledger, url)
         app = create_app(ledger, ApiOptions(open_door=True, ui_url="http://127.0.0.1:8233"))

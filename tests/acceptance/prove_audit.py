@@ -30,6 +30,7 @@ from engine.embedded import PostgresServer, TemporalServer
 from engine.errors import TemporalUnavailable
 from engine.service import AuditReport, ScheduleService
 from tests.acceptance.fleet import Fleet
+from tests.postgres import Postgres
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, shared_folder
 from tests.waiting import eventually
 
@@ -225,7 +226,7 @@ async def prove(minutes: float, seed: int) -> int:
         try:
             await register_namespace(await Client.connect(temporal.address), NAMESPACE)
             client = await Client.connect(temporal.address, namespace=NAMESPACE)
-            url = await postgres.create_database("prove_audit")
+            url = await Postgres(postgres.url_of("postgres")).create_database("prove_audit")
             fleet = Fleet(
                 Path(place), address=temporal.address, namespace=NAMESPACE, database_url=url
             )

@@ -27,6 +27,7 @@ from engine.embedded import PostgresServer, TemporalServer
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
+from tests.postgres import Postgres
 from tests.sample_workflows import Plain
 from tests.servers import FAST_AND_FORGETFUL, register_namespace
 from tests.shadowed import QUEUE, SECOND, Beside, assert_each_window_ran_once
@@ -136,7 +137,11 @@ async def main(minutes: float) -> None:
             await asyncio.gather(postgres.start(), temporal.start())
             await register_namespace(await Client.connect(temporal.address), NAMESPACE)
             client = await Client.connect(temporal.address, namespace=NAMESPACE)
-            await proved(client, await postgres.create_database("proof"), minutes)
+            await proved(
+                client,
+                await Postgres(postgres.url_of("postgres")).create_database("proof"),
+                minutes,
+            )
         finally:
             await asyncio.gather(postgres.stop(), temporal.stop())
 

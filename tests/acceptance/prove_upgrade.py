@@ -37,6 +37,7 @@ from temporalio.client import Client
 from engine.embedded import PostgresServer, TemporalServer
 from engine.ledger.postgres.schema import Migration, migrations
 from tests.acceptance.fleet import ROOT, Books, Fleet, Replica
+from tests.postgres import Postgres
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, shared_folder
 from tests.waiting import eventually
 
@@ -297,7 +298,7 @@ async def prove(name: str, racers: Sequence[str]) -> None:
                 print(re.sub("_", " ", begins.__name__), flush=True)
                 logs = Path(place) / begins.__name__
                 logs.mkdir()
-                url = await postgres.create_database(begins.__name__)
+                url = await Postgres(postgres.url_of("postgres")).create_database(begins.__name__)
                 client = await Client.connect(temporal.address)
                 await register_namespace(client, begins.__name__)
                 client = await Client.connect(temporal.address, namespace=begins.__name__)
