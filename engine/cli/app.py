@@ -281,7 +281,7 @@ MODULES = {
     "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
     "import": "imports",
-    "history": "temporal", "versions": "temporal",
+    "history": "runs", "versions": "runs",
     "migrate": "files", "schema": "files", "simulate": "simulate", "docs": "docs",
 }  # fmt: skip
 """The module of ``engine.cli`` that has each command."""

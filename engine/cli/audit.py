@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from engine.cli.output import counted, fields, instant_text, print_json, print_table
+from engine.cli.run_names import workflow_id
 from engine.cli.target import (
     AnyKey,
     OfProject,
@@ -174,7 +175,7 @@ def explain(
     window is missing, or if the planner decides differently now.
     """
     at = None if time is None else moment(time, "TIME", bare="ago")
-    name = session.workflow_id(name)
+    name = workflow_id(session, name)
 
     async def read(opened: ScheduleService) -> Explanation:
         if at is not None and ":" not in name:  # also where no window opens

@@ -30,6 +30,7 @@ from engine.cli.output import (
     step_json,
     why,
 )
+from engine.cli.run_names import workflow_id
 from engine.cli.run_page import (
     RunReport,
     details_json,
@@ -172,7 +173,7 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
 def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) -> None:
     """Show one dead letter: error, tries, input, what was not undone, and its run in the Web UI."""
     where, opens = session.target, _opens(at)
-    name = session.workflow_id(name)
+    name = workflow_id(session, name)
 
     async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunReport]]:
         found = await opened.dead_letters_of(name, bucket, at=opens)
@@ -220,7 +221,7 @@ def rerun(
         return
     if name is None:
         raise typer.BadParameter(_NAME_ONE, param_hint="'KEY|RUN-ID'")
-    name = session.workflow_id(name)
+    name = workflow_id(session, name)
     request_run(
         session,
         lambda opened: opened.rerun_dead(
@@ -301,7 +302,7 @@ def drop(
     if not every and name is None:
         raise typer.BadParameter(_NAME_ONE, param_hint="'KEY|RUN-ID'")
 
-    opens, run = _opens(at), session.workflow_id(name) if name else None
+    opens, run = _opens(at), workflow_id(session, name) if name else None
 
     async def act(opened: ScheduleService) -> int:
         if not every and run is not None:

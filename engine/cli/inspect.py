@@ -38,6 +38,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
+from engine.cli.run_names import workflow_id
 from engine.cli.target import (
     AnyKey,
     Limit,
@@ -286,7 +287,7 @@ def list_fires(
     or the progress that a run reports with ctx.progress. Ctrl-C ends it; of one run, its end does
     too. With --json each line is a document.
     """
-    key = session.workflow_id(key) if key else None
+    key = workflow_id(session, key) if key else None
     if follow:
         _follow(session, key, status, reason_code, limit)
         return

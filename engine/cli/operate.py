@@ -24,6 +24,7 @@ from engine.cli.output import (
     wait_for_worker as wait_for_a_worker,
     why,
 )
+from engine.cli.run_names import workflow_id
 from engine.cli.run_page import run_to_its_end
 from engine.cli.target import (
     AsOverlap,
@@ -473,7 +474,7 @@ def _window(
 ) -> Callable[[ScheduleService], Awaitable[tuple[str, datetime]]]:
     """Return a question for the key and the fire time of the window that is named."""
     opens = None if at is None else moment(at, "--at", bare="ahead")
-    run = session.workflow_id(name)
+    run = workflow_id(session, name)
 
     async def read(opened: ScheduleService) -> tuple[str, datetime]:
         if opens is not None and ":" not in run:  # the verb itself finds out whether there is one
@@ -586,7 +587,7 @@ def rerun(
     """
     argument = parse_json_input(own_input)
     opens = None if at is None else moment(at, "--at", bare="ago")
-    window = session.workflow_id(name)
+    window = workflow_id(session, name)
     request_run(
         session,
         lambda opened: opened.rerun(
@@ -736,7 +737,7 @@ def cancel(
         return asdict(done), "\n".join(_describe_cancel(done, word))
 
     if named.single is not None:
-        named = replace(named, keys=(session.workflow_id(named.single),))
+        named = replace(named, keys=(workflow_id(session, named.single),))
     left = Left(lambda _: True, "")
     act_on_each(session, "cancel the runs of", named, act, left=left, yes=yes, dry_run=dry_run)
 

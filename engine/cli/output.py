@@ -36,7 +36,7 @@ from engine.page.text import (
     took,
     why,
 )
-from engine.runtime.planning import missing_worker_at, no_worker_lives
+from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives
 from engine.schedules import instant_text
 from engine.schedules.planner import Pause
 from engine.service import (

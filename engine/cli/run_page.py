@@ -19,6 +19,7 @@ from engine.cli.output import (
     took,
     why,
 )
+from engine.cli.run_names import result_of
 from engine.cli.target import Session, Target
 from engine.errors import EngineError
 from engine.service import (
@@ -161,7 +162,7 @@ def run_to_its_end(
             typer.echo(f"the run goes on: `sched show {requested[0]}`", err=True)
         raise
     completed = fire.status == "completed"
-    result = session.result_of(fire.workflow_id) if completed else None
+    result = result_of(session, fire.workflow_id) if completed else None
     if session.as_json:
         head = {**fire_json(fire), "new": asked.new, "result": result}
         print_json({**head, "failure": [link.to_json() for link in details.failure]})

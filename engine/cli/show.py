@@ -37,6 +37,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
+from engine.cli.run_names import workflow_id
 from engine.cli.run_page import (
     RunReport,
     details_json,
@@ -79,7 +80,7 @@ def show(
     With --at, or with the id of a run, it shows one window: what became of it, the tries of its
     run, and why that failed. Ends with 1 if the ledger has no such window.
     """
-    run = session.workflow_id(key)
+    run = workflow_id(session, key)
     if at is not None or ":" in run:
         _show_window(session, run, None if at is None else moment(at, "--at", bare="ago"))
         return

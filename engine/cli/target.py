@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property, wraps
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
 
@@ -49,7 +48,6 @@ from engine.service import ScheduleService
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
 
-    from engine.runtime import Setup
 
 T = TypeVar("T")
 
@@ -299,7 +297,6 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
 
 # --- JSON arguments ---
 
-_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped U+0000 in JSON text, which the database cannot store."""
 
@@ -671,30 +668,6 @@ class Session:
                 return await question(opened)
 
         return asyncio.run(answer())
-
-    def workflow_id(self, name: str, setup: Setup | None = None) -> str:
-        """Return the workflow id of Temporal's id of a run; any other text as it is.
-
-        ``setup`` has the options of the client, in place of those of the environment.
-
-        Raises:
-            WindowNotFound: it looks like one, and neither Temporal nor the ledger knows it.
-            TemporalUnavailable: the server does not answer.
-        """
-        if _RUN_ID.fullmatch(name) is None or self.ask(lambda opened: opened.find(name)):
-            return name
-        # By name, as it loads Temporal's SDK, and imports this module.
-        temporal = import_module("engine.cli.temporal")
-        return str(asyncio.run(temporal.workflow_of(self.target, name, setup)))
-
-    def result_of(self, workflow_id: str) -> Any:
-        """Return the result of a completed run; None, with a warning, if it cannot be read."""
-        temporal = import_module("engine.cli.temporal")  # as above
-        try:
-            return asyncio.run(temporal.result_of(self.target, workflow_id))
-        except EngineError as error:
-            typer.echo(f"its result is not known: {error}", err=True)
-            return None
 
     def print(self, document: object, text: str | Iterable[str]) -> None:
         """Print the document with ``--json``, and otherwise the text or its lines."""

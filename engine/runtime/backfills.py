@@ -17,13 +17,13 @@ from itertools import islice
 from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Backfill, Claim, Fire, Ledger, Serving, ToLay, Transaction
 from engine.runtime.events import Alert, OnEvent
-from engine.runtime.past_windows import Considered, consider, end_backfill, note_end
-from engine.runtime.planning import split_range, type_of, unresolved_workflow
+from engine.runtime.past_windows import Considered, consider, end_backfill, note_end, split_range
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
+from engine.runtime.workflow_workers import type_of
 from engine.schedules import is_suffixed
-from engine.schedules.planner import ScheduleState
+from engine.schedules.planner import ScheduleState, unresolved_workflow
 
 _IN_LINE = 10
 """Limit on the windows that wait in a key's line; at the limit no more of a backfill is laid."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from engine.errors import Code
 from engine.ledger import UNDECLARED, Action, Backfill, Fire, cause_of
 from engine.runtime.events import Alert
-from engine.schedules import TICK, Schedule, Spec, utc_text
-from engine.schedules.planner import ScheduleState
+from engine.schedules import TICK, Schedule, Spec, Window, is_suffixed, utc_text
+from engine.schedules.planner import ScheduleState, without
 
 if TYPE_CHECKING:
     from engine.ledger import Transaction
@@ -188,3 +188,36 @@ async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None
     }  # fmt: skip
     action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
     await transaction.act([action], by=by)
+
+
+# --- rows of many windows ---
+
+
+async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -> list[Window]:
+    """Give each window that opened at one of these moments a row of its own; return the windows.
+
+    The rest of the row keeps its content, for fewer windows. One statement, however many.
+
+    Args:
+        transaction: the transaction to write in.
+        row: the row as it was read.
+        moments: the fire times, in order.
+
+    Raises:
+        ValueError: the row has no window at one of them.
+    """
+    definition = await transaction.definition(row.key, row.definition_version)
+    pieces = without(definition.spec, row.window, row.last_fire_time, *moments)
+    await transaction.split_range(row, pieces, suffixed=is_suffixed(row.workflow_id))
+    return [Window(row.key, row.series, definition.spec.bucket(at), at) for at in moments]
+
+
+async def has_window(transaction: Transaction, row: Fire, at: datetime) -> bool:
+    """Return whether a row stands for a window at ``at``.
+
+    A range of an older definition may span moments at which it had no window.
+    """
+    if row.windows == 1:
+        return row.fire_time == at
+    definition = await transaction.definition(row.key, row.definition_version)
+    return row.fire_time <= at <= row.last_fire_time and definition.spec.previous(at) == at

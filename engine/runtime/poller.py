@@ -20,7 +20,7 @@ from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
-from engine.runtime.planning import concerns_others, still_valid, waits
+from engine.runtime.schedule_lock import still_valid
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
 from engine.runtime.tracking.lookups import RunLookups
@@ -434,7 +434,9 @@ class Poller:
         for alert in alerts:
             self._emit(alert)
         emit_decided(plans, self._emit)
-        if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
+        if any(each.waits for each in plans) or (
+            chained and any(each.concerns_others for each in plans)
+        ):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
             # child, the one that is written last sees the other.
             self._wake_others()

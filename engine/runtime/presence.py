@@ -17,11 +17,11 @@ from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, emit_decided, words_of
 from engine.runtime.measurements import temporal_call
-from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
+from engine.runtime.workflow_workers import unresolved_workflow_hint
 from engine.schedules import TZDATA_VERSION
-from engine.schedules.planner import TIME_RULES, Plan, plan
+from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
 # --- presence ---
 # Announces that a replica lives and what it can run; checks the namespace's retention.
@@ -229,7 +229,7 @@ class Watchdog:
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
         emit_decided(plans, self._emit)
-        if any(map(concerns_others, plans)):
+        if any(each.concerns_others for each in plans):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())
         return timedelta(seconds=wait)

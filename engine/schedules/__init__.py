@@ -20,17 +20,80 @@ from engine.schedules.hooks import (
     refusals as refusals,
 )
 from engine.schedules.loader.loader import load_schedules as load_schedules
-from engine.schedules.model import *
+from engine.schedules.model import (
+    FIELDS as FIELDS,
+    MOST_CAUGHT_UP as MOST_CAUGHT_UP,
+    MOST_TRIES as MOST_TRIES,
+    NESTED as NESTED,
+    Alerting as Alerting,
+    CatchUp as CatchUp,
+    Declaration as Declaration,
+    Queue as Queue,
+    RunRetry as RunRetry,
+    Schedule as Schedule,
+    ScheduleFile as ScheduleFile,
+    definition_digest as definition_digest,
+    jsonable as jsonable,
+)
 from engine.schedules.run_attributes import (
     KEY_ATTRIBUTE as KEY_ATTRIBUTE,
     attribute_fault as attribute_fault,
     moment_of as moment_of,
     usual_kind as usual_kind,
 )
-from engine.schedules.terms import *
+from engine.schedules.terms import (
+    CHOSEN as CHOSEN,
+    EARLIEST as EARLIEST,
+    EPOCH as EPOCH,
+    FIRST_YEAR as FIRST_YEAR,
+    HORIZON as HORIZON,
+    KEY as KEY,
+    LAST_YEAR as LAST_YEAR,
+    MINUTE_MS as MINUTE_MS,
+    NATIVE as NATIVE,
+    REQUEST_ID as REQUEST_ID,
+    SEALED as SEALED,
+    SEALED_INPUT as SEALED_INPUT,
+    STARTS as STARTS,
+    STOPS as STOPS,
+    TICK as TICK,
+    CatchUpOrder as CatchUpOrder,
+    CatchUpPolicy as CatchUpPolicy,
+    Overlap as Overlap,
+    Rate as Rate,
+    Reason as Reason,
+    ReasonCode as ReasonCode,
+    Rule as Rule,
+    Sealed as Sealed,
+    Stop as Stop,
+    Window as Window,
+    code_of as code_of,
+    epoch_ms as epoch_ms,
+    epoch_seconds as epoch_seconds,
+    exact_text as exact_text,
+    first_of as first_of,
+    format_duration as format_duration,
+    from_ms as from_ms,
+    from_seconds as from_seconds,
+    in_ms as in_ms,
+    instant_text as instant_text,
+    is_suffixed as is_suffixed,
+    iso_text as iso_text,
+    nearest_name as nearest_name,
+    parse_duration as parse_duration,
+    parse_rate as parse_rate,
+    parse_workflow_id as parse_workflow_id,
+    readable as readable,
+    readable_definition as readable_definition,
+    resolve_type as resolve_type,
+    start_workflow_id as start_workflow_id,
+    starts_key as starts_key,
+    storable as storable,
+    utc_text as utc_text,
+)
 from engine.schedules.timing.calendars import Calendar as Calendar, Item as Item
 from engine.schedules.timing.cron_parser import depends_on_key as depends_on_key
-from engine.schedules.timing.spec import *
+from engine.schedules.timing.spec import At as At, Cron as Cron, Interval as Interval, Spec as Spec
 from engine.schedules.timing.zones import TZDATA_VERSION as TZDATA_VERSION, zone as zone
 
 if not TYPE_CHECKING:

@@ -20,7 +20,8 @@ from engine.errors import (
 )
 from engine.ledger import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Fire, Included
 from engine.runtime.past_windows import Considered, consider, count
-from engine.runtime.planning import Locked, require_type
+from engine.runtime.schedule_lock import Locked
+from engine.runtime.workflow_workers import require_type
 from engine.schedules import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
 

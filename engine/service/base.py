@@ -37,9 +37,10 @@ from engine.ledger import (
     Status,
     Wanted,
 )
-from engine.runtime.planning import Locked, left_alone, locked
+from engine.runtime.schedule_lock import Locked, locked
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
+from engine.runtime.workflow_workers import left_alone
 from engine.schedules import (
     EARLIEST,
     HORIZON,
@@ -365,7 +366,7 @@ class ReadOperations:
     async def _locked(
         self, key: str, *, all_open: bool = False, retired: bool = False, starts: bool = False
     ) -> AsyncIterator[Locked]:
-        """Lock a schedule for one operation; see ``planning.locked``.
+        """Lock a schedule for one operation; see ``schedule_lock.locked``.
 
         ``starts``: whether it also applies to the starts of applications (``@<workflow>``).
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 from engine.errors import ScheduleError
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.apply.edits import next_definition
-from engine.runtime.planning import Locked, decide_ahead, type_of
+from engine.runtime.schedule_lock import Locked, decide_ahead
+from engine.runtime.workflow_workers import type_of
 from engine.schedules import SEALED_INPUT, Schedule, readable_definition
 from engine.schedules.diff import WHEN
 from engine.service.base import require_version

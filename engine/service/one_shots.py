@@ -20,10 +20,11 @@ from engine.errors import (
     ScheduleError,
 )
 from engine.ledger import Action, NewDefinition
-from engine.runtime import planning
+from engine.runtime import workflow_workers
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.planning import decide_ahead, type_of
+from engine.runtime.schedule_lock import decide_ahead
+from engine.runtime.workflow_workers import type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_definition, utc_text
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
@@ -248,7 +249,7 @@ async def _asked(
         if raises:
             await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
-        waiting = planning.unresolved_workflow_hint(schedule, announced)
+        waiting = workflow_workers.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
@@ -433,8 +434,10 @@ class ApplicationSchedules(ReadOperations):
             return asked
         workflow = asked.workflow_type or asked.schedule.workflow
         lane, served = asked.schedule.lane, await self.served()
-        place = planning.missing_worker_at(asked.project, lane, workflow, served)
-        return replace(asked, waiting=planning.no_worker_lives({place: 1})) if place else asked
+        place = workflow_workers.missing_worker_at(asked.project, lane, workflow, served)
+        return (
+            replace(asked, waiting=workflow_workers.no_worker_lives({place: 1})) if place else asked
+        )
 
 
 def as_text(moment: datetime) -> str:

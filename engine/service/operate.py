@@ -36,15 +36,9 @@ from engine.ledger import (
 )
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.events import AlreadyCancelled, log
-from engine.runtime.past_windows import end_backfill
-from engine.runtime.planning import (
-    Locked,
-    has_window,
-    missing_worker_at,
-    no_worker_lives,
-    require_type,
-    stay_unsent,
-)
+from engine.runtime.past_windows import end_backfill, has_window
+from engine.runtime.schedule_lock import Locked, stay_unsent
+from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives, require_type
 from engine.schedules import (
     STARTS,
     STOPS,

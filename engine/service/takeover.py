@@ -19,7 +19,7 @@ from engine.audit.comparison import (
     windows_of,
 )
 from engine.errors import MomentInFuture, TakeoverRefused, TakeoverUncertain
-from engine.runtime.planning import Locked
+from engine.runtime.schedule_lock import Locked
 from engine.schedules import NATIVE, TICK, Schedule, exact_text, format_duration, utc_text
 from engine.service.audit import Accounts
 

@@ -17,8 +17,8 @@ from engine.runtime.apply.source import read_file
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.planning import locked
 from engine.runtime.poller import Poller
+from engine.runtime.schedule_lock import locked
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import (

@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import EngineError, LetterNotFound
 from engine.ledger.fires import ClosedStatus, Evidence, Outcome
-from engine.runtime import planning
+from engine.schedules.planner import unresolved_workflow
 from engine.schedules.planner.planner import plan
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import SHORTLY
@@ -240,9 +240,7 @@ async def rejected_together(bench) -> None:
     await declare_ago(bench, "everyMs: 60000, firstFire: next", HOUR)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
-        step = plan(
-            state, await transaction.now(), unable=planning.unresolved_workflow(state.schedule)
-        )
+        step = plan(state, await transaction.now(), unable=unresolved_workflow(state.schedule))
         await transaction.record([step])
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.runtime import planning
+from engine.runtime import schedule_lock
 from engine.runtime.apply.apply import retire_absent
 from engine.schedules import load_schedules
 from engine.schedules.planner import planner
@@ -29,9 +29,9 @@ def sizes():
         return made
 
     with (
-        patch.object(planning, "MOST_OWED", 5),
-        patch.object(planning, "MOST_ROWS", 4),
-        patch.object(planning, "plan", plan),
+        patch.object(schedule_lock, "MOST_OWED", 5),
+        patch.object(schedule_lock, "MOST_ROWS", 4),
+        patch.object(schedule_lock, "plan", plan),
     ):
         yield decided
 

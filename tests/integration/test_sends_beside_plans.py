@@ -9,9 +9,9 @@ import pytest
 
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
-from engine.runtime import planning
+from engine.runtime import schedule_lock
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import still_valid
+from engine.runtime.schedule_lock import still_valid
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
@@ -71,7 +71,7 @@ async def test_an_edit_gives_up_nothing_that_is_on_its_way(database_url):
         await ledger.take_over(SERVING, limit=10, lease=LEASE)
         return await still_valid(transaction, steps)
 
-    with patch.object(planning, "still_valid", later):
+    with patch.object(schedule_lock, "still_valid", later):
         await apply(ledger, load_schedules(file % ", description: edited"), by="test")
     fires = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
     assert fires.pop(before.workflow_id) == "starting"

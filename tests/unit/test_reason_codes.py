@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from engine.runtime import planning
 from engine.schedules import load_schedules
+from engine.schedules.planner import unresolved_workflow
 from engine.schedules.planner.decisions import Dependencies, Hold
 from engine.schedules.planner.planner import _NOT_WANTED, _TOO_OLD, FIRST_SIGHT
 from engine.schedules.terms import ReasonCode, Rule
@@ -40,7 +40,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("had passed when it was declared", "expired"),
         (FIRST_SIGHT, "first_sight"),
         ("caught up for 3 missed windows", "caught_up"),
-        (planning.unresolved_workflow(NOOP), "unknown_workflow"),
+        (unresolved_workflow(NOOP), "unknown_workflow"),
         ("foreign run", "foreign_run"),
         ("payload too large", "payload_too_large"),
         ("refused by the server", "refused"),

@@ -23,7 +23,7 @@ from engine.runtime.apply.edits import (
     read_all,
     take,
 )
-from engine.runtime.planning import decide_ahead, decided_to_the_end, record_decided
+from engine.runtime.schedule_lock import decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.sealing import Sealing
 from engine.schedules import STARTS, TICK, ScheduleFile, first_of
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook

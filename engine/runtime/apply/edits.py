@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DefinitionUnreadable, InputsSealed, KeyForeign, WorkflowUnknown
 from engine.ledger import Action, NewDefinition, QueueRow, Serving, SkippedAhead, Subscription
-from engine.runtime import planning
-from engine.runtime.planning import decided_to_the_end, owes_many, record_decided, still_valid
+from engine.runtime import workflow_workers
+from engine.runtime.schedule_lock import decided_to_the_end, owes_many, record_decided, still_valid
 from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import (
     Reason,
@@ -169,7 +169,7 @@ async def refused(
         return {}
     announced = await transaction.announced({each.task_queue for each in nameless})
     reasons = {
-        each.key: planning.unresolved_workflow_hint(each, announced)
+        each.key: workflow_workers.unresolved_workflow_hint(each, announced)
         for each in nameless
         if announced.get(each.task_queue)
     }
@@ -642,7 +642,7 @@ class ApplyTransaction:
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
         return {
-            schedule.key: planning.unresolved_workflow_hint(schedule, announced)
+            schedule.key: workflow_workers.unresolved_workflow_hint(schedule, announced)
             for schedule in waiting
         }
 

@@ -9,7 +9,6 @@ from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleErr
 from engine.ledger import KeyMaintenance, Ledger, Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
-from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
@@ -24,7 +23,7 @@ from engine.runtime.retention.compaction import (
 )
 from engine.runtime.settings import Settings
 from engine.schedules import utc_text
-from engine.schedules.planner import ScheduleState, current_cursor, plan, wake_at
+from engine.schedules.planner import LONGEST_WAIT, ScheduleState, current_cursor, plan, wake_at
 
 # --- repair of next fire times ---
 # The next fire time is a cached column. A wrong one would silently stop a schedule, so it is

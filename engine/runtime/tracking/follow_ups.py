@@ -14,7 +14,7 @@ from engine.errors import Code, InputsSealed
 from engine.flow import UNDO_TYPE, RunOptions
 from engine.ledger import DIED, ENGINE, Ended, FollowUp, Ledger
 from engine.runtime.events import Alert, OnEvent
-from engine.runtime.planning import locked
+from engine.runtime.schedule_lock import locked
 from engine.runtime.sealing import Sealing
 from engine.schedules import Reason, Sealed, exact_text, resolve_type
 

@@ -22,13 +22,12 @@ from engine.ledger import Ledger, RunCounts
 from engine.runtime.clock import backoff, boottime
 from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.events import Alert, OnEvent, Recovered, ServerName, log, logger, words_of
-from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.run_ends import read_counts
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error, degraded_by, server_of
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
-from engine.schedules.planner import Plan, ScheduleState
+from engine.schedules.planner import LONGEST_WAIT, Plan, ScheduleState
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
-from engine.runtime.planning import has_window, locked, split_range
+from engine.runtime.past_windows import has_window, split_range
 from engine.runtime.run_ends import evidence_of, with_failure
 from engine.runtime.run_memo import (
     UnreadableHere,
@@ -33,6 +33,7 @@ from engine.runtime.run_memo import (
     read_chain_info,
     read_fire_info,
 )
+from engine.runtime.schedule_lock import locked
 from engine.runtime.settings import Settings
 from engine.schedules import STARTS, Window
 from engine.schedules.planner import ScheduleState

@@ -34,13 +34,13 @@ from engine.runtime.events import (
     Settled,
     logger,
 )
-from engine.runtime.planning import no_worker_polls
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.follow_ups import follow, pause_failing
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
+from engine.runtime.workflow_workers import no_worker_polls
 
 # --- long polls for closes ---
 # Long polls for the closes of runs that windows wait in line for. The tracker lists closes only

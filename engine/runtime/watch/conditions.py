@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from engine.errors import Code
 from engine.ledger import IN_HAND, Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
-from engine.runtime.planning import no_worker_polls
+from engine.runtime.workflow_workers import no_worker_polls
 from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 

@@ -1,5 +1,39 @@
 """Planner: decisions on due windows. Pure."""
 
-from engine.schedules.planner.decisions import *
-from engine.schedules.planner.overlap import *
-from engine.schedules.planner.planner import *
+from engine.schedules.planner.decisions import (
+    ALL_READ as ALL_READ,
+    FAILED as FAILED,
+    LONGEST_WAIT as LONGEST_WAIT,
+    READ_AHEAD as READ_AHEAD,
+    TIME_RULES as TIME_RULES,
+    Decision as Decision,
+    Dependencies as Dependencies,
+    Dependency as Dependency,
+    Hold as Hold,
+    Move as Move,
+    OpenFire as OpenFire,
+    Origin as Origin,
+    Pause as Pause,
+    Piece as Piece,
+    Plan as Plan,
+    ScheduleState as ScheduleState,
+    Verdict as Verdict,
+    current_cursor as current_cursor,
+    hold_of as hold_of,
+    reading_at as reading_at,
+    unresolved_workflow as unresolved_workflow,
+    without as without,
+)
+from engine.schedules.planner.overlap import (
+    Resolved as Resolved,
+    ahead as ahead,
+    resolve as resolve,
+)
+from engine.schedules.planner.planner import (
+    FIRST_SIGHT as FIRST_SIGHT,
+    MOST_ROWS as MOST_ROWS,
+    first_sight as first_sight,
+    newest_start as newest_start,
+    plan as plan,
+    wake_at as wake_at,
+)

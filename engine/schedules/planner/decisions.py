@@ -487,6 +487,16 @@ def current_cursor(state: ScheduleState) -> datetime:
     return max(cursor, min(state.cursor, state.effective_from))
 
 
+def unresolved_workflow(schedule: Schedule) -> Reason:
+    """Return the reason that the ledger records for windows of an unknown workflow."""
+    text = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
+    return Reason("unknown_workflow", text)
+
+
+LONGEST_WAIT: Final = timedelta(seconds=30)
+"""The longest time until a plan that waits for an answer is made again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Decisions on every window up to ``cursor``.
@@ -528,6 +538,17 @@ class Plan:
         if due is not None and now < due < again:
             return self
         return replace(self, next_fire_at=min(due or again, again), look_at=again)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it puts windows into the line of their key."""
+        return any(decision.verdict == "queued" for decision in self.decisions)
+
+    @property
+    def concerns_others(self) -> bool:
+        """Whether windows of other schedules may wait for it, or it for them."""
+        without_run = any(decision.verdict != "claimed" for decision in self.decisions)
+        return without_run or any(move.to == "skip" for move in self.moves)
 
     @property
     def plain(self) -> bool:

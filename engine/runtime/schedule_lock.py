@@ -1,29 +1,18 @@
-"""Planning of one schedule under its row lock, and its workflow's workers."""
+"""Row lock of a schedule, and the decisions that an operator's command makes under it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown, question
-from engine.ledger import Action, Fire, PolledQueue, Served
-from engine.schedules import (
-    STOPS,
-    CatchUp,
-    Overlap,
-    Reason,
-    Schedule,
-    Window,
-    is_suffixed,
-    nearest_name,
-    resolve_type,
-    utc_text,
-)
+from engine.errors import ScheduleNotFound, ScheduleRetired
+from engine.ledger import Action
+from engine.schedules import STOPS, CatchUp, Overlap, Reason, utc_text
 from engine.schedules.planner import (
     MOST_ROWS,
     Hold,
@@ -33,109 +22,14 @@ from engine.schedules.planner import (
     ScheduleState,
     current_cursor,
     plan,
-    without,
+    unresolved_workflow,
 )
 
 if TYPE_CHECKING:
     from engine.ledger import Ledger, Transaction
 
-# --- unknown workflows ---
-# Texts about workflows that no worker can run, or that no living worker serves.
-
-
-def unresolved_workflow(schedule: Schedule) -> Reason:
-    """Return the reason that the ledger records for windows of an unknown workflow."""
-    text = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
-    return Reason("unknown_workflow", text)
-
-
-async def type_of(transaction: Transaction, schedule: Schedule) -> str | None:
-    """Return the Temporal type of a schedule's workflow; None while no worker has announced it."""
-    if schedule.external:
-        return schedule.workflow
-    wanted = (schedule.task_queue, schedule.workflow)
-    return (await transaction.resolve([wanted])).get(wanted)
-
-
-def require_type(state: ScheduleState) -> None:
-    """Check that the workflow's type is known.
-
-    Raises:
-        WorkflowUnknown: no worker has ever announced the workflow.
-    """
-    if state.workflow_type is None:
-        cure = "start a worker that has it"
-        raise WorkflowUnknown(unresolved_workflow(state.schedule), cure=cure)
-
-
-def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collection[str]]) -> str:
-    """Return the reason and a possible remedy, for display.
-
-    Args:
-        schedule: the schedule whose workflow is unknown.
-        by_queue: every type that a worker ever announced, by task queue.
-    """
-    announced = by_queue.get(schedule.task_queue)
-    if not announced:
-        return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
-    if resolve_type(schedule.workflow, announced):
-        return f"{unresolved_workflow(schedule)}; start a worker that has it, as an earlier one had"
-    meant = question(nearest_name(schedule.workflow, announced))
-    code = f"{meant} New" if meant else "new"
-    code += " code is found when the worker starts again"
-    return f"{unresolved_workflow(schedule)}; {code}; `sched up --reload` does so on each save"
-
-
-def missing_worker_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
-    """Return where a living worker is missing to start due windows; None if there is one.
-
-    Args:
-        project: the project whose workers start them.
-        lane: the task queue of these workers; "" is external, which any worker of it starts.
-        workflow: the workflow's type or, while no worker has announced one, its name.
-        served: projects, task queues and types of living workers.
-    """
-    if not lane:
-        return None if any(project == other for other, _ in served) else f"project {project}"
-    place, types = f"project {project}, task queue {lane}", served.get((project, lane))
-    if types is not None and workflow not in types:
-        return f"{place}, workflow {workflow}"
-    return place if types is None else None
-
-
-def no_worker_lives(places: Mapping[str, int]) -> str:
-    """Return a warning about places with the number of their schedules; empty without places."""
-    if not places:
-        return ""
-    named = "; ".join(
-        f"{place} ({count} schedule{'' if count == 1 else 's'})"
-        for place, count in sorted(places.items())
-    )
-    cure = "start a worker (`sched up` or `sched worker`)"
-    return f"no worker lives that starts what comes due of {named}: {cure}"
-
-
-def no_worker_polls(row: PolledQueue) -> str:
-    """Return a warning about a task queue without pollers."""
-    since = f" since {utc_text(row.polled_at)}" if row.polled_at else ""
-    runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
-    what = f"no worker has polled the task queue {row.task_queue}{since}"
-    return f"{what}, and {runs} there; start its worker"
-
-
-def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str]:
-    """Return warnings about those of these task queues that have no pollers."""
-    return [no_worker_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
-
-
-# --- from a row to a plan ---
-# The planner turns the row of a schedule into the plan that the ledger records.
-
-LONGEST_WAIT = timedelta(seconds=30)
-"""Longest time until a plan that waits for an answer is made again."""
-
-MOST_OWED: Final = 5000
-"""Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
+# --- fires that are given up ---
+# A sweeper takes no schedule lock, so a plan that gives up a fire may be too late for it.
 
 
 async def still_valid(transaction: Transaction, plans: Sequence[Plan]) -> list[Plan]:
@@ -161,15 +55,12 @@ def _given_up(moves: Sequence[Move]) -> set[int]:
     return {move.fire.fire_id for move in moves if move.to == "skip"}
 
 
-def waits(planned: Plan) -> bool:
-    """Return whether a plan puts windows into the line of their key."""
-    return any(decision.verdict == "queued" for decision in planned.decisions)
+# --- end of a definition ---
+# Before a definition or its hold ends, everything it owes is decided (rule L3).
 
-
-def concerns_others(planned: Plan) -> bool:
-    """Return whether windows of other schedules may wait for this plan, or it for them."""
-    without_run = any(decision.verdict != "claimed" for decision in planned.decisions)
-    return without_run or any(move.to == "skip" for move in planned.moves)
+_log = logging.getLogger(__name__)
+MOST_OWED: Final = 5000
+"""Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
 def owes_many(state: ScheduleState, now: datetime) -> bool:
@@ -211,35 +102,6 @@ def decided_in_part(state: ScheduleState, now: datetime) -> Plan:
 
 def _unable(state: ScheduleState) -> Reason | None:
     return unresolved_workflow(state.schedule) if state.workflow_type is None else None
-
-
-# --- splitting of ranges ---
-# Extraction of single windows from a row that covers many.
-
-
-async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -> list[Window]:
-    """Give each window that opened at one of these moments a row of its own; return the windows.
-
-    The rest of the row keeps its content, for fewer windows. One statement, however many.
-
-    Args:
-        transaction: the transaction to write in.
-        row: the row as it was read.
-        moments: the fire times, in order.
-
-    Raises:
-        ValueError: the row has no window at one of them.
-    """
-    definition = await transaction.definition(row.key, row.definition_version)
-    pieces = without(definition.spec, row.window, row.last_fire_time, *moments)
-    await transaction.split_range(row, pieces, suffixed=is_suffixed(row.workflow_id))
-    return [Window(row.key, row.series, definition.spec.bucket(at), at) for at in moments]
-
-
-# --- end of a definition ---
-# Before a definition or its hold ends, everything it owes is decided (rule L3).
-
-_log = logging.getLogger(__name__)
 
 
 async def record_decided(
@@ -388,14 +250,3 @@ async def locked(
                 cure="declare it again",
             )
         yield Locked(transaction, state, await transaction.now(), by)
-
-
-async def has_window(transaction: Transaction, row: Fire, at: datetime) -> bool:
-    """Return whether a row stands for a window at ``at``.
-
-    A range of an older definition may span moments at which it had no window.
-    """
-    if row.windows == 1:
-        return row.fire_time == at
-    definition = await transaction.definition(row.key, row.definition_version)
-    return row.fire_time <= at <= row.last_fire_time and definition.spec.previous(at) == at

@@ -1,0 +1,93 @@
+"""Workers of a schedule's workflow: its type, and what is said where no worker can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from engine.errors import WorkflowUnknown, question
+from engine.ledger import PolledQueue, Served
+from engine.schedules import Schedule, nearest_name, resolve_type, utc_text
+from engine.schedules.planner import ScheduleState, unresolved_workflow
+
+if TYPE_CHECKING:
+    from engine.ledger import Transaction
+
+
+async def type_of(transaction: Transaction, schedule: Schedule) -> str | None:
+    """Return the Temporal type of a schedule's workflow; None while no worker has announced it."""
+    if schedule.external:
+        return schedule.workflow
+    wanted = (schedule.task_queue, schedule.workflow)
+    return (await transaction.resolve([wanted])).get(wanted)
+
+
+def require_type(state: ScheduleState) -> None:
+    """Check that the workflow's type is known.
+
+    Raises:
+        WorkflowUnknown: no worker has ever announced the workflow.
+    """
+    if state.workflow_type is None:
+        cure = "start a worker that has it"
+        raise WorkflowUnknown(unresolved_workflow(state.schedule), cure=cure)
+
+
+def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collection[str]]) -> str:
+    """Return the reason and a possible remedy, for display.
+
+    Args:
+        schedule: the schedule whose workflow is unknown.
+        by_queue: every type that a worker ever announced, by task queue.
+    """
+    announced = by_queue.get(schedule.task_queue)
+    if not announced:
+        return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
+    if resolve_type(schedule.workflow, announced):
+        return f"{unresolved_workflow(schedule)}; start a worker that has it, as an earlier one had"
+    meant = question(nearest_name(schedule.workflow, announced))
+    code = f"{meant} New" if meant else "new"
+    code += " code is found when the worker starts again"
+    return f"{unresolved_workflow(schedule)}; {code}; `sched up --reload` does so on each save"
+
+
+def missing_worker_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
+    """Return where a living worker is missing to start due windows; None if there is one.
+
+    Args:
+        project: the project whose workers start them.
+        lane: the task queue of these workers; "" is external, which any worker of it starts.
+        workflow: the workflow's type or, while no worker has announced one, its name.
+        served: projects, task queues and types of living workers.
+    """
+    if not lane:
+        return None if any(project == other for other, _ in served) else f"project {project}"
+    place, types = f"project {project}, task queue {lane}", served.get((project, lane))
+    if types is not None and workflow not in types:
+        return f"{place}, workflow {workflow}"
+    return place if types is None else None
+
+
+def no_worker_lives(places: Mapping[str, int]) -> str:
+    """Return a warning about places with the number of their schedules; empty without places."""
+    if not places:
+        return ""
+    named = "; ".join(
+        f"{place} ({count} schedule{'' if count == 1 else 's'})"
+        for place, count in sorted(places.items())
+    )
+    cure = "start a worker (`sched up` or `sched worker`)"
+    return f"no worker lives that starts what comes due of {named}: {cure}"
+
+
+def no_worker_polls(row: PolledQueue) -> str:
+    """Return a warning about a task queue without pollers."""
+    since = f" since {utc_text(row.polled_at)}" if row.polled_at else ""
+    runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
+    what = f"no worker has polled the task queue {row.task_queue}{since}"
+    return f"{what}, and {runs} there; start its worker"
+
+
+def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str]:
+    """Return warnings about those of these task queues that have no pollers."""
+    return [no_worker_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
