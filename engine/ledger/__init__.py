@@ -127,7 +127,6 @@ if TYPE_CHECKING:
         Transaction as Transaction,
     )
 else:  # only what connects loads the driver
-    __all__ = ["Ledger", "Transaction"]
     __getattr__ = lazy_exports(
         __name__, {"postgres.ledger": "AccessStore AlertStore EventStore Ledger Transaction"}
     )

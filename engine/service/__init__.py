@@ -7,127 +7,79 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.audit.explain import Explanation
-from engine.audit.judge import AuditFault, KeyAudit
+from engine.audit.explain import Explanation as Explanation
+from engine.audit.judge import AuditFault as AuditFault, KeyAudit as KeyAudit
 from engine.ledger import (
-    INCLUDED,
-    OPEN,
-    SCOPES,
-    ActionRow,
-    AlertRow,
-    Backfill,
-    BackfillOverlap,
-    Condition,
-    DataGap,
-    DeadLetter,
-    Delivery,
-    DriftRow,
-    FailingStep,
-    FailureLink,
-    Fire,
-    Included,
-    JobStatus,
-    NextFire,
-    RepeatedRequest,
-    RequestKey,
-    RunDetails,
-    RunSummary,
-    ScheduleKind,
-    ScheduleRow,
-    Scope,
-    Served,
-    Start,
-    State,
-    Status,
-    Subscription,
-    Timing,
-    TokenRow,
-    Try,
+    INCLUDED as INCLUDED,
+    OPEN as OPEN,
+    SCOPES as SCOPES,
+    ActionRow as ActionRow,
+    AlertRow as AlertRow,
+    Backfill as Backfill,
+    BackfillOverlap as BackfillOverlap,
+    Condition as Condition,
+    DataGap as DataGap,
+    DeadLetter as DeadLetter,
+    Delivery as Delivery,
+    DriftRow as DriftRow,
+    FailingStep as FailingStep,
+    FailureLink as FailureLink,
+    Fire as Fire,
+    Included as Included,
+    JobStatus as JobStatus,
+    NextFire as NextFire,
+    RepeatedRequest as RepeatedRequest,
+    RequestKey as RequestKey,
+    RunDetails as RunDetails,
+    RunSummary as RunSummary,
+    ScheduleKind as ScheduleKind,
+    ScheduleRow as ScheduleRow,
+    Scope as Scope,
+    Served as Served,
+    Start as Start,
+    State as State,
+    Status as Status,
+    Subscription as Subscription,
+    Timing as Timing,
+    TokenRow as TokenRow,
+    Try as Try,
 )
-from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
-from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.past_windows import Considered
-from engine.schedules import ReasonCode
-from engine.schedules.planner import Origin, Pause
-from engine.service.audit import AuditReport
-from engine.service.backfill import BackfillRequested
-from engine.service.base import FIRST_MOMENT, LAST_MOMENT, Filters, NamedWindow, not_found
-from engine.service.one_shots import ApplicationSchedule, as_text
-from engine.service.operate import Cancelled, Requested, Resumed, Retired, Skipped, Started
-from engine.service.pages import SchedulePage
-from engine.service.service import ScheduleService
-from engine.service.status import ServerState, StatusReport, WorkerRow
-from engine.service.tokens import NewToken
+from engine.runtime.apply.apply import (
+    PRUNE_AFTER as PRUNE_AFTER,
+    Change as Change,
+    DryRun as DryRun,
+)
+from engine.runtime.apply.edits import ApplyReport as ApplyReport
+from engine.runtime.apply.source import DEFAULT_PROJECT as DEFAULT_PROJECT
+from engine.runtime.past_windows import Considered as Considered
+from engine.schedules import ReasonCode as ReasonCode
+from engine.schedules.planner import Origin as Origin, Pause as Pause
+from engine.service.audit import AuditReport as AuditReport
+from engine.service.backfill import BackfillRequested as BackfillRequested
+from engine.service.base import (
+    FIRST_MOMENT as FIRST_MOMENT,
+    LAST_MOMENT as LAST_MOMENT,
+    Filters as Filters,
+    NamedWindow as NamedWindow,
+    not_found as not_found,
+)
+from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
+from engine.service.operate import (
+    Cancelled as Cancelled,
+    Requested as Requested,
+    Resumed as Resumed,
+    Retired as Retired,
+    Skipped as Skipped,
+    Started as Started,
+)
+from engine.service.pages import SchedulePage as SchedulePage
+from engine.service.service import ScheduleService as ScheduleService
+from engine.service.status import (
+    ServerState as ServerState,
+    StatusReport as StatusReport,
+    WorkerRow as WorkerRow,
+)
+from engine.service.tokens import NewToken as NewToken
 
 if TYPE_CHECKING:  # only what connects loads the driver
     from engine.ledger import Ledger as Ledger
-
-__all__ = [
-    "DEFAULT_PROJECT",
-    "FIRST_MOMENT",
-    "INCLUDED",
-    "LAST_MOMENT",
-    "OPEN",
-    "PRUNE_AFTER",
-    "SCOPES",
-    "ActionRow",
-    "AlertRow",
-    "ApplicationSchedule",
-    "ApplyReport",
-    "AuditFault",
-    "AuditReport",
-    "Backfill",
-    "BackfillOverlap",
-    "BackfillRequested",
-    "Cancelled",
-    "Change",
-    "Condition",
-    "Considered",
-    "DataGap",
-    "DeadLetter",
-    "Delivery",
-    "DriftRow",
-    "DryRun",
-    "Explanation",
-    "FailingStep",
-    "FailureLink",
-    "Filters",
-    "Fire",
-    "Included",
-    "JobStatus",
-    "KeyAudit",
-    "NamedWindow",
-    "NewToken",
-    "NextFire",
-    "Origin",
-    "Pause",
-    "ReasonCode",
-    "RepeatedRequest",
-    "RequestKey",
-    "Requested",
-    "Resumed",
-    "Retired",
-    "RunDetails",
-    "RunSummary",
-    "ScheduleKind",
-    "SchedulePage",
-    "ScheduleRow",
-    "ScheduleService",
-    "Scope",
-    "Served",
-    "ServerState",
-    "Skipped",
-    "Start",
-    "Started",
-    "State",
-    "Status",
-    "StatusReport",
-    "Subscription",
-    "Timing",
-    "TokenRow",
-    "Try",
-    "WorkerRow",
-    "as_text",
-    "not_found",
-]

@@ -52,10 +52,8 @@ def test_the_version_is_that_of_the_installed_distribution():
 
 
 @pytest.mark.parametrize(
-    "package",
-    ["engine", "engine.ledger", "engine.runtime", "engine.schedules", "engine.service",
-     "engine.testing"],
-)  # fmt: skip
+    "package", ["engine", "engine.runtime", "engine.schedules", "engine.testing"]
+)
 def test_a_notebook_completes_each_name_before_it_is_used(package):
     code = f"import json, {package} as door; print(json.dumps([dir(door), door.__all__]))"
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
@@ -83,7 +81,7 @@ def test_a_name_that_is_not_there_is_a_plain_error(package):
         _ = importlib.import_module(package).wrokflow
 
 
-@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime", "engine.testing"])
+@pytest.mark.parametrize("package", ["engine", "engine.runtime", "engine.testing"])
 def test_a_door_opens_to_each_name_that_it_offers(package):
     module = importlib.import_module(package)
     for name in module.__all__:
