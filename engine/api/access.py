@@ -112,10 +112,15 @@ route of the API reads; a request that changes something also shows the word of 
 
 OPEN_ROUTES: Final = frozenset(
     {
-        "GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json",
-        "GET /assets/{name}", "GET /enter/{code}", "GET /signin", "POST /signin",
+        "GET /healthz",
+        "GET /readyz",
+        f"GET {PREFIX}/openapi.json",
+        "GET /assets/{name}",
+        "GET /enter/{code}",
+        "GET /signin",
+        "POST /signin",
     }
-)  # fmt: skip
+)
 """Routes that say nothing about schedules, and need no token."""
 
 
@@ -258,9 +263,7 @@ class Access:
         # Each is compared, so that the time does not say which one it is.
         same = [name for name, digest in self._own.items() if is_same_secret(secret, digest)]
         keyed = _request_secret(secret)
-        return next(
-            (Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None
-        )  # fmt: skip
+        return next((Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None)
 
     async def _of_ledger(self, secret: str, address: str, *, reads: bool) -> Caller | None:
         who, now = (secret_digest(secret), address), monotonic()

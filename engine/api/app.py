@@ -93,9 +93,14 @@ def create_app(
             await forgetting
 
     app = FastAPI(
-        title="sched-engine", version=__version__, lifespan=lifespan, docs_url=None,
-        redoc_url=None, openapi_url=None, redirect_slashes=False,
-    )  # fmt: skip
+        title="sched-engine",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
     app.state.api = ApiState(
         service=service,
         access=Access(service, options.tokens, options.open_door),
@@ -232,11 +237,17 @@ def listening(host: str, port: int) -> socket.socket:
 async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
     """Serve the application on a socket while the block lasts; the socket is closed then."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, proxy_headers=False, server_header=False,
+        app,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
         http="h11",  # the other one that may be installed bounds no header
-        timeout_graceful_shutdown=_LEAVES_WITHIN, timeout_keep_alive=15,
-        h11_max_incomplete_event_size=1 << 16, ws="none",
-    )  # fmt: skip
+        timeout_graceful_shutdown=_LEAVES_WITHIN,
+        timeout_keep_alive=15,
+        h11_max_incomplete_event_size=1 << 16,
+        ws="none",
+    )
     server = _QuietServer(config)
     running = asyncio.create_task(server.serve(sockets=[place]))
     try:

@@ -203,9 +203,11 @@ class HookChange(Reasoned):
     model_config = _example(events=["schedule.failed", "schedule.dead"])
 
     secret: str | None = Field(
-        None, max_length=200, examples=["${env:HOOK_SECRET}"],
+        None,
+        max_length=200,
+        examples=["${env:HOOK_SECRET}"],
         description="The name of the workers' variable with the secret of the signatures.",
-    )  # fmt: skip
+    )
     events: PatternList | None = Field(None, description="Patterns of names; null is every event.")
     keys: PatternList | None = Field(None, description="Patterns of keys; null is every schedule.")
 
@@ -214,9 +216,11 @@ class HookRequest(HookChange):
     """Webhook of a project: an address that gets events."""
 
     model_config = _example(
-        url="https://hooks.example.com/sched", secret="${env:HOOK_SECRET}",  # noqa: S106 - a name
-        events=["schedule.arrived"], keys=["billing.*"],
-    )  # fmt: skip
+        url="https://hooks.example.com/sched",
+        secret="${env:HOOK_SECRET}",  # noqa: S106 - a name
+        events=["schedule.arrived"],
+        keys=["billing.*"],
+    )
 
     url: str = Field(max_length=2000, examples=["https://hooks.example.com/sched"])
     secret: str = Field(max_length=200, examples=["${env:HOOK_SECRET}"])
@@ -240,10 +244,12 @@ DECLARATION_EXTRAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "project": {"type": "string", "examples": ["default"], "description": "Its workers start it."},
     "reason": {"type": "string", "maxLength": 1000, "description": "For the audit log."},
     "clientRequestId": {
-        "type": "string", "description": "A second schedule of the same id is refused.",
+        "type": "string",
+        "description": "A second schedule of the same id is refused.",
     },
     "name": {
-        "type": "string", "description": "The key where it fits; else the key is made of it, and"
+        "type": "string",
+        "description": "The key where it fits; else the key is made of it, and"
         " it becomes the description.",
     },
     "cronExpression": {"type": "string", "description": "The same as `cron`."},
@@ -252,7 +258,7 @@ DECLARATION_EXTRAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "overlapPolicy": {"type": "string", "description": "The same as `overlap`."},
     "maxRetries": {"type": "integer", "minimum": 0, "description": "`retry.attempts`, less one."},
     "timeoutSeconds": {"type": "integer", "minimum": 1, "description": "`timeout.run` in seconds."},
-}  # fmt: skip
+}
 """What a declaration may have besides the fields of a schedule, for the documentation."""
 
 

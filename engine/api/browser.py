@@ -128,9 +128,12 @@ async def keep_token(request: Request, secret: str, place: str) -> Response:
     await api_state(request).access.holder(secret or "?", address_of(request))
     answer = RedirectResponse(place, 303)
     answer.set_cookie(
-        cookie_name(request, "token"), secret, httponly=True, samesite="strict",
+        cookie_name(request, "token"),
+        secret,
+        httponly=True,
+        samesite="strict",
         secure=request.headers.get("origin", "").startswith("https:"),
-    )  # fmt: skip
+    )
     return answer
 
 
@@ -316,9 +319,12 @@ def done(request: Request, place: str, text: str, *, link: str = "", bad: bool =
     packed = base64.urlsafe_b64encode(json.dumps(body).encode()).decode()
     answer = RedirectResponse(place, 303)
     answer.set_cookie(
-        cookie_name(request, "said"), f"{packed}.{_seal(visit, packed)}", max_age=_SAID_FOR,
-        httponly=True, samesite="strict",
-    )  # fmt: skip
+        cookie_name(request, "said"),
+        f"{packed}.{_seal(visit, packed)}",
+        max_age=_SAID_FOR,
+        httponly=True,
+        samesite="strict",
+    )
     return answer
 
 
@@ -362,9 +368,7 @@ def _stream(request: Request, view: str, build: Build) -> Response:
     followers: set[object] = request.app.state.followers
     if len(followers) >= _STREAMS:
         raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, cure="close a page")
-    return EventSourceResponse(
-        _parts(request, view, build), ping=_PING, send_timeout=_ASKED_AGAIN
-    )  # fmt: skip
+    return EventSourceResponse(_parts(request, view, build), ping=_PING, send_timeout=_ASKED_AGAIN)
 
 
 async def _parts(request: Request, view: str, build: Build) -> AsyncIterator[ServerSentEvent]:

@@ -65,13 +65,15 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get(
-    "/schedules/{key}/executions", response_model=ExecutionList,
+    "/schedules/{key}/executions",
+    response_model=ExecutionList,
     responses={**documented(400, 404, 429), **_STREAM},
-)  # fmt: skip
+)
 @router.get(
-    "/schedules/{key}/fires", response_model=ExecutionList,
+    "/schedules/{key}/fires",
+    response_model=ExecutionList,
     responses={**documented(400, 404, 429), **_STREAM},
-)  # fmt: skip
+)
 async def list_executions(
     key: KeyPath,
     request: Request,
@@ -96,9 +98,14 @@ async def list_executions(
         return _stream(request, service, key, limit, last_event_id)
     after = fire_place(cursor) if cursor else None
     found = await service.fires_page(
-        key, statuses=statuses_of(status), reason_code=reason_code,
-        since=since or FIRST_MOMENT, until=until or LAST_MOMENT, after=after, limit=limit + 1,
-    )  # fmt: skip
+        key,
+        statuses=statuses_of(status),
+        reason_code=reason_code,
+        since=since or FIRST_MOMENT,
+        until=until or LAST_MOMENT,
+        after=after,
+        limit=limit + 1,
+    )
     page = found[:limit]
     more = fire_cursor(page[-1]) if len(found) > limit else None
     listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
@@ -290,9 +297,13 @@ async def list_hooks(service: Service) -> HookList:
 async def declare_hook(body: HookRequest, service: Service) -> HookView:
     """Have events sent to an address, from the next one on; one that is known is changed."""
     made = await service.declare_hook(
-        body.url, secret=body.secret, events=body.events, keys=body.keys, project=body.project,
+        body.url,
+        secret=body.secret,
+        events=body.events,
+        keys=body.keys,
+        project=body.project,
         reason=body.reason,
-    )  # fmt: skip
+    )
     return HookView.of(made)
 
 

@@ -90,9 +90,13 @@ class ChangeView(ApiView):
             for each in (moved.appear, moved.vanish)
         )
         return cls(
-            key=change.key, change=change.kind, edits=[*change.edits], appear=appear,
-            vanish=vanish, fires_on_apply=[*change.fires],
-        )  # fmt: skip
+            key=change.key,
+            change=change.kind,
+            edits=[*change.edits],
+            appear=appear,
+            vanish=vanish,
+            fires_on_apply=[*change.fires],
+        )
 
 
 class Refusal(ApiView):
@@ -125,14 +129,21 @@ class PlanView(ApiView):
         """Return the view of a dry run."""
         why = found.refused
         return cls(
-            project=found.project, begin=found.now, end=found.until, same_file=found.same,
+            project=found.project,
+            begin=found.now,
+            end=found.until,
+            same_file=found.same,
             refused=Refusal(code=why.code, message=why.message) if why else None,
             refused_keys=[*found.refused_keys],
             changes=[ChangeView.of_change(each) for each in found.changes],
-            unchanged=len(found.unchanged), absent=[*found.absent], foreign=dict(found.foreign),
-            unknown=dict(found.unknown), resumed=[*found.resumed], queues=[*found.queues],
+            unchanged=len(found.unchanged),
+            absent=[*found.absent],
+            foreign=dict(found.foreign),
+            unknown=dict(found.unknown),
+            resumed=[*found.resumed],
+            queues=[*found.queues],
             fires_on_apply=found.fires,
-        )  # fmt: skip
+        )
 
 
 @router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
@@ -177,16 +188,20 @@ class SimulationView(ApiView):
         """Return the view of a simulation."""
         rows = [
             TotalsView(
-                key=each.key, windows=each.windows,
+                key=each.key,
+                windows=each.windows,
                 outcomes={name: each.counts[name] for name in OUTCOMES if each.counts.get(name)},
             )
             for each in found.schedules
-        ]  # fmt: skip
+        ]
         return cls(
-            begin=found.start, end=found.end, windows=found.total.windows,
-            totals=dict(found.totals), schedules=rows,
+            begin=found.start,
+            end=found.end,
+            windows=found.total.windows,
+            totals=dict(found.totals),
+            schedules=rows,
             most_starts_in_a_minute=max(found.starts, default=0),
-        )  # fmt: skip
+        )
 
 
 @router.post("/simulate", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))

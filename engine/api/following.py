@@ -132,9 +132,10 @@ class Following:
         """Return those that were open at the last look, and are no longer among the newest."""
         names = {fire.workflow_id for fire in newest}
         left = [
-            each for each in self._seen.values()
+            each
+            for each in self._seen.values()
             if each.status in OPEN and each.workflow_id not in names
-        ]  # fmt: skip
+        ]
         left.sort(key=lambda fire: fire.fire_time)
         if len(left) <= _FEW:
             return await self._read(left)
@@ -172,9 +173,10 @@ class Following:
         until, since = self._first - timedelta.resolution, self._first - _SLACK
         before = await self._service.fires_page(self._key, until=until, limit=BEFORE)
         changed = [
-            fire for number, fire in enumerate(before)
+            fire
+            for number, fire in enumerate(before)
             if (number < NEWEST if fire.closed_at is None else fire.closed_at >= since)
-        ]  # fmt: skip
+        ]
         found = {fire.workflow_id: fire for fire in await self._open(FIRST_MOMENT, until)}
         found |= {fire.workflow_id: fire for fire in changed}
         return sorted(found.values(), key=lambda fire: fire.fire_time)

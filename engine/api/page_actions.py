@@ -167,8 +167,12 @@ async def backfill(request: Request, key: Key) -> Response:
     except EngineError as error:
         return refused(request, place_of_schedule(key), error)
     values = {
-        "key": key, "seen": seen, "fields": form, "begin": begin, "end": end,
-    }  # fmt: skip
+        "key": key,
+        "seen": seen,
+        "fields": form,
+        "begin": begin,
+        "end": end,
+    }
     return shown(request, "schedules", "backfill.html", values)
 
 

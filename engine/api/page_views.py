@@ -134,17 +134,26 @@ async def list_schedules(request: Request) -> Response:
         page = await service.list(limit=_LISTED, cursor=_asked(request, "cursor"), **filters)
         summaries = await service.run_summaries([row.key for row in page.schedules])
         listed = [
-            ListedSchedule(row, row.next_start_at if row.state == "active" else None,
-                           problem_of(row), summary, strip(summary.recent))
+            ListedSchedule(
+                row,
+                row.next_start_at if row.state == "active" else None,
+                problem_of(row),
+                summary,
+                strip(summary.recent),
+            )
             for row, summary in zip(page.schedules, summaries, strict=True)
-        ]  # fmt: skip
+        ]
         return {
             "listed": listed,
             "more": _other(request, cursor=page.cursor) if page.cursor else None,
             "first": _other(request) if _asked(request, "cursor") else None,
-            "text": text or "", "state": state, "last": last, "tag": tag,
-            "states": get_args(State), "statuses": get_args(Status),
-        }  # fmt: skip
+            "text": text or "",
+            "state": state,
+            "last": last,
+            "tag": tag,
+            "states": get_args(State),
+            "statuses": get_args(Status),
+        }
 
     return await answered(request, "schedules", build)
 
@@ -186,10 +195,18 @@ def _coming(row: ScheduleRow, now: datetime) -> tuple[list[ComingWindow], list[s
 
 def _bars(fires: Sequence[Fire], timezone: str) -> Durations:
     titles = [
-        ", ".join(filter(None, (clock(each.fire_time, timezone),
-                                shown_status(each).replace("_", " "), took(each.duration_ms))))
+        ", ".join(
+            filter(
+                None,
+                (
+                    clock(each.fire_time, timezone),
+                    shown_status(each).replace("_", " "),
+                    took(each.duration_ms),
+                ),
+            )
+        )
         for each in fires
-    ]  # fmt: skip
+    ]
     return durations(fires, titles)
 
 
@@ -204,28 +221,37 @@ async def show_schedule(request: Request, key: Key) -> Response:
         status = _asked(request, "status", get_args(Status))
         cursor = _asked(request, "cursor")
         fires = await service.fires_page(
-            key, statuses=[cast("Status", status)] if status else (), until=now,
-            after=fire_place(cursor) if cursor else None, limit=_WINDOWS + 1,
-        )  # fmt: skip
+            key,
+            statuses=[cast("Status", status)] if status else (),
+            until=now,
+            after=fire_place(cursor) if cursor else None,
+            limit=_WINDOWS + 1,
+        )
         (summary,) = await service.run_summaries([key])
         coming, gaps = _coming(row, now)
         listed, more = fires[:_WINDOWS], len(fires) > _WINDOWS
         timezone = row.schedule.timezone if row.schedule else "UTC"
         return {
-            "row": row, "summary": summary, "problem": problem_of(row), "zone": timezone,
+            "row": row,
+            "summary": summary,
+            "problem": problem_of(row),
+            "zone": timezone,
             "words": describe(row.schedule, now=now) if row.schedule else None,
             "yaml": "\n".join(as_yaml(row.schedule)) if row.schedule else None,
-            "coming": coming, "gaps": gaps, "bars": _bars(listed, timezone),
+            "coming": coming,
+            "gaps": gaps,
+            "bars": _bars(listed, timezone),
             "fires": [ShownFire(each, _run_link(request, each)) for each in listed],
             "more": _other(request, cursor=fire_cursor(listed[-1])) if more else None,
             "first": _other(request) if cursor else None,
-            "status": status, "statuses": get_args(Status),
+            "status": status,
+            "statuses": get_args(Status),
             "runs": runs_link(page.ui_url, page.namespace, key) if page.ui_url else None,
             "backfills": await service.backfills(key, limit=3),
             "children": [*filter(caller.may_see, await service.children(key))],
             "actions": await service.actions(key=key, limit=8),
             "request_id": f"page-{secrets.token_hex(8)}",
-        }  # fmt: skip
+        }
 
     return await answered(request, "schedule", build)
 
@@ -246,9 +272,7 @@ def _monday(request: Request, now: datetime) -> datetime:
         day = date.fromisoformat(asked) if asked else now.date()
         checked_moment(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
     except (ValueError, OverflowError):
-        raise RequestMalformed(
-            f"{asked!r} is no day", cure="write a date, as 2026-11-23"
-        ) from None  # fmt: skip
+        raise RequestMalformed(f"{asked!r} is no day", cure="write a date, as 2026-11-23") from None
     day -= timedelta(days=day.weekday())
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
@@ -272,15 +296,20 @@ async def show_week(request: Request) -> Response:
         lanes = await asyncio.gather(*(_lane(service, row, monday, now) for row in page.schedules))
         week = timedelta(days=7)
         return {
-            "load": load, "counts": counts, "lanes": lanes, "text": text or "", "monday": monday,
-            "sunday": monday + 6 * _DAY, "Lane": Lane,
+            "load": load,
+            "counts": counts,
+            "lanes": lanes,
+            "text": text or "",
+            "monday": monday,
+            "sunday": monday + 6 * _DAY,
+            "Lane": Lane,
             "at": (now - monday) / week if monday <= now < monday + week else None,
             "before": _other(request, week=f"{(monday - week).date()}"),
             "after": _other(request, week=f"{(monday + week).date()}"),
             "today": _other(request, week=None),
             "more": _other(request, cursor=page.cursor) if page.cursor else None,
             "first": _other(request) if _asked(request, "cursor") else None,
-        }  # fmt: skip
+        }
 
     return await answered(request, "week", build)
 
@@ -355,11 +384,13 @@ async def show_alerts(request: Request) -> Response:
     async def build() -> Mapping[str, Any]:
         report = await service_of(request).status()
         return {
-            "report": report, "others": report.others[:_SHOWN], "overdue": report.overdue[:_SHOWN],
+            "report": report,
+            "others": report.others[:_SHOWN],
+            "overdue": report.overdue[:_SHOWN],
             "stuck": [ShownFire(each, _run_link(request, each)) for each in report.stuck[:_SHOWN]],
             "alerts": report.unconfirmed[:_SHOWN],
             "lag": took(round(report.lag.total_seconds() * 1000)) if report.lag else None,
-        }  # fmt: skip
+        }
 
     return await answered(request, "alerts", build)
 

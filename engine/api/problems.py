@@ -147,9 +147,12 @@ def shown_problem(error: EngineError, status: int | None = None) -> ShownProblem
     if is_ours and not _AWAY.holds_back(error):
         logger.error("%s: %s", error.code, error)
     return ShownProblem(
-        status, str(error.code), title, title if is_ours else error.message,
+        status,
+        str(error.code),
+        title,
+        title if is_ours else error.message,
         None if is_ours else error.cure,
-    )  # fmt: skip
+    )
 
 
 def problem(error: EngineError, request: Request, status: int | None = None) -> JSONResponse:

@@ -158,27 +158,35 @@ _DECLARATION: Final = {
                 "examples": {
                     "cron": {
                         "value": {
-                            "key": "billing.nightly", "workflow": "noop", "cron": "0 2 * * *",
+                            "key": "billing.nightly",
+                            "workflow": "noop",
+                            "cron": "0 2 * * *",
                             "timezone": "America/Sao_Paulo",
                         }
                     },
                     "other names": {
                         "value": {
-                            "name": "Billing reminders", "cronExpression": "*/5 * * * *",
-                            "jobType": "noop", "jobPayload": {"limit": 10}, "enabled": True,
+                            "name": "Billing reminders",
+                            "cronExpression": "*/5 * * * *",
+                            "jobType": "noop",
+                            "jobPayload": {"limit": 10},
+                            "enabled": True,
                         }
                     },
                 },
             }
         },
     }
-}  # fmt: skip
+}
 
 
 @router.post(
-    "", status_code=201, response_model=ScheduleView, openapi_extra=_DECLARATION,
+    "",
+    status_code=201,
+    response_model=ScheduleView,
+    openapi_extra=_DECLARATION,
     responses=documented(400, 409, 413, 415, 422, 429),
-)  # fmt: skip
+)
 async def create_schedule(request: Request, service: Service, caller: Who) -> Response:
     """Declare a schedule of an application: once with `at`, else by `every` or `cron`."""
     given = declared(await request.json())
@@ -198,8 +206,12 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
         caller.require_key(parent)
     workflow = given.pop("workflow", None)
     options: dict[str, Any] = {
-        "key": key, "request_id": request_id, "project": project, "reason": reason, **given,
-    }  # fmt: skip
+        "key": key,
+        "request_id": request_id,
+        "project": project,
+        "reason": reason,
+        **given,
+    }
     try:
         create = service.schedule_at if "at" in given else service.schedule_repeat
         made = await create(workflow, **options)
@@ -254,8 +266,9 @@ def _require_fields(
         return
     ours = [name for name in unknown if name in {*_FIELDS, SEALED_INPUT}]
     found = [
-        *wrong, *(ScheduleError(f"{name} is no field here", cure="leave it out") for name in ours)
-    ]  # fmt: skip
+        *wrong,
+        *(ScheduleError(f"{name} is no field here", cure="leave it out") for name in ours),
+    ]
     left_out = {*_OTHER_FIELDS, SEALED_INPUT}
     try:
         plain = {name: value for name, value in given.items() if name not in left_out}
@@ -348,9 +361,7 @@ _FILTERS: Final = {
 }
 
 
-@router.get(
-    "", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400)
-)  # fmt: skip
+@router.get("", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400))
 async def list_schedules(request: Request) -> Response:
     """List the schedules that the caller may see, by key."""
     caller, service = await caller_of(request), await service_of(request)
@@ -384,9 +395,11 @@ _EDIT: Final = {
 
 
 @router.patch(
-    "/{key}", response_model=ScheduleView, openapi_extra=_EDIT,
+    "/{key}",
+    response_model=ScheduleView,
+    openapi_extra=_EDIT,
     responses=documented(400, 404, 409, 412, 413, 415, 422, 428),
-)  # fmt: skip
+)
 async def edit_schedule(
     key: KeyPath, request: Request, service: Service, if_match: IfMatch = None
 ) -> Response:
@@ -430,9 +443,11 @@ _WHEN_BODY: Final = {
 
 
 @router.post(
-    "/{key}/reschedule", response_model=ScheduleView, openapi_extra=_WHEN_BODY,
+    "/{key}/reschedule",
+    response_model=ScheduleView,
+    openapi_extra=_WHEN_BODY,
     responses=documented(400, 404, 409, 413, 415, 422),
-)  # fmt: skip
+)
 async def reschedule(key: KeyPath, request: Request, service: Service) -> Response:
     """Change when an application's schedule fires: these fields replace all former ones of time."""
     when = declared(await request.json(), edits=True)
@@ -453,9 +468,7 @@ _OF_WINDOWS: Final = documented(400, 404, 409, 413, 415, 422)
 async def pause(key: KeyPath, body: PauseRequest, service: Service) -> PauseResult:
     """Pause a schedule until it is resumed, or until a moment. Open runs continue."""
     done = await service.pause(key, reason=body.reason, until=body.until)
-    return PauseResult(
-        key=key, paused=PauseView.of(done.pause), before=PauseView.of(done.before)
-    )  # fmt: skip
+    return PauseResult(key=key, paused=PauseView.of(done.pause), before=PauseView.of(done.before))
 
 
 @router.post("/{key}/resume", responses=_OF_WINDOWS)
@@ -472,9 +485,13 @@ async def trigger(
     identity: str | None = request.state.identity
     derived = f"idem-{identity[:48]}" if identity else None
     done = await service.trigger(
-        key, reason=body.reason, request_id=body.request_id or derived, overlap=body.overlap,
-        own_input=body.own_input, wait=body.wait,
-    )  # fmt: skip
+        key,
+        reason=body.reason,
+        request_id=body.request_id or derived,
+        overlap=body.overlap,
+        own_input=body.own_input,
+        wait=body.wait,
+    )
     return RequestedRun.of(done)
 
 
@@ -482,9 +499,14 @@ async def trigger(
 async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
-        key, body.bucket, at=body.at, reason=body.reason, series=body.series, overlap=body.overlap,
+        key,
+        body.bucket,
+        at=body.at,
+        reason=body.reason,
+        series=body.series,
+        overlap=body.overlap,
         own_input=body.own_input,
-    )  # fmt: skip
+    )
     return RequestedRun.of(done)
 
 

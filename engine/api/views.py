@@ -43,9 +43,12 @@ class ApiView(BaseModel):
     """An answer; its names are written in camelCase, as in files."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True,
-        from_attributes=True, frozen=True,
-    )  # fmt: skip
+        alias_generator=to_camel,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        from_attributes=True,
+        frozen=True,
+    )
 
 
 def as_answer(
@@ -105,16 +108,26 @@ def schedule_json(row: ScheduleRow) -> dict[str, Any]:
     """
     schedule = row.schedule
     return {
-        "key": row.key, "project": row.project, "origin": row.origin, "state": row.state,
-        "status": row.status, "topic": schedule.topic if schedule else None,
+        "key": row.key,
+        "project": row.project,
+        "origin": row.origin,
+        "state": row.state,
+        "status": row.status,
+        "topic": schedule.topic if schedule else None,
         "tags": [*schedule.tags] if schedule else [],
-        "kind": schedule.kind if schedule else None, "when": schedule.when if schedule else None,
-        "workflow": row.workflow, "workflowType": row.workflow_type,
-        "nextFireAt": row.next_start_at, "lastFireAt": row.last_fire_at,
-        "lastStatus": row.last_status, "paused": PauseView.of(row.pause), "error": row.error,
-        "version": row.definition_version, "effectiveFrom": row.effective_from,
+        "kind": schedule.kind if schedule else None,
+        "when": schedule.when if schedule else None,
+        "workflow": row.workflow,
+        "workflowType": row.workflow_type,
+        "nextFireAt": row.next_start_at,
+        "lastFireAt": row.last_fire_at,
+        "lastStatus": row.last_status,
+        "paused": PauseView.of(row.pause),
+        "error": row.error,
+        "version": row.definition_version,
+        "effectiveFrom": row.effective_from,
         "definition": schedule.shown if schedule else None,
-    }  # fmt: skip
+    }
 
 
 class ScheduleList(ApiView):
@@ -303,10 +316,14 @@ class HookView(ApiView):
     def of(cls, hook: Subscription) -> Self:
         """Return the view of a webhook."""
         return cls(
-            id=hook.short_name, name=hook.name, project=hook.project or "",
+            id=hook.short_name,
+            name=hook.name,
+            project=hook.project or "",
             origin="file" if hook.origin == "file" else "api",
-            url=place_of_url(hook.url or ""), events=[*hook.events], keys=[*hook.keys],
-        )  # fmt: skip
+            url=place_of_url(hook.url or ""),
+            events=[*hook.events],
+            keys=[*hook.keys],
+        )
 
 
 class HookList(ApiView):
@@ -338,9 +355,11 @@ class ResumeResult(ApiView):
     def of(cls, done: Resumed) -> Self:
         """Return the view of a resume."""
         return cls(
-            key=done.key, before=PauseView.of(done.before), next_fire_at=done.next_fire_at,
+            key=done.key,
+            before=PauseView.of(done.before),
+            next_fire_at=done.next_fire_at,
             caught_up=done.caught_up,
-        )  # fmt: skip
+        )
 
 
 class SkipResult(ApiView):
@@ -407,10 +426,18 @@ class BackfillView(ApiView):
         """Return the view of a backfill."""
         row: Backfill = done.backfill
         return cls(
-            id=row.id, key=row.key, first=row.first, last=row.last, overlap=row.overlap,
-            include=[*row.include], windows=row.windows, starts=dict(done.starts),
-            left_alone=dict(done.left_alone), would_start=done.would_start, cost=done.cost,
-        )  # fmt: skip
+            id=row.id,
+            key=row.key,
+            first=row.first,
+            last=row.last,
+            overlap=row.overlap,
+            include=[*row.include],
+            windows=row.windows,
+            starts=dict(done.starts),
+            left_alone=dict(done.left_alone),
+            would_start=done.would_start,
+            cost=done.cost,
+        )
 
 
 # --- cursors ---

@@ -222,8 +222,7 @@ def compare(
     near = _narrowed(tolerance, sorted([*(each.at for each in ours), *others]))
     runs = sorted(theirs.runs, key=lambda each: (each.at, each.workflow_id))
     matched, left = _matched(ours, runs, near)
-    counts = {"equal": 0, "ours": 0, "held": 0}
-    found = []
+    counts, found = {"equal": 0, "ours": 0, "held": 0}, list[Difference]()
     for window in ours:
         if not since <= window.at <= until or not window.is_owed:
             continue
@@ -248,9 +247,17 @@ def compare(
     ]
     found.sort(key=lambda each: (each.at, each.kind))
     return Comparison(
-        schedule.key, project, source, since, until, counts["equal"], counts["ours"],
-        counts["held"], tuple(found), theirs.notes,
-    )  # fmt: skip
+        schedule.key,
+        project,
+        source,
+        since,
+        until,
+        counts["equal"],
+        counts["ours"],
+        counts["held"],
+        tuple(found),
+        theirs.notes,
+    )
 
 
 def _narrowed(tolerance: timedelta, moments: Sequence[datetime]) -> timedelta:

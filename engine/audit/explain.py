@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -114,6 +115,7 @@ def explain(
         together: rows around it, to find those that one plan decided with it.
     """
     key, rules = history.standing.key, history.standing.rules
+    explained = partial(Explanation, key, at, rules=rules)
     place = instant(at)
     chapter = history.chapter_of(place)
     by_number = {each.version: each for each in versions}
@@ -121,14 +123,15 @@ def explain(
     version = by_number.get(row.definition_version if row else chapter.version if chapter else 0)
     if version is None:
         text = f"{key} was not declared yet at {exact(place)}, and no row accounts for it."
-        return Explanation(key, at, is_window=False, text=text, rules=rules)
+        return explained(is_window=False, text=text)
     schedule = Schedule.from_json(version.definition)
     local = _local(at, schedule.timezone)
     named = f"{exact(place)} ({local})"
     if chapter is not None and not chapter.windows.is_window(place) and row is None:
         text = _no_window(key, named, schedule, version, at)
-        return Explanation(key, at, is_window=False, text=text, rules=rules,
-                           definition_version=version.version, local_time=local)  # fmt: skip
+        return explained(
+            is_window=False, text=text, definition_version=version.version, local_time=local
+        )
     sentences = [f"{key} has a window at {named}: {_owed(schedule, version)}."]
     replay, undecided = None, _undecided(history, place)
     if row is None:
@@ -138,10 +141,17 @@ def explain(
         sentences += [*_decided(row, schedule, at), _checked(replay)]
     sentences.insert(-1, _computed(rules))
     return Explanation(
-        key, at, is_window=True, text=" ".join(sentences), row=row, rules=rules,
-        definition_version=version.version, local_time=local, replay=replay,
+        key,
+        at,
+        is_window=True,
+        text=" ".join(sentences),
+        row=row,
+        rules=rules,
+        definition_version=version.version,
+        local_time=local,
+        replay=replay,
         is_missing=row is None and undecided == _MISSING,
-    )  # fmt: skip
+    )
 
 
 # --- sentences ---
@@ -223,9 +233,9 @@ def _rule(row: AccountRow, schedule: Schedule, kind: str) -> str:
         "on_time": f"every window starts whose oldest neighbour is at most `grace` ({grace}) old",
         "late": f"it was to start on time, and its start took longer than `grace` ({grace})",
         "caught_up": f"it was missed by more than `grace` ({grace}), and `catchUp` is"
-                     f" {schedule.catch_up.policy}",
+        f" {schedule.catch_up.policy}",
         "backfill": "an operator asked for a backfill",
-    }  # fmt: skip
+    }
     return by_timing.get(row.timing or "", "a later version wrote it")
 
 
@@ -251,10 +261,12 @@ def together_with(row: AccountRow, rows: Sequence[AccountRow]) -> list[AccountRo
     """Return the adjacent rows that one plan decided, this one included, by fire time."""
     at = instant(row.decided_at)
     mine = [
-        each for each in rows
-        if each.series == row.series and abs(instant(each.decided_at) - at) <= TOGETHER
+        each
+        for each in rows
+        if each.series == row.series
+        and abs(instant(each.decided_at) - at) <= TOGETHER
         and (each.timing != "backfill" or each.history)
-    ]  # fmt: skip
+    ]
     return mine or [row]
 
 
@@ -279,9 +291,11 @@ def replayed(
     mine = together_with(row, rows)
     schedule = Schedule.from_json(versions[row.definition_version].definition)
     state = ScheduleState.of(
-        schedule, mine[0].fire_time - TICK, series=row.series,
+        schedule,
+        mine[0].fire_time - TICK,
+        series=row.series,
         effective_from=versions[row.definition_version].effective_from,
-    )  # fmt: skip
+    )
     decided = {(each.series, each.fire_time) for each in mine}
     known = {
         each.fire_time: each.status in RAN
@@ -303,8 +317,11 @@ def replayed(
     span = history.pause_at(instant(at))
     if not answer.agrees and span is not None and span.resumed:
         # `sched resume --catch-up` may have named another policy than the schedule's.
-        return Replay(None, f"{answer.said}, by the schedule's own catch-up; the ledger does not"
-                      " keep whether the resume of its pause named another one")  # fmt: skip
+        return Replay(
+            None,
+            f"{answer.said}, by the schedule's own catch-up; the ledger does not"
+            " keep whether the resume of its pause named another one",
+        )
     return answer
 
 
@@ -362,8 +379,7 @@ def _end_of_hold(
 def _covers(decision: Decision, at: datetime, schedule: Schedule) -> bool:
     if decision.windows == 1:
         return decision.window.fire_time == at
-    return decision.window.fire_time <= at <= decision.until and (
-        schedule.spec.previous(at) == at)  # fmt: skip
+    return decision.window.fire_time <= at <= decision.until and (schedule.spec.previous(at) == at)
 
 
 def _kind_of(row: AccountRow) -> tuple[Verdict, str | None]:
@@ -392,8 +408,11 @@ def _compared(row: AccountRow, found: Decision | None) -> Replay:
             for each, by in ((kind, code), (found.verdict, code_of(found.reason)))
         )
         same = ours and theirs
-        return Replay(same, f"{its}, before overlap and dependencies, and the ledger does not keep"
-                      " which runs were open then")  # fmt: skip
+        return Replay(
+            same,
+            f"{its}, before overlap and dependencies, and the ledger does not keep"
+            " which runs were open then",
+        )
     same = found.verdict == kind and (kind == "claimed" or code_of(found.reason) == code)
     if kind == "claimed" and row.timing in {"on_time", "late", "caught_up"} and not row.history:
         same = same and found.timing == ("on_time" if row.timing == "late" else row.timing)

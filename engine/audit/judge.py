@@ -21,8 +21,13 @@ FaultKind = Literal["doubled", "missing", "phantom", "early", "unvouched", "unre
 VerdictWord = Literal["complete"] | FaultKind
 
 WORST: Final[tuple[FaultKind, ...]] = (
-    "unreadable", "doubled", "missing", "phantom", "early", "unvouched",
-)  # fmt: skip
+    "unreadable",
+    "doubled",
+    "missing",
+    "phantom",
+    "early",
+    "unvouched",
+)
 """Faults in the order in which they name a verdict, the worst first."""
 
 MOST_FAULTS: Final = 100
@@ -216,12 +221,19 @@ class KeyJudge:
         word: VerdictWord = next((kind for kind in WORST if self._counts[kind]), "complete")
         faults = sorted(_with_shifts(self._found), key=lambda each: each.fire_time)
         return KeyAudit(
-            standing.key, standing.project, word, self._tally["expected"],
-            dict(sorted(self._statuses.items())), tuple(faults[:MOST_FAULTS]),
+            standing.key,
+            standing.project,
+            word,
+            self._tally["expected"],
+            dict(sorted(self._statuses.items())),
+            tuple(faults[:MOST_FAULTS]),
             {kind: self._counts[kind] for kind in WORST if self._counts[kind]},
-            self._tally["due"], self._tally["held"], self._tally["outside"],
-            self._tally["unchecked"], notes,
-        )  # fmt: skip
+            self._tally["due"],
+            self._tally["held"],
+            self._tally["outside"],
+            self._tally["unchecked"],
+            notes,
+        )
 
     # --- windows without a row ---
 
@@ -371,8 +383,9 @@ class KeyJudge:
             names = ", ".join(
                 sorted(f"{run.workflow_id} ({run.run_id})" for run in chains.values())
             )
-            self._fault("doubled", at, f"Temporal has {len(chains)} runs of it: {names}",
-                        row.workflow_id)  # fmt: skip
+            self._fault(
+                "doubled", at, f"Temporal has {len(chains)} runs of it: {names}", row.workflow_id
+            )
         elif runs and row.status not in _TO_RUN:
             text = f"the ledger has it as {row.status}, and Temporal has its run {runs[0].run_id}"
             self._fault("phantom", at, text, row.workflow_id)
@@ -386,8 +399,9 @@ class KeyJudge:
             self._fault("early", at, text, row.workflow_id)
 
     def _without_run(self, row: AccountRow) -> None:
-        kept = self._kept_since is None or row.closed_at is None or (
-            row.closed_at > self._kept_since)  # fmt: skip
+        kept = (
+            self._kept_since is None or row.closed_at is None or (row.closed_at > self._kept_since)
+        )
         if kept:
             self.unseen.append(row)
         else:

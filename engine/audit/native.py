@@ -108,9 +108,13 @@ class NativeSchedules:
             return None
         spec, state = described.schedule.spec, described.schedule.state
         return NativeState(
-            spec.end_at, state.paused, state.note, bool(spec.jitter), state.limited_actions,
+            spec.end_at,
+            state.paused,
+            state.note,
+            bool(spec.jitter),
+            state.limited_actions,
             described.info.next_action_times,
-        )  # fmt: skip
+        )
 
     async def end(self, name: str, at: datetime, *, note: str, within: timedelta) -> bool:
         """Let a schedule start nothing for a moment after ``at``; return whether that is certain.

@@ -148,9 +148,11 @@ async def _ledger(where: Target) -> Ledger:
     from engine.ledger import Ledger  # noqa: PLC0415 - help needs no driver
 
     return await Ledger.connect(
-        where.database_url, namespace=where.namespace, schema=database_schema(),
+        where.database_url,
+        namespace=where.namespace,
+        schema=database_schema(),
         connections=_CONNECTIONS,
-    )  # fmt: skip
+    )
 
 
 def _root(host: str, port: int) -> str:
@@ -218,9 +220,13 @@ class LocalApi:
         _, secret = new_secret()
         code = token_urlsafe(16)
         options = served.options_of(
-            settings, {**tokens, "sched up": secret}, host="127.0.0.1",
-            namespace=where.namespace, ui_url=where.ui_url, codes={code: secret},
-        )  # fmt: skip
+            settings,
+            {**tokens, "sched up": secret},
+            host="127.0.0.1",
+            namespace=where.namespace,
+            ui_url=where.ui_url,
+            codes={code: secret},
+        )
         root = _root("127.0.0.1", place.getsockname()[1])
         log(f"Page         {root}/enter/{code} (opens once; then sign in with the token)")
         log(f"API          {root}/api/v1 (token of this run: {secret})")
@@ -273,10 +279,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The token's name in t
 AsScope = Annotated[
     str,
     typer.Option(
-        "--scope", metavar="SCOPE", help=f"What it may do: {', '.join(SCOPES)}.",
+        "--scope",
+        metavar="SCOPE",
+        help=f"What it may do: {', '.join(SCOPES)}.",
         parser=one_of("scope", SCOPES),
     ),
-]  # fmt: skip
+]
 Keys = Annotated[
     list[str] | None,
     typer.Option(
@@ -315,7 +323,7 @@ def create(
             made.secret,
             f"{name} may {scope} {_shown_keys(made.row)}{end}; `sched token revoke` ends it",
         ],
-    )  # fmt: skip
+    )
 
 
 def _shown_keys(row: TokenRow) -> str:
@@ -330,13 +338,21 @@ def list_tokens(session: Session) -> None:
         [token_json(row) for row in rows],
         ("NAME", "SCOPE", "KEYS", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
         [
-            (row.name, row.scope, " ".join(row.keys), _state(row), instant_text(row.expires_at),
-             instant_text(row.used_at), row.used_from, row.created_by)
+            (
+                row.name,
+                row.scope,
+                " ".join(row.keys),
+                _state(row),
+                instant_text(row.expires_at),
+                instant_text(row.used_at),
+                row.used_from,
+                row.created_by,
+            )
             for row in rows
         ],
         spare=("CREATED BY", "FROM"),
         none="there is no token; `sched token create NAME` makes one",
-    )  # fmt: skip
+    )
 
 
 @command(group)

@@ -99,8 +99,11 @@ def report_json(report: AuditReport) -> dict[str, Any]:
 def _audit_json(audit: KeyAudit) -> dict[str, Any]:
     of_fault = "kind fire_time last_fire_time windows workflow_id what"
     names = "key project verdict expected statuses due held outside unchecked fault_windows"
-    return {**fields(audit, names), "notes": list(audit.notes),
-            "faults": [fields(fault, of_fault) for fault in audit.faults]}  # fmt: skip
+    return {
+        **fields(audit, names),
+        "notes": list(audit.notes),
+        "faults": [fields(fault, of_fault) for fault in audit.faults],
+    }
 
 
 def _print(report: AuditReport) -> None:

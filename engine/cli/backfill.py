@@ -202,25 +202,42 @@ async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_WindowSp
 def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_WindowSpan]) -> None:
     if session.as_json:
         of = seen.backfill
-        print_json({
-            "key": of.key, "from": instant_text(of.first), "to": instant_text(of.last),
-            "overlap": of.overlap, "include": list(of.include), "windows": of.windows,
-            "counts": _counts(seen), "cost": seen.cost,
-            "spans": [
-                {"from": instant_text(each.first), "to": instant_text(each.last),
-                 "windows": each.windows, "starts": each.starts, "why": each.why}
-                for each in spans
-            ],
-        })  # fmt: skip
+        print_json(
+            {
+                "key": of.key,
+                "from": instant_text(of.first),
+                "to": instant_text(of.last),
+                "overlap": of.overlap,
+                "include": list(of.include),
+                "windows": of.windows,
+                "counts": _counts(seen),
+                "cost": seen.cost,
+                "spans": [
+                    {
+                        "from": instant_text(each.first),
+                        "to": instant_text(each.last),
+                        "windows": each.windows,
+                        "starts": each.starts,
+                        "why": each.why,
+                    }
+                    for each in spans
+                ],
+            }
+        )
         return
     print_table(
         ("FIRST", "LAST", "WINDOWS", "STARTS", "WHY"),
         (
-            (instant_text(each.first), instant_text(each.last), each.windows,
-             "yes" if each.starts else "no", each.why)
+            (
+                instant_text(each.first),
+                instant_text(each.last),
+                each.windows,
+                "yes" if each.starts else "no",
+                each.why,
+            )
             for each in spans
         ),
-    )  # fmt: skip
+    )
     typer.echo("nothing was asked for: without --dry-run it is")
 
 
@@ -277,9 +294,13 @@ def _shown(*, quiet: bool) -> Iterator[Show]:
 
 def _bar() -> Bar:
     return Bar(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 class _Lines:

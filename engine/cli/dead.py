@@ -116,13 +116,20 @@ def list_letters(
         [letter_json(letter, session.target) for letter in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "CAUSE", "RUN", "WHY"),
         [
-            (instant_text(each.fire_time), each.key, each.bucket, each.status, each.cause,
-             each.workflow_id, _why(each))
+            (
+                instant_text(each.fire_time),
+                each.key,
+                each.bucket,
+                each.status,
+                each.cause,
+                each.workflow_id,
+                _why(each),
+            )
             for each in letters
         ],
         spare=("RUN", "CAUSE"),
         none=f"no dead letters{f' of {key}' if key else ''}",
-    )  # fmt: skip
+    )
     if runs:
         out = console()
         out.print()
@@ -148,12 +155,19 @@ _STEPS = ("SINCE", "KEY", "BUCKET", "STEP", "ATTEMPTS", "NEXT ATTEMPT", "RUN", "
 def _step_rows(fires: Sequence[Fire]) -> list[tuple[object, ...]]:
     """Return a row of a table for each step of these runs that keeps failing."""
     return [
-        (instant_text(step.since), fire.key, fire.bucket, step.step, _attempts(step),
-         instant_text(step.next_attempt_at) or "has begun", step.child or fire.workflow_id,
-         step.error)
+        (
+            instant_text(step.since),
+            fire.key,
+            fire.bucket,
+            step.step,
+            _attempts(step),
+            instant_text(step.next_attempt_at) or "has begun",
+            step.child or fire.workflow_id,
+            step.error,
+        )
         for fire in fires
         for step in fire.failing
-    ]  # fmt: skip
+    ]
 
 
 def _attempts(step: FailingStep) -> str:

@@ -130,13 +130,19 @@ def _show_dead(session: Session, limit: int) -> None:
         [_dead_json(each) for each in found],
         ("GIVEN UP", "NAME", "ID", "SUBSCRIBER", "ATTEMPTS", "WHY"),
         [
-            (instant_text(each.died_at), each.name, each.event.event_id, each.subscription,
-             each.attempts, each.error)
+            (
+                instant_text(each.died_at),
+                each.name,
+                each.event.event_id,
+                each.subscription,
+                each.attempts,
+                each.error,
+            )
             for each in found
         ],
         spare=("ATTEMPTS",),
         none="no delivery was given up",
-    )  # fmt: skip
+    )
 
 
 def _dead_json(each: Delivery) -> dict[str, object]:

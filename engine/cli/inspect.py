@@ -125,10 +125,17 @@ def list_schedules(
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so.")
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show every schedule: its workflow, times, state and last run."""
-    given = {"workflow": workflow, "topic": topic, "tag": tag, "owner_id": owner,
-             "tenant_id": tenant, "state": state, "key_prefix": prefix}  # fmt: skip
+    given = {
+        "workflow": workflow,
+        "topic": topic,
+        "tag": tag,
+        "owner_id": owner,
+        "tenant_id": tenant,
+        "state": state,
+        "key_prefix": prefix,
+    }
     filters = cast("Filters", {name: value for name, value in given.items() if value is not None})
 
     async def read(
@@ -184,9 +191,11 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
     late = [
         (row.next_fire_at, row.key)
         for row in rows
-        if row.next_fire_at and row.state == "active" and not problem_of(row)
+        if row.next_fire_at
+        and row.state == "active"
+        and not problem_of(row)
         and row.next_fire_at < now - _LATE
-    ]  # fmt: skip
+    ]
     if not late:
         return ""
     keys = [key for _, key in sorted(late)]
@@ -205,40 +214,70 @@ def _problem(row: ScheduleRow, stuck: int) -> str | None:
 def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
     projects, origins = {row.project for row in rows}, {row.origin for row in rows}
     print_table(
-        ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT",
-         "ORIGIN", "PROBLEM"),
+        (
+            "KEY",
+            "WORKFLOW",
+            "WHEN",
+            "STATE",
+            "NEXT FIRE",
+            "LAST FIRE",
+            "LAST STATUS",
+            "PROJECT",
+            "ORIGIN",
+            "PROBLEM",
+        ),
         (
             (
-                row.key, row.workflow, _when(row), shown_state(row),
-                instant_text(row.next_start_at), instant_text(row.last_fire_at), row.last_status,
-                row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
+                row.key,
+                row.workflow,
+                _when(row),
+                shown_state(row),
+                instant_text(row.next_start_at),
+                instant_text(row.last_fire_at),
+                row.last_status,
+                row.project if len(projects) > 1 else "",
+                row.origin if "api" in origins else "",
                 _problem(row, stuck[row.key]),
             )
             for row in rows
         ),
         optional=("PROJECT", "ORIGIN", "PROBLEM"),
         spare=_SPARE,
-    )  # fmt: skip
+    )
 
 
 def _print_wide(
     rows: Sequence[ScheduleRow], stuck: Mapping[str, int], summaries: Sequence[RunSummary]
 ) -> None:
     print_table(
-        ("KEY", "STATE", "NEXT FIRE", "LAST STATUS", "SUCCESS", "MEDIAN", "LAST FAILURE", "WHY",
-         "PROBLEM"),
+        (
+            "KEY",
+            "STATE",
+            "NEXT FIRE",
+            "LAST STATUS",
+            "SUCCESS",
+            "MEDIAN",
+            "LAST FAILURE",
+            "WHY",
+            "PROBLEM",
+        ),
         (
             (
-                row.key, shown_state(row), instant_text(row.next_start_at), row.last_status,
+                row.key,
+                shown_state(row),
+                instant_text(row.next_start_at),
+                row.last_status,
                 _success(runs),
-                took(runs.median_duration_ms), instant_text(runs.last_failure_at), runs.error,
+                took(runs.median_duration_ms),
+                instant_text(runs.last_failure_at),
+                runs.error,
                 _problem(row, stuck[row.key]),
             )
             for row, runs in zip(rows, summaries, strict=True)
         ),
         optional=("WHY", "PROBLEM"),
         spare=("NEXT FIRE", "LAST STATUS"),
-    )  # fmt: skip
+    )
 
 
 def _success(of: RunSummary) -> str | None:
@@ -331,11 +370,13 @@ def _follow(
             typer.echo(line)
             return
         note = progress or why(fire)
-        out.print(Text.assemble(
-            f"{instant_text(fire.fire_time)}  {fire.key}  ",
-            (shown_status(fire), colour_of(shown_status(fire))),
-            f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
-        ))  # fmt: skip
+        out.print(
+            Text.assemble(
+                f"{instant_text(fire.fire_time)}  {fire.key}  ",
+                (shown_status(fire), colour_of(shown_status(fire))),
+                f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
+            )
+        )
 
     follower, of = Follower(name, status, reason_code, limit, show=show), session.target
 
@@ -357,9 +398,15 @@ def _leave_at_once() -> None:
 def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
-        instant_text(fire.fire_time), fire.key, shown_status(fire), fire.timing, fire_lag(fire),
-        *effort(fire), fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
-    )  # fmt: skip
+        instant_text(fire.fire_time),
+        fire.key,
+        shown_status(fire),
+        fire.timing,
+        fire_lag(fire),
+        *effort(fire),
+        fire.workflow_id,
+        "; ".join(filter(None, [why(fire), *to_come])),
+    )
 
 
 # --- log ---
@@ -386,9 +433,14 @@ def action_json(row: ActionRow) -> dict[str, object]:
 
 def _action_row(row: ActionRow) -> tuple[object, ...]:
     return (
-        instant_text(row.at), row.by, row.verb, row.key, row.workflow_id, row.reason,
+        instant_text(row.at),
+        row.by,
+        row.verb,
+        row.key,
+        row.workflow_id,
+        row.reason,
         _change(row.before, row.after),
-    )  # fmt: skip
+    )
 
 
 def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:

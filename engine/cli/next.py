@@ -351,14 +351,17 @@ def print_upcoming(
         (
             (
                 row.source.key if with_key else "",
-                instant_text(row.fire_time), clock(row.fire_time, row.source.timezone),
-                row.source.timezone, relative(row.fire_time, now), row.note,
+                instant_text(row.fire_time),
+                clock(row.fire_time, row.source.timezone),
+                row.source.timezone,
+                relative(row.fire_time, now),
+                row.note,
             )
             for row in rows
         ),
         optional=("KEY", "NOTE"),
         spare=("TIMEZONE", "LOCAL TIME", "FROM NOW"),
-    )  # fmt: skip
+    )
 
 
 def _ended(shown: int, after: datetime) -> str:

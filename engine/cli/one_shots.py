@@ -102,9 +102,14 @@ def at(
 
     async def ask(opened: ScheduleService) -> None:
         asked = await opened.schedule_at(
-            workflow, begin, key=key, request_id=request_id,
-            project=project or project_here(session.target), reason=reason, **given,
-        )  # fmt: skip
+            workflow,
+            begin,
+            key=key,
+            request_id=request_id,
+            project=project or project_here(session.target),
+            reason=reason,
+            **given,
+        )
         _print(session, asked, warns=not wait)
         if wait:
             await wait_for_worker(partial(key_without_worker, opened, asked.key))
@@ -177,9 +182,13 @@ def start(
     async def ask(opened: ScheduleService) -> Started:
         opened.check_inputs(code)
         return await opened.start(
-            workflow, *argument, id=start_id, task_queue=task_queue, wait=patience,
+            workflow,
+            *argument,
+            id=start_id,
+            task_queue=task_queue,
+            wait=patience,
             project=project or project_here(session.target),
-        )  # fmt: skip
+        )
 
     done = session.ask(ask)
     status = done.fire.status if done.fire else "no longer in the ledger"

@@ -108,9 +108,7 @@ class Selector:
 
     async def select(self, opened: ScheduleService) -> tuple[ScheduleRow, ...]:
         """Return the rows; see ``ScheduleService.select`` for the errors."""
-        return await opened.select(
-            self.keys, project=self.project, tag=self.tag, every=self.every
-        )  # fmt: skip
+        return await opened.select(self.keys, project=self.project, tag=self.tag, every=self.every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +216,12 @@ Most = Annotated[
 Ordered = Annotated[
     str | None,
     typer.Option(
-        "--order", metavar="ORDER", help="With `all`: oldest or newest first.",
+        "--order",
+        metavar="ORDER",
+        help="With `all`: oldest or newest first.",
         parser=one_of("order", _ORDERS),
     ),
-]  # fmt: skip
+]
 Paced = Annotated[
     str | None,
     typer.Option("--rate", metavar="RATE", help="With `all`: how fast they start, as 5/1s."),
@@ -528,7 +528,7 @@ def trigger(
     ] = None,
     wait_for_worker: WaitForWorker = False,
     reason: Reason = None,
-) -> None:  # fmt: skip
+) -> None:
     """Start a run now, in addition to the schedule's windows.
 
     This works for a paused schedule too. The exit code is 1 if the overlap policy prevented the
@@ -571,7 +571,9 @@ def rerun(
     series: Annotated[
         int | None,
         typer.Option(
-            "--series", metavar="N", help="The series, if several have this number.",
+            "--series",
+            metavar="N",
+            help="The series, if several have this number.",
             parser=whole_number,
         ),
     ] = None,
@@ -579,7 +581,7 @@ def rerun(
     own_input: Input = None,
     imports: InputCode = None,
     reason: Reason = None,
-) -> None:  # fmt: skip
+) -> None:
     """Start another run of a window.
 
     It uses the present definition, whatever became of the window before. The exit code is 1 if the

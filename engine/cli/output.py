@@ -78,12 +78,25 @@ UNANSWERED = "not answered"
 """Status shown for a start whose answer is not known yet."""
 
 _COLOURS = {
-    "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
-    UNANSWERED: "yellow", "queued": "cyan", "cancelled": "yellow",
-    "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
-    "timed_out": "red", "stuck": "red", "active": "green", "paused": "yellow",
-    "alive": "green", "silent": "red", "shadow": "yellow",
-}  # fmt: skip
+    "completed": "green",
+    "started": "cyan",
+    "claimed": "cyan",
+    "starting": "cyan",
+    UNANSWERED: "yellow",
+    "queued": "cyan",
+    "cancelled": "yellow",
+    "failed": "red",
+    "rejected": "red",
+    "unvouched": "red",
+    "terminated": "red",
+    "timed_out": "red",
+    "stuck": "red",
+    "active": "green",
+    "paused": "yellow",
+    "alive": "green",
+    "silent": "red",
+    "shadow": "yellow",
+}
 
 _LEAST_LAST = 12
 """Least width of a truncated last column: a shorter beginning of a sentence is useless."""
@@ -104,9 +117,12 @@ def console(*, wraps: bool = False) -> Console:
     """
     plain = bool(os.environ.get("NO_COLOR"))
     return _Console(
-        highlight=False, soft_wrap=not wraps, markup=False, emoji=False,
+        highlight=False,
+        soft_wrap=not wraps,
+        markup=False,
+        emoji=False,
         color_system=None if plain else "auto",
-    )  # fmt: skip
+    )
 
 
 def print_json(value: Any) -> None:
@@ -230,9 +246,12 @@ def effort(fire: Fire | DeadLetter) -> tuple[str | None, int | None, int | None]
 
 def effort_text(tries: int | None, step_retries: int | None) -> str:
     """Return ``3 tries, 2 step retries``, without what is unknown or happened once."""
-    parts = [f"{tries} tries" if tries and tries > 1 else "",
-             f"{step_retries} step {'retry' if step_retries == 1 else 'retries'}"
-             if step_retries else ""]  # fmt: skip
+    parts = [
+        f"{tries} tries" if tries and tries > 1 else "",
+        f"{step_retries} step {'retry' if step_retries == 1 else 'retries'}"
+        if step_retries
+        else "",
+    ]
     return ", ".join(filter(None, parts))
 
 

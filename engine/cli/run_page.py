@@ -80,9 +80,14 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
         return ()
     closed_at = of.died_at if isinstance(of, DeadLetter) else of.closed_at
     return (
-        Try(number=of.tries or 1, run_id=of.run_id, started_at=of.started_at, closed_at=closed_at,
-            error=of.error),
-    )  # fmt: skip
+        Try(
+            number=of.tries or 1,
+            run_id=of.run_id,
+            started_at=of.started_at,
+            closed_at=closed_at,
+            error=of.error,
+        ),
+    )
 
 
 def details_json(of: RunReport) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 from temporalio.client import Client
 
+from engine.cli import temporal
 from engine.cli.output import counted, fields
 from engine.cli.run_names import workflow_id
 from engine.cli.target import (
@@ -25,7 +26,6 @@ from engine.cli.target import (
     open_service,
     rows_of,
 )
-from engine.cli.temporal import connected
 from engine.flow import version_key
 from engine.runtime import Setup
 from engine.runtime.tracking.replay import Exported, export
@@ -87,7 +87,7 @@ def history(
 async def _export(
     runs: Sequence[tuple[str, str | None]], out: Path, of: Target, setup: Setup
 ) -> list[Exported]:
-    return await export(await connected(of, setup), runs, out)
+    return await export(await temporal.connected(of, setup), runs, out)
 
 
 # --- versions ---
@@ -166,15 +166,19 @@ async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
                 schedules[row.workflow_type].append(row.key)
     known = _by_version({*workers, *schedules})
     newest = dict(_by_version(workers))  # the last one of a name wins
-    client = await connected(of, Setup.load())
+    client = await temporal.connected(of, Setup.load())
     return [
         WorkflowVersion(
-            name, version, newest.get(name) == version, tuple(sorted(workers[f"{name}@{version}"])),
-            tuple(schedules[f"{name}@{version}"]), await _open_runs(client, f"{name}@{version}"),
+            name,
+            version,
+            newest.get(name) == version,
+            tuple(sorted(workers[f"{name}@{version}"])),
+            tuple(schedules[f"{name}@{version}"]),
+            await _open_runs(client, f"{name}@{version}"),
         )
         for name, version in known
         if workflow in {None, name, f"{name}@{version}"}
-    ]  # fmt: skip
+    ]
 
 
 def _by_version(types: Iterable[str]) -> list[tuple[str, str]]:

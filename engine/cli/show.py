@@ -94,14 +94,19 @@ def show(
         queued = await opened.fires(key=key, status="queued", limit=_ASKED)
         lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
         return Page(
-            row, fires, queued[::-1], skips, session.target, now,
+            row,
+            fires,
+            queued[::-1],
+            skips,
+            session.target,
+            now,
             alone="\n".join(filter(None, lacks)),
             overflow=await opened.overflow(key),
             children=tuple(await opened.children(key)),
             backfills=tuple(await opened.backfills(key, limit=SHOWN)),
             gaps=tuple(await opened.data_gaps(key)),
             failing=await opened.failing(key=key, limit=_ASKED),
-        )  # fmt: skip
+        )
 
     page = session.ask(read)
     if session.as_json:
@@ -347,9 +352,14 @@ def _backfill(of: Backfill) -> str:
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
     return (
-        instant_text(fire.fire_time), shown_status(fire), fire.timing, fire_lag(fire),
-        *effort(fire), fire.run_id and fire.workflow_id, why(fire),
-    )  # fmt: skip
+        instant_text(fire.fire_time),
+        shown_status(fire),
+        fire.timing,
+        fire_lag(fire),
+        *effort(fire),
+        fire.run_id and fire.workflow_id,
+        why(fire),
+    )
 
 
 # --- one window ---

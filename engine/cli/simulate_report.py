@@ -163,8 +163,13 @@ _COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red
 _SHOWN = 20
 _NAMED = 5
 _UNUSUAL: tuple[WindowOutcome, ...] = (
-    "late", "caught_up", "queued", "overlapped", "coalesced", "expired",
-)  # fmt: skip
+    "late",
+    "caught_up",
+    "queued",
+    "overlapped",
+    "coalesced",
+    "expired",
+)
 
 
 def print_simulation(found: Simulation) -> None:
@@ -278,12 +283,20 @@ def page(found: Simulation, name: str) -> str:
         charts.append(_chart(found, found.most_open, "Open runs", "open at once"))
     schedules = sorted(found.schedules, key=lambda each: (-each.windows, each.key))
     values = {
-        "base": "plain.html", "style": style(), "name": name, "size": _size(found),
-        "period": _period(found.start, found.end), "charts": charts, "width": _WIDTH,
+        "base": "plain.html",
+        "style": style(),
+        "name": name,
+        "size": _size(found),
+        "period": _period(found.start, found.end),
+        "charts": charts,
+        "width": _WIDTH,
         "outages": [_period(gap.begin, gap.end) for gap in found.outages],
-        "names": [*found.totals], "rows": schedules[:_SHOWN_ROWS], "total": found.total,
-        "left_out": max(len(schedules) - _SHOWN_ROWS, 0), "remarks": remarks(found),
-    }  # fmt: skip
+        "names": [*found.totals],
+        "rows": schedules[:_SHOWN_ROWS],
+        "total": found.total,
+        "left_out": max(len(schedules) - _SHOWN_ROWS, 0),
+        "remarks": remarks(found),
+    }
     return rendered("simulation.html", values)
 
 
@@ -299,20 +312,28 @@ def _chart(found: Simulation, values: Sequence[int], title: str, noun: str) -> d
             f"{peak.clock} UTC: {peak.value:,} {noun}, {peak.when}"
             for peak in busiest(found, values)
         ],
-        "left": _LEFT, "top": _TOP, "plot": _PLOT, "bars_height": _TOP + _PLOT + 34,
+        "left": _LEFT,
+        "top": _TOP,
+        "plot": _PLOT,
+        "bars_height": _TOP + _PLOT + 34,
         "gaps": [_gap(found, gap.begin, gap.end) for gap in found.outages],
         "grid": [(_TOP + _PLOT * (1 - share), f"{top * share:,.0f}") for share in (0, 0.5, 1)],
         "bars": [*_bars(found, values, top)],
         "labels": [
-            (round(_LEFT + (_WIDTH - _LEFT) * n / 6),
-             f"{found.minute(len(values) * n // 6):%m-%d %H:%M}")
+            (
+                round(_LEFT + (_WIDTH - _LEFT) * n / 6),
+                f"{found.minute(len(values) * n // 6):%m-%d %H:%M}",
+            )
             for n in range(6)
         ],
-        "row": _ROW, "map_height": (len(drawn.rows) + 1) * _ROW + 2,
-        "ruler": [(_NAME + column * _cell_width(drawn), name)
-                  for column, name in drawn.shape.ruler.items()],
+        "row": _ROW,
+        "map_height": (len(drawn.rows) + 1) * _ROW + 2,
+        "ruler": [
+            (_NAME + column * _cell_width(drawn), name)
+            for column, name in drawn.shape.ruler.items()
+        ],
         "rows": [(drawn.name(row), _cells(row, most)) for row in drawn.rows],
-    }  # fmt: skip
+    }
 
 
 def _words(drawn: LoadMap, minutes: int) -> str:
@@ -356,11 +377,15 @@ def _cells(row: ReportRow, most: int) -> list[tuple[str, str, str, int]]:
     """
     width = (_WIDTH - _NAME) / len(row.cells)
     return [
-        (f"{_NAME + n * width:.2f}", f"{width - 1:.2f}",
-         f"{0.1 + 0.9 * value / most:.2f}" if value else "", value)
+        (
+            f"{_NAME + n * width:.2f}",
+            f"{width - 1:.2f}",
+            f"{0.1 + 0.9 * value / most:.2f}" if value else "",
+            value,
+        )
         for n, value in enumerate(row.cells)
         if value is not None
-    ]  # fmt: skip
+    ]
 
 
 def _round_up(highest: int) -> int:

@@ -32,12 +32,22 @@ def workers(session: Session) -> None:
     rows = session.ask(lambda opened: opened.workers())
     session.print_rows(
         [worker_json(row) for row in rows],
-        ("HOST", "STATE", "SEEN", "CLAIMS", "PROJECT", "TASK QUEUE", "VERSION", "STARTED",
-         "REPLICA", "TYPES"),
+        (
+            "HOST",
+            "STATE",
+            "SEEN",
+            "CLAIMS",
+            "PROJECT",
+            "TASK QUEUE",
+            "VERSION",
+            "STARTED",
+            "REPLICA",
+            "TYPES",
+        ),
         map(_worker_row, rows),
         spare=("STARTED", "VERSION", "REPLICA"),
         none="no worker has announced itself; `sched up` or `sched worker` starts one",
-    )  # fmt: skip
+    )
 
 
 def worker_json(row: WorkerRow) -> dict[str, object]:
@@ -53,9 +63,17 @@ def worker_json(row: WorkerRow) -> dict[str, object]:
 
 def _worker_row(row: WorkerRow) -> tuple[object, ...]:
     return (
-        row.host, row.state, f"{_seconds(row.age)} ago", row.claims, row.project, row.task_queue,
-        row.version, instant_text(row.started_at), row.replica, first_of(row.types, _NAMED),
-    )  # fmt: skip
+        row.host,
+        row.state,
+        f"{_seconds(row.age)} ago",
+        row.claims,
+        row.project,
+        row.task_queue,
+        row.version,
+        instant_text(row.started_at),
+        row.replica,
+        first_of(row.types, _NAMED),
+    )
 
 
 # --- status ---

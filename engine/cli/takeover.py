@@ -49,8 +49,10 @@ NativeId = Annotated[
 # ``sched compare``: windows against the runs that another scheduler has started.
 
 _KINDS: dict[str, SourceKind] = {
-    "schedule": "temporal_schedule", "type": "workflow_type", "id": "id_prefix",
-}  # fmt: skip
+    "schedule": "temporal_schedule",
+    "type": "workflow_type",
+    "id": "id_prefix",
+}
 _read_kind = one_of("kind", tuple(_KINDS))
 
 
@@ -153,12 +155,17 @@ def _print(found: Sequence[Comparison]) -> None:
         ("KEY", "EQUAL", "RAN HERE", "ONLY OURS", "ONLY THEIRS", "DOUBLED", "AGAINST"),
         (
             (
-                each.key, each.equal, each.ours, each.count("only_ours"), each.count("only_theirs"),
-                each.count("doubled"), str(each.source),
+                each.key,
+                each.equal,
+                each.ours,
+                each.count("only_ours"),
+                each.count("only_theirs"),
+                each.count("doubled"),
+                str(each.source),
             )
             for each in found
         ),
-    )  # fmt: skip
+    )
     for each in found:
         for line in _remarks(each):
             typer.echo(line)

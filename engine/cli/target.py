@@ -576,9 +576,12 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """
     try:
         async with ScheduleService.connect(
-            of.database_url, namespace=of.namespace, schema=database_schema(), actor=actor(),
+            of.database_url,
+            namespace=of.namespace,
+            schema=database_schema(),
+            actor=actor(),
             data_converter=data_converter,
-        ) as opened:  # fmt: skip
+        ) as opened:
             yield opened
     except LedgerUnavailable as error:
         if environment_url() is not None or isinstance(error, LedgerTimeout):
@@ -752,8 +755,11 @@ class LazyService:
         async with self._opening:
             if self._service is None:
                 connecting = ScheduleService.connect(
-                    self._url, namespace=self._namespace, schema=database_schema(),
-                    actor="sched up", data_converter=self._converter,
-                )  # fmt: skip
+                    self._url,
+                    namespace=self._namespace,
+                    schema=database_schema(),
+                    actor="sched up",
+                    data_converter=self._converter,
+                )
                 self._service = await self._stack.enter_async_context(connecting)
         yield self._service

@@ -34,13 +34,14 @@ _NEVER: Final = tuple(
             # Of the protocols' own assignments Python took some for public up to 3.11.9; one is
             # where machines of Oracle's cloud ask for their credentials, and 168.63.129.16 where
             # those of Azure do.
-            "192.0.0.0/24", "168.63.129.16/32",
+            "192.0.0.0/24",
+            "168.63.129.16/32",
             "2002::/16",  # 6to4, given up; public in Python up to 3.11.9 and 3.12.3
             "192.88.99.0/24",  # its relays (RFC 7526)
             "3fff::/20",  # documentation; Python does not know it yet
         ),
     )
-)  # fmt: skip
+)
 _ISATAP: Final = frozenset({0x5EFE, 0x2005EFE})
 """Of the last 64 bits the first 32, if the rest are an IPv4 address within the network."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}

@@ -166,9 +166,14 @@ class _Turn:
     ) -> Attempt:
         event = item.event
         return Attempt(
-            position=event.position or 0, name=item.name, key=event.key, attempts=attempts,
-            done=done, wait=wait, error=error,
-        )  # fmt: skip
+            position=event.position or 0,
+            name=item.name,
+            key=event.key,
+            attempts=attempts,
+            done=done,
+            wait=wait,
+            error=error,
+        )
 
     @property
     def dead(self) -> list[Attempt]:
@@ -315,9 +320,14 @@ class Deliverer:
             return
         if schedule.key not in self._wanted:
             event = EventRow(
-                event_id="", project=self._around.project, key=schedule.key, type="arrived",
-                at=_ANY_TIME, definition_version=0, schedule=schedule,
-            )  # fmt: skip
+                event_id="",
+                project=self._around.project,
+                key=schedule.key,
+                type="arrived",
+                at=_ANY_TIME,
+                definition_version=0,
+                schedule=schedule,
+            )
             wanted = any(each.wanted(event) for each in self._subscriptions)
             self._wanted[schedule.key] = wanted
         if self._wanted[schedule.key]:
@@ -357,9 +367,12 @@ class Deliverer:
             return
         for name, each in self._listeners.items():
             its = Subscription(
-                name=name, kind="listener", events=each.events, keys=each.keys,
+                name=name,
+                kind="listener",
+                events=each.events,
+                keys=each.keys,
                 project=self._around.project,
-            )  # fmt: skip
+            )
             await self._book.subscribe(its, lasts=_ANNOUNCED, by=self._around.holder)
         self._announced_at = now
 
@@ -383,10 +396,11 @@ class Deliverer:
             return False
         fresh = [_Item(row, name, is_fresh=True) for row in rows for name in its.wanted(row)]
         turn = _Turn(
-            self._sender(its), self._pause,
+            self._sender(its),
+            self._pause,
             blocked=frozenset(await self._book.blocked(its.name) if fresh else ()),
             until=time.monotonic() + _BEGIN_WITHIN,
-        )  # fmt: skip
+        )
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def one(items: Sequence[_Item]) -> None:
@@ -396,9 +410,12 @@ class Deliverer:
         await asyncio.gather(*map(one, _lanes(due, fresh).values()))
         position = rows[-1].position if rows else None
         kept = await self._book.settle(
-            its.name, self._around.holder, position=position or its.position,
-            fresh=turn.fresh, again=turn.again,
-        )  # fmt: skip
+            its.name,
+            self._around.holder,
+            position=position or its.position,
+            fresh=turn.fresh,
+            again=turn.again,
+        )
         self._report(its, turn)
         return kept and bool(rows or turn.attempted)
 

@@ -147,10 +147,16 @@ class Children:
         name, target = _named(child, definition)
         self._started[name] += 1
         return ChildCall(
-            name, target, args, own_id or _id_of(name, self._started[name]),
-            options.get("task_queue"), None if timeout is None else duration(timeout, "timeout"),
-            retry, close_policy, result_type,
-        )  # fmt: skip
+            name,
+            target,
+            args,
+            own_id or _id_of(name, self._started[name]),
+            options.get("task_queue"),
+            None if timeout is None else duration(timeout, "timeout"),
+            retry,
+            close_policy,
+            result_type,
+        )
 
     async def run(
         self,

@@ -235,8 +235,9 @@ class RunOptions:
         policy = definition.retry.to_policy() if definition.retry else None
         if policy and definition.compensate_on_terminate:
             policy.non_retryable_error_types = [
-                *(policy.non_retryable_error_types or ()), _TIMED_OUT,
-            ]  # fmt: skip
+                *(policy.non_retryable_error_types or ()),
+                _TIMED_OUT,
+            ]
         return cls(definition.timeout, policy, definition.compensate_on_terminate)
 
     def overridden(self, *, timeout: timedelta | None, retry: Retry | None) -> RunOptions:

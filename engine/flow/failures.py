@@ -167,9 +167,12 @@ def ending_of(
         if refused_text(error):
             error.args = (message,)  # readers of a failure follow its causes
     failure = ApplicationError(
-        message, *details, type=kind, non_retryable=final,
+        message,
+        *details,
+        type=kind,
+        non_retryable=final,
         next_retry_delay=None if final else wait,
-    )  # fmt: skip
+    )
     # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
     return failure.with_traceback(error.__traceback__)

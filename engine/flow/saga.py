@@ -170,9 +170,12 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
     undo, info = each["undo"], temporalio.workflow.info()
     deadline = undo["deadline"]
     note = {
-        **undo["rules"], "undoes": undo["key"], "origin": origin_of(info),
-        "redo": may_repeat(info), "key": undo["idempotency_key"],
-    }  # fmt: skip
+        **undo["rules"],
+        "undoes": undo["key"],
+        "origin": origin_of(info),
+        "redo": may_repeat(info),
+        "key": undo["idempotency_key"],
+    }
     with noted(StepNote.from_json(note)):
         handle: ActivityHandle[Any] = temporalio.workflow.start_activity(
             undo["step"],

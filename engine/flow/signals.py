@@ -54,8 +54,10 @@ class Signals:
                 except Exception as error:  # noqa: BLE001 - a converter may raise anything
                     temporalio.workflow.logger.warning(
                         "a signal %s was dropped, because its value is no %s: %s",
-                        name, getattr(wanted, "__name__", wanted), error,
-                    )  # fmt: skip
+                        name,
+                        getattr(wanted, "__name__", wanted),
+                        error,
+                    )
         finally:
             line.remove(me)
 

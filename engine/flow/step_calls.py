@@ -137,9 +137,13 @@ class StepCall:
         rules = self.retry.for_worker()
         info = temporalio.workflow.info()
         return StepNote(
-            origin=origin_of(info), redo=may_repeat(info), key=self.key, undoes=undoes, undo=undo,
+            origin=origin_of(info),
+            redo=may_repeat(info),
+            key=self.key,
+            undoes=undoes,
+            undo=undo,
             **rules,
-        )  # fmt: skip
+        )
 
 
 def args_of(
@@ -271,11 +275,13 @@ def with_options(options: type[Any]) -> Callable[[M], M]:
         fixed = [each for each in known if each.kind is not each.VAR_KEYWORD]
         given = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
                 annotation=getattr(hint, "__forward_arg__", hint),
             )
             for name, hint in options.__annotations__.items()
-        ]  # fmt: skip
+        ]
         method.__signature__ = signature.replace(parameters=[*fixed, *given])  # type: ignore[attr-defined] # inspect reads it
         return method
 

@@ -37,9 +37,13 @@ from engine.imports.entries import (
 WORKFLOW: Final = "run_function"
 _EXAMPLE: Final = "module:scheduler, as shop.jobs:scheduler"
 _BOUNDS: Final = {
-    "month": (1, 12), "day": (1, 31), "day_of_week": (0, 6),
-    "hour": (0, 23), "minute": (0, 59), "second": (0, 59),
-}  # fmt: skip
+    "month": (1, 12),
+    "day": (1, 31),
+    "day_of_week": (0, 6),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+}
 _PART: Final = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 _POSITION: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})\w*")
 _YEARS: Final = re.compile(r"(\d{4})(?:-(\d{4}))?")
@@ -80,9 +84,10 @@ def read_jobs(name: str, options: Options) -> Import:
 
 def _remarks() -> Iterator[Remark]:
     yield Remark(
-        "note", "action",
+        "note",
+        "action",
         "each job starts a workflow that is yours to write; its input is {function, args, kwargs}",
-    )  # fmt: skip
+    )
 
 
 def _triggers(trigger: Any) -> list[Any]:

@@ -73,15 +73,17 @@ def read_beat(name: str, options: Options) -> Import:
 
 def _remarks(zone: str) -> Iterator[Remark]:
     yield Remark(
-        "note", "action",
+        "note",
+        "action",
         "each task starts a workflow that is yours to write; its input is {task, args, kwargs,"
         " options}, as of send_task: it sends the task to Celery, or does its work itself",
-    )  # fmt: skip
+    )
     yield Remark("note", "timezone", f"crontabs are on the clock of {zone}")
     yield Remark(
-        "difference", "catch-up",
+        "difference",
+        "catch-up",
         "Celery beat sends a task that was due while it was down once, at any age; here up to 365d",
-    )  # fmt: skip
+    )
 
 
 def _from_json(name: str) -> Any:
@@ -142,9 +144,10 @@ def _fill(draft: Draft, *, entry: BeatEntry, zone: str, now: datetime) -> None:
     expires = options.get("expires")
     if expires is not None:
         draft.differs(
-            "limits", "expires revokes a task that waits too long for a worker; a run waits"
+            "limits",
+            "expires revokes a task that waits too long for a worker; a run waits"
             " (timeout.run ends one that takes too long)",
-        )  # fmt: skip
+        )
         options["expires"] = _seconds_or_text(expires)
     if "queue" in options:
         draft.note(
@@ -239,9 +242,15 @@ def _crontab(draft: Draft, values: list[Collection[int]], zone: str, now: dateti
     minute, hour, days, months, weekdays = values
     day, weekday = both_days(draft, days, weekdays, "Celery beat")
     draft.fields["cron"] = expression(
-        ("0", values_text(minute, 0, 59), values_text(hour, 0, 23), day,
-         values_text(months, 1, 12), weekday)
-    )  # fmt: skip
+        (
+            "0",
+            values_text(minute, 0, 59),
+            values_text(hour, 0, 23),
+            day,
+            values_text(months, 1, 12),
+            weekday,
+        )
+    )
     draft.fields["timezone"] = zone
     settle_clock(draft, CELERY, now)
 

@@ -23,8 +23,19 @@ from engine.schedules.describe import changes
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS: Final = (
-    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
-)  # fmt: skip
+    "JAN",
+    "FEB",
+    "MAR",
+    "APR",
+    "MAY",
+    "JUN",
+    "JUL",
+    "AUG",
+    "SEP",
+    "OCT",
+    "NOV",
+    "DEC",
+)
 _EVERY_WEEKDAY: Final = frozenset(range(7))
 _WEEK: Final = 7
 _RUN: Final = 3
@@ -283,9 +294,12 @@ def _instants(
 
 
 def _sentence(
-    rule: ClockRule, place: str, change: tuple[datetime, timedelta],
-    ours: set[datetime], theirs: set[datetime],
-) -> str:  # fmt: skip
+    rule: ClockRule,
+    place: str,
+    change: tuple[datetime, timedelta],
+    ours: set[datetime],
+    theirs: set[datetime],
+) -> str:
     clock = zone(place).tzinfo
     day = change[0].astimezone(clock).date()
     parts = [

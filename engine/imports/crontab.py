@@ -26,8 +26,14 @@ from engine.imports.entries import (
 WORKFLOW: Final = "run_command"
 _VARIABLE: Final = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*)""")
 _MACROS: Final = (
-    "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly",
-)  # fmt: skip
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@midnight",
+    "@hourly",
+)
 _ALIASES: Final = {"@every_minute": "* * * * *", "@every_second": "* * * * * *"}
 _RANDOM: Final = re.compile(r"(\d*)~(\d*)")
 _PERCENT: Final = re.compile(r"(?<!\\)%")
@@ -35,9 +41,30 @@ _BOUNDS: Final = ("0-59", "0-23", "1-28", "1-12", "0-6")
 """Where a random value of each field lies; no later day than each month has."""
 _NOT_FOR_CRON: Final = {"MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "CONTENT_TYPE"}
 _WRAPPERS: Final = frozenset(
-    {"cd", "test", "[", "exec", "nice", "ionice", "sudo", "env", "sh", "bash", "flock", "timeout",
-     "chronic", "root", "run-parts", "python", "python3", "php", "node", "ruby", "perl"}
-)  # fmt: skip
+    {
+        "cd",
+        "test",
+        "[",
+        "exec",
+        "nice",
+        "ionice",
+        "sudo",
+        "env",
+        "sh",
+        "bash",
+        "flock",
+        "timeout",
+        "chronic",
+        "root",
+        "run-parts",
+        "python",
+        "python3",
+        "php",
+        "node",
+        "ruby",
+        "perl",
+    }
+)
 _FIELDS: Final = 5
 _NO_PROGRAMS: Final = ("/dev/", "/tmp", "/var/lock", "/run")  # noqa: S108 - nothing there is opened
 
@@ -96,23 +123,26 @@ class _Crontab:
 
     def _remarks(self) -> Iterator[Remark]:
         yield Remark(
-            "note", "action",
+            "note",
+            "action",
             "each line starts a workflow that is yours to write, and `sched docs coming-from` has a"
             " short one; its input is {command}, with stdin, env and user where the crontab has"
             " them",
-        )  # fmt: skip
+        )
         yield Remark("note", "catch-up", "cron makes up for nothing that it missed: policy none")
         yield Remark(
-            "note", "timezone",
+            "note",
+            "timezone",
             f"lines without CRON_TZ are in {self._options.timezone}; --timezone names another",
-        )  # fmt: skip
+        )
         if self._mail != "":
             to = f" to {self._mail}" if self._mail else ""
             yield Remark(
-                "difference", "output",
+                "difference",
+                "output",
                 f"cron mails what a command prints{to}; here it is what the workflow returns or"
                 " logs, and onDead names a workflow for failures",
-            )  # fmt: skip
+            )
 
     def _set(self, name: str, value: str) -> None:
         bare = (

@@ -25,9 +25,22 @@ RemarkKind = Literal["note", "difference", "missing"]
 """A choice that the import made; another meaning; a part for which a schedule has no field."""
 
 Aspect = Literal[
-    "action", "catch-up", "day-rule", "dst", "ids", "jitter", "key", "limits", "output",
-    "overlap", "pause", "phase", "retry", "timezone", "twice",
-]  # fmt: skip
+    "action",
+    "catch-up",
+    "day-rule",
+    "dst",
+    "ids",
+    "jitter",
+    "key",
+    "limits",
+    "output",
+    "overlap",
+    "pause",
+    "phase",
+    "retry",
+    "timezone",
+    "twice",
+]
 """What a remark is about; docs/coming-from.md explains each."""
 
 ASPECTS: Final = get_args(Aspect)

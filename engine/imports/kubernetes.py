@@ -34,9 +34,17 @@ _GO_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _OVERLAPS: Final = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_previous"}
 _DAY, _WEEKDAY, _FIELDS = 2, 4, 5
 _KNOWN: Final = frozenset(
-    {"schedule", "timeZone", "startingDeadlineSeconds", "concurrencyPolicy", "suspend",
-     "jobTemplate", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"}
-)  # fmt: skip
+    {
+        "schedule",
+        "timeZone",
+        "startingDeadlineSeconds",
+        "concurrencyPolicy",
+        "suspend",
+        "jobTemplate",
+        "successfulJobsHistoryLimit",
+        "failedJobsHistoryLimit",
+    }
+)
 
 
 def read_cronjobs(name: str, options: Options) -> Import:
@@ -71,10 +79,11 @@ def read_cronjobs(name: str, options: Options) -> Import:
 
 def _remarks(others: list[str]) -> Iterator[Remark]:
     yield Remark(
-        "note", "action",
+        "note",
+        "action",
         "each CronJob starts a workflow that is yours to write; its input is {namespace, name,"
         " job}, where job is the jobTemplate, from which it makes a Job and waits for it",
-    )  # fmt: skip
+    )
     if others:
         kinds = ", ".join(sorted(set(others)))
         yield Remark("note", "action", f"{len(others)} other objects are left out: {kinds}")

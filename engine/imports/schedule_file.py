@@ -15,17 +15,32 @@ from engine.schedules.describe import yaml_value
 
 _WIDTH: Final = 100
 _SHARED: Final = (
-    "timezone", "taskQueue", "external", "dst", "overlap", "maxConcurrentRuns", "catchUp", "grace",
-)  # fmt: skip
+    "timezone",
+    "taskQueue",
+    "external",
+    "dst",
+    "overlap",
+    "maxConcurrentRuns",
+    "catchUp",
+    "grace",
+)
 """Fields that an import writes below ``defaults``, in their order there."""
 _OF_A_CRON: Final = frozenset({"timezone", "dst"})
 _EACH_ITS_OWN: Final = frozenset({"timezone", "taskQueue"})
 """Fields whose usual value may be shared, because another one overrides it as a whole."""
 _SEVERAL: Final = 2
 _FIRST: Final = (
-    "key", "mode", "workflow", "external", "taskQueue", "everyMs", "offsetMs", "cron", "at",
+    "key",
+    "mode",
+    "workflow",
+    "external",
+    "taskQueue",
+    "everyMs",
+    "offsetMs",
+    "cron",
+    "at",
     "timezone",
-)  # fmt: skip
+)
 _LAST: Final = ("input", "memo", "metadata")
 
 
@@ -76,9 +91,13 @@ def _entry(entry: ImportedEntry, shared: Mapping[str, Any]) -> Iterator[str]:
 def _comment(text: str, *, indent: int = 0, mark: str = "") -> list[str]:
     begin = f"{' ' * indent}# {mark}"
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=begin, subsequent_indent=begin + "  ",
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        text,
+        _WIDTH,
+        initial_indent=begin,
+        subsequent_indent=begin + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _block(fields: Mapping[str, Any], depth: int) -> list[str]:

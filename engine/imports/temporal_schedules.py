@@ -41,9 +41,13 @@ _OVERLAPS: Final = {
 }
 _DEFAULT_CATCH_UP: Final = timedelta(days=365)
 _BOUNDS: Final = {
-    "second": (0, 59), "minute": (0, 59), "hour": (0, 23),
-    "day_of_month": (1, 31), "month": (1, 12), "day_of_week": (0, 6),
-}  # fmt: skip
+    "second": (0, 59),
+    "minute": (0, 59),
+    "hour": (0, 23),
+    "day_of_month": (1, 31),
+    "month": (1, 12),
+    "day_of_week": (0, 6),
+}
 _TIMES: Final = ("second", "minute", "hour")
 _EXCLUDED_DAYS: Final = 5 * 366
 """How far ahead days of a calendar that is skipped are listed."""
@@ -92,10 +96,11 @@ async def read_schedules(client: Client, options: Options, *, prefix: str = "") 
 def _remarks() -> Iterator[Remark]:
     yield Remark("note", "action", "workflows are started by their types, as written: external")
     yield Remark(
-        "difference", "ids",
+        "difference",
+        "ids",
         "Temporal names a run <id>-<time>; here it is sched:<key>:<bucket>, and its memo and search"
         " attributes name no Temporal schedule",
-    )  # fmt: skip
+    )
 
 
 async def _add(entries: Collector, of: ScheduleDescription, options: Options) -> None:
@@ -127,9 +132,14 @@ async def _add(entries: Collector, of: ScheduleDescription, options: Options) ->
 
 
 def _fill(
-    draft: Draft, *, of: ScheduleDescription, action: ScheduleActionStartWorkflow,
-    part: _CalendarValues | ScheduleIntervalSpec, decoded: _Decoded, options: Options,
-) -> None:  # fmt: skip
+    draft: Draft,
+    *,
+    of: ScheduleDescription,
+    action: ScheduleActionStartWorkflow,
+    part: _CalendarValues | ScheduleIntervalSpec,
+    decoded: _Decoded,
+    options: Options,
+) -> None:
     spec = of.schedule.spec
     draft.fields |= {"workflow": action.workflow, "external": True, "taskQueue": action.task_queue}
     if isinstance(part, ScheduleIntervalSpec):

@@ -41,10 +41,20 @@ OF_A_WINDOW: Final[frozenset[Kind]] = frozenset({"window", "rerun"})
 """The kinds of fires that a rerun of their window makes up for."""
 
 Status = Literal[
-    "claimed", "queued", "starting", "started",
-    "completed", "failed", "cancelled", "terminated", "timed_out",
-    "skipped", "expired", "rejected", "unvouched",
-]  # fmt: skip
+    "claimed",
+    "queued",
+    "starting",
+    "started",
+    "completed",
+    "failed",
+    "cancelled",
+    "terminated",
+    "timed_out",
+    "skipped",
+    "expired",
+    "rejected",
+    "unvouched",
+]
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun", "handler"]
 ClosedStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 Died = Literal["failed", "timed_out", "rejected"]

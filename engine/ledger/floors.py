@@ -79,9 +79,11 @@ class Floors:
                 min(found or edge, edge) if known >= begun else known
                 for found, known, begun in zip(
                     (probe.due_at, probe.stale_at, probe.stop_at),
-                    self.of(serving), asked, strict=True,
+                    self.of(serving),
+                    asked,
+                    strict=True,
                 )
-            )  # fmt: skip
+            )
             self._earliest, self._of = (due, stale, stop), (serving, probe.epoch)
         else:
             self._of = None

@@ -156,9 +156,15 @@ class Subscription:
     def of_hook(cls, hook: Hook, project: str, origin: SubscriptionOrigin) -> Subscription:
         """Return the subscription of a webhook."""
         return cls(
-            name=f"hook:{project}:{hook.label}", kind="hook", events=hook.events, keys=hook.keys,
-            project=project, origin=origin, url=hook.url, secret=hook.secret,
-        )  # fmt: skip
+            name=f"hook:{project}:{hook.label}",
+            kind="hook",
+            events=hook.events,
+            keys=hook.keys,
+            project=project,
+            origin=origin,
+            url=hook.url,
+            secret=hook.secret,
+        )
 
 
 _TRANSITIONS: Final = tuple(each for each in EVENT_TYPES if each not in {"missed", "dead"})

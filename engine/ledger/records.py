@@ -85,9 +85,14 @@ class NewFire(Startable):
         """Return the row of a backfilled window; with ``allow`` its owner sends it at once."""
         at_once = overlap == "allow"
         return cls.under(
-            state, asked.window, asked.workflow_id, "starting" if at_once else "queued", "backfill",
-            overlap=overlap, token=uuid4() if at_once else None,
-        )  # fmt: skip
+            state,
+            asked.window,
+            asked.workflow_id,
+            "starting" if at_once else "queued",
+            "backfill",
+            overlap=overlap,
+            token=uuid4() if at_once else None,
+        )
 
     @classmethod
     def under(
@@ -621,8 +626,15 @@ UNDECLARED: Final[Cause] = "undeclared"
 """The cause of a window without a row, from before its schedule was declared."""
 
 BY_DEFAULT: Final[tuple[Cause, ...]] = (
-    UNDECLARED, "expired", "rejected", "paused", "disabled", "retired", "queue_full", "overlap",
-)  # fmt: skip
+    UNDECLARED,
+    "expired",
+    "rejected",
+    "paused",
+    "disabled",
+    "retired",
+    "queue_full",
+    "overlap",
+)
 """The causes whose windows every backfill starts."""
 
 INCLUDED: Final[tuple[Included, ...]] = get_args(Included)

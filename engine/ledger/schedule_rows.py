@@ -273,16 +273,24 @@ class ScheduleFilter:
         """Return the values by the names of ``list_schedules.sql``, those that filter alone."""
         workflow = self.workflow
         found = {
-            "project": self.project, "origin": self.origin, "kind": self.declared_kind,
-            "state": self.state, "status": self.status, "last_status": self.last_status,
+            "project": self.project,
+            "origin": self.origin,
+            "kind": self.declared_kind,
+            "state": self.state,
+            "status": self.status,
+            "last_status": self.last_status,
             "workflow": workflow and workflow.partition("@")[0],
             "version": workflow if workflow and "@" in workflow else None,
-            "topic": self.topic, "tag": self.tag, "request_id": self.request_id,
+            "topic": self.topic,
+            "tag": self.tag,
+            "request_id": self.request_id,
             "metadata": json.dumps(self.all_metadata) if self.all_metadata else None,
-            "prefix": self.key_prefix, "due_before": self.due_before,
-            "keys": as_like(self.keys), "enabled": self.enabled,
+            "prefix": self.key_prefix,
+            "due_before": self.due_before,
+            "keys": as_like(self.keys),
+            "enabled": self.enabled,
             **self._implied(),
-        }  # fmt: skip
+        }
         return {name: value for name, value in found.items() if value is not None}
 
     def _implied(self) -> dict[str, Any]:
@@ -305,13 +313,18 @@ class ScheduleFilter:
         """Return whether a schedule matches; ``list_schedules.sql`` decides the same."""
         schedule = row.schedule
         facts = {
-            "project": row.project, "origin": row.origin, "state": row.state,
-            "status": row.status, "last_status": row.last_status,
-            "workflow": row.workflow.partition("@")[0], "version": row.workflow,
-            "request_id": row.request_id, "enabled": row.state not in {"disabled", "retired"},
+            "project": row.project,
+            "origin": row.origin,
+            "state": row.state,
+            "status": row.status,
+            "last_status": row.last_status,
+            "workflow": row.workflow.partition("@")[0],
+            "version": row.workflow,
+            "request_id": row.request_id,
+            "enabled": row.state not in {"disabled", "retired"},
             "topic": schedule and schedule.topic,
             "kind": schedule and _KINDS[schedule.kind],
-        }  # fmt: skip
+        }
         given = self.given()
         if any(given[name] != fact for name, fact in facts.items() if name in given):
             return False

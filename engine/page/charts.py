@@ -36,8 +36,13 @@ SHADES: Final[Mapping[Status, Shade]] = {
     "skipped": "none",
 }
 _HEIGHT: Final[Mapping[Shade, int]] = {
-    "ok": 12, "bad": 16, "odd": 14, "open": 9, "wait": 6, "none": 3,
-}  # fmt: skip
+    "ok": 12,
+    "bad": 16,
+    "odd": 14,
+    "open": 9,
+    "wait": 6,
+    "none": 3,
+}
 
 
 def counts_text(counts: Mapping[Status, int]) -> str:

@@ -56,16 +56,29 @@ def asset_version(name: str) -> str:
 @cache
 def _environment() -> Environment:
     found = Environment(
-        loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     found.globals |= {
-        "SHADES": SHADES, "asset_version": asset_version, "counted": counted, "ago": _ago,
-    }  # fmt: skip
+        "SHADES": SHADES,
+        "asset_version": asset_version,
+        "counted": counted,
+        "ago": _ago,
+    }
     found.filters |= {
-        "clock": clock, "instant": instant_text, "lag": fire_lag, "shadow_mode": shadow_mode,
-        "state": shown_state, "status": shown_status, "took": took, "why": why,
-    }  # fmt: skip
+        "clock": clock,
+        "instant": instant_text,
+        "lag": fire_lag,
+        "shadow_mode": shadow_mode,
+        "state": shown_state,
+        "status": shown_status,
+        "took": took,
+        "why": why,
+    }
     return found
 
 

@@ -181,8 +181,7 @@ class _LayingTurn:
         in_line = each.overlap == "queue"
         limit = self._limit
         if in_line:
-            waiting = await self._transaction.count_waiting(each.key, _IN_LINE)
-            limit = _IN_LINE - waiting
+            limit = _IN_LINE - await self._transaction.count_waiting(each.key, _IN_LINE)
         later = now + self._settings.tick
         if limit <= 0:
             await self._transaction.move_backfill(replace(each, next_at=later))
@@ -194,9 +193,12 @@ class _LayingTurn:
         await batch.choose(limit)
         windows = [*await batch.split(), *batch.new]
         claims, written = await self._transaction.lay(
-            state, windows, overlap=each.overlap,
-            owner=self._serving.replica, lease=self._settings.lease,
-        )  # fmt: skip
+            state,
+            windows,
+            overlap=each.overlap,
+            owner=self._serving.replica,
+            lease=self._settings.lease,
+        )
         if any(window.again and window.workflow_id not in written for window in windows):
             raise _RowChanged
         batch.left_alone[_TAKEN] += len(windows) - len(written)
@@ -204,10 +206,14 @@ class _LayingTurn:
         self._laid.windows, self._laid.queued = batch.seen, in_line and bool(written)
         full = in_line and len(written) >= limit
         moved = replace(
-            each, cursor=batch.until, laid=each.laid + len(written), laid_at=now, error=None,
+            each,
+            cursor=batch.until,
+            laid=each.laid + len(written),
+            laid_at=now,
+            error=None,
             left_alone=+(Counter(each.left_alone) + batch.left_alone),
             next_at=later if full else now,
-        )  # fmt: skip
+        )
         if moved.cursor >= each.last:
             moved = replace(moved, state="done", ended_at=now)
             await note_end(self._transaction, moved, by=self._serving.replica)

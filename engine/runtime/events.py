@@ -177,9 +177,19 @@ def words_of(error: BaseException) -> str:
 
 
 Event = (
-    Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
-    | ServerAway | ServerBack | AlreadyCancelled
-)  # fmt: skip
+    Settled
+    | Decided
+    | Closed
+    | Stopped
+    | Applied
+    | Notice
+    | Alert
+    | Degraded
+    | Recovered
+    | ServerAway
+    | ServerBack
+    | AlreadyCancelled
+)
 OnEvent = Callable[[Event], None]
 
 
@@ -208,8 +218,10 @@ def emit_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
         more = ["…"] if len(keys) > _NAMED else []
         logger.info(
             "%d windows of %d schedules skipped, as excluded: %s",
-            windows, len(keys), ", ".join([*sorted(keys)[:_NAMED], *more]),
-        )  # fmt: skip
+            windows,
+            len(keys),
+            ", ".join([*sorted(keys)[:_NAMED], *more]),
+        )
 
 
 def _given_up(state: ScheduleState, move: Move) -> Decided:
@@ -222,12 +234,29 @@ def _given_up(state: ScheduleState, move: Move) -> Decided:
 # --- records of the log ---
 
 LogEvent = Literal[
-    "run_started", "start_unanswered", "start_rejected", "start_unvouched",
-    "window_queued", "window_skipped", "window_expired",
-    "run_completed", "run_failed", "run_timed_out", "run_cancelled", "run_terminated",
-    "stop_requested", "file_applied", "file_refused", "notice", "alert",
-    "loop_suspended", "loop_resumed", "server_away", "server_back", "already_cancelled",
-]  # fmt: skip
+    "run_started",
+    "start_unanswered",
+    "start_rejected",
+    "start_unvouched",
+    "window_queued",
+    "window_skipped",
+    "window_expired",
+    "run_completed",
+    "run_failed",
+    "run_timed_out",
+    "run_cancelled",
+    "run_terminated",
+    "stop_requested",
+    "file_applied",
+    "file_refused",
+    "notice",
+    "alert",
+    "loop_suspended",
+    "loop_resumed",
+    "server_away",
+    "server_back",
+    "already_cancelled",
+]
 """The names of events in the log."""
 
 _SETTLED: Final[Mapping[str, LogEvent]] = {
@@ -304,16 +333,21 @@ def _settled(event: Settled) -> Entry:
     level = logging.INFO if outcome.status == "started" else logging.WARNING
     detail = outcome.reason or outcome.error or f"lag {event.lag.total_seconds():.3f} s"
     status = "already started" if event.already else outcome.status
-    return Entry(level, _SETTLED[outcome.status], f"{claim.workflow_id} {status}: {detail}", {
-        **_of_run(claim.workflow_id, outcome.run_id),
-        "window": iso_text(claim.fire_time),
-        "bucket": claim.bucket,
-        "workflow": claim.workflow_type,
-        "reason_code": outcome.reason_code or claim.reason_code,
-        "timing": outcome.timing or claim.timing,
-        "lag_ms": in_ms(event.lag),
-        "error": outcome.error,
-    })  # fmt: skip
+    return Entry(
+        level,
+        _SETTLED[outcome.status],
+        f"{claim.workflow_id} {status}: {detail}",
+        {
+            **_of_run(claim.workflow_id, outcome.run_id),
+            "window": iso_text(claim.fire_time),
+            "bucket": claim.bucket,
+            "workflow": claim.workflow_type,
+            "reason_code": outcome.reason_code or claim.reason_code,
+            "timing": outcome.timing or claim.timing,
+            "lag_ms": in_ms(event.lag),
+            "error": outcome.error,
+        },
+    )
 
 
 def _decided(event: Decided) -> Entry | None:
@@ -325,12 +359,17 @@ def _decided(event: Decided) -> Entry | None:
         level = logging.DEBUG  # all of a tick are one line
     elif decision.verdict == "queued" or code in CHOSEN or event.one_shot:
         level = logging.INFO
-    return Entry(level, _DECIDED[decision.verdict], f"{event.workflow_id} {event}", {
-        **_of_run(event.workflow_id),
-        "window": iso_text(decision.window.fire_time),
-        "windows": decision.windows,
-        "reason_code": code,
-    })  # fmt: skip
+    return Entry(
+        level,
+        _DECIDED[decision.verdict],
+        f"{event.workflow_id} {event}",
+        {
+            **_of_run(event.workflow_id),
+            "window": iso_text(decision.window.fire_time),
+            "windows": decision.windows,
+            "reason_code": code,
+        },
+    )
 
 
 def _closed(run: Evidence) -> Entry | None:
@@ -340,13 +379,18 @@ def _closed(run: Evidence) -> Entry | None:
     took = run.closed_at - run.started_at if run.closed_at else None
     why = f": {run.error}" if bad and run.error else ""
     text = f"{run.workflow_id} {run.closed.replace('_', ' ')}{why}"
-    return Entry(logging.WARNING if bad else logging.INFO, _CLOSED[run.closed], text, {
-        **_of_run(run.workflow_id, run.run_id),
-        "workflow": run.workflow_type,
-        "duration_ms": took and in_ms(took),
-        "error": run.error,
-        "error_type": run.failure and run.failure.error_type,
-    })  # fmt: skip
+    return Entry(
+        logging.WARNING if bad else logging.INFO,
+        _CLOSED[run.closed],
+        text,
+        {
+            **_of_run(run.workflow_id, run.run_id),
+            "workflow": run.workflow_type,
+            "duration_ms": took and in_ms(took),
+            "error": run.error,
+            "error_type": run.failure and run.failure.error_type,
+        },
+    )
 
 
 def _interrupted(event: Degraded | Recovered | ServerAway | ServerBack) -> Entry | None:

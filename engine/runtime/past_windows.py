@@ -183,9 +183,12 @@ async def end_backfill(
 async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:
     """Record the result of a backfill that is done or ended."""
     after = {
-        "id": each.id, "state": each.state, "laid": each.laid, "left_alone": dict(each.left_alone),
+        "id": each.id,
+        "state": each.state,
+        "laid": each.laid,
+        "left_alone": dict(each.left_alone),
         "not_laid": max(each.windows - each.done, 0),
-    }  # fmt: skip
+    }
     action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
     await transaction.act([action], by=by)
 

@@ -538,9 +538,13 @@ class Poller:
                 break  # locked in vain: due again as soon as this transaction ends
             try:
                 planned = plan(
-                    state, now, limit=room, rows=rows,
-                    audited=self._lookups.is_audited(state), suspect_until=self.suspect_until,
-                )  # fmt: skip
+                    state,
+                    now,
+                    limit=room,
+                    rows=rows,
+                    audited=self._lookups.is_audited(state),
+                    suspect_until=self.suspect_until,
+                )
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
                 alerts += filter(None, [self._fails(state.key, error)])

@@ -252,12 +252,9 @@ class Replica:
         if self._traces:
             poller.on_tick = self._traces.on_tick
         polling = Loop("poller", poller.run_once, on_event=on_event, asks=True)
-        waiter = self._waiter = CloseWaiter(
-            client, ledger, inspector, settings,
-            breaker=dispatcher.breaker, replica=self._serving.replica,
-            orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
-            go_on=polling.wake,
-        )  # fmt: skip
+        waiter = self._waiter = self._close_waiter(
+            client, ledger, inspector, dispatcher, tracker, polling
+        )
         janitor = self._janitor = self._make_janitor(ledger, identity)
         totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
@@ -282,6 +279,26 @@ class Replica:
             *([loop("slots", keeper.watch)] if keeper else ()),
         ]
 
+    def _close_waiter(
+        self,
+        client: Client,
+        ledger: Ledger,
+        inspector: RunInspector,
+        dispatcher: Dispatcher,
+        tracker: Tracker,
+        polling: Loop,
+    ) -> CloseWaiter:
+        return CloseWaiter(
+            client,
+            ledger,
+            inspector,
+            self._settings,
+            breaker=dispatcher.breaker,
+            replica=self._serving.replica,
+            orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
+            go_on=polling.wake,
+        )
+
     def _trials(self, dispatcher: Dispatcher) -> Loop:
         """Return the loop of the breaker, which a suspicion rouses."""
         breaker = dispatcher.breaker
@@ -299,28 +316,41 @@ class Replica:
     ) -> Tracker:
         settings, on_event, budget = self._settings, self._on_event, self._budget
         return Tracker(
-            client, ledger, clock, settings, inspector=inspector,
-            replica=self._serving.replica, budget=budget, on_event=on_event,
+            client,
+            ledger,
+            clock,
+            settings,
+            inspector=inspector,
+            replica=self._serving.replica,
+            budget=budget,
+            on_event=on_event,
             breaker=dispatcher.breaker,
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
-            busy=lambda: not dispatcher.room, suspect_until=lambda: self._poller.suspect_until,
+            busy=lambda: not dispatcher.room,
+            suspect_until=lambda: self._poller.suspect_until,
             sealing=self._sealing,
-        )  # fmt: skip
+        )
 
     def _reporting(self, ledger: Ledger) -> Loop:
         reports = self._reports
         return Loop(
-            "retries", partial(reports.run_once, ledger), end=partial(reports.flush, ledger),
+            "retries",
+            partial(reports.run_once, ledger),
+            end=partial(reports.flush, ledger),
             on_event=self._on_event,
-        )  # fmt: skip
+        )
 
     def _counter(
         self, client: Client, ledger: Ledger, tracker: Tracker, dispatcher: Dispatcher
     ) -> RunCounter:
         return RunCounter(
-            client, ledger, self._settings, budget=self._budget, breaker=dispatcher.breaker,
+            client,
+            ledger,
+            self._settings,
+            budget=self._budget,
+            breaker=dispatcher.breaker,
             is_mine=lambda: tracker.on_duty,
-        )  # fmt: skip
+        )
 
     @contextmanager
     def _observed(self, presence: Presence, dispatcher: Dispatcher) -> Iterator[None]:
@@ -361,18 +391,34 @@ class Replica:
         budget = self._budget
         stuck = StuckRuns(client, settings, budget=budget)
         failing = self._failing = FailingSteps(
-            ledger, settings, ChildSteps(client, settings, budget=budget),
-            now=clock.now, task_of=stuck.task_of, on_event=self._emit,
-        )  # fmt: skip
+            ledger,
+            settings,
+            ChildSteps(client, settings, budget=budget),
+            now=clock.now,
+            task_of=stuck.task_of,
+            on_event=self._emit,
+        )
         inspector = RunInspector(
-            client, ledger, clock, settings,
-            ledger_id=identity, notices=(failing.notice,),
-            on_open=failing.compare, budget=budget, on_event=on_event,
-        )  # fmt: skip
+            client,
+            ledger,
+            clock,
+            settings,
+            ledger_id=identity,
+            notices=(failing.notice,),
+            on_open=failing.compare,
+            budget=budget,
+            on_event=on_event,
+        )
         auditor = RunAuditor(
-            client, ledger, inspector, clock, settings,
-            replica=serving.replica, budget=budget, on_event=on_event,
-        )  # fmt: skip
+            client,
+            ledger,
+            inspector,
+            clock,
+            settings,
+            replica=serving.replica,
+            budget=budget,
+            on_event=on_event,
+        )
         canceller = RunCanceller(client, ledger, inspector, serving, settings, on_event=on_event)
         lookups = RunLookups(
             ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
@@ -406,11 +452,15 @@ class Replica:
             self._emit(Notice(text, good=good))
 
         around = DeliveryContext(
-            holder=self._serving.replica, namespace=self._client.namespace,
-            project=self._serving.project, tick=settings.tick, idle=settings.heartbeat,
-            report=report, allowed=Allowed.parse(settings.hooks_allow or ""),
+            holder=self._serving.replica,
+            namespace=self._client.namespace,
+            project=self._serving.project,
+            tick=settings.tick,
+            idle=settings.heartbeat,
+            report=report,
+            allowed=Allowed.parse(settings.hooks_allow or ""),
             is_busy=lambda: poller.is_behind or not dispatcher.room,
-        )  # fmt: skip
+        )
         deliverer = self._deliverer = Deliverer(ledger.events, around, self._listeners)
         delivering = self._delivering = Loop(
             "events", deliverer.run_once, end=deliverer.end, on_event=self._on_event
@@ -419,9 +469,13 @@ class Replica:
 
     def _watchdog(self, ledger: Ledger, presence: Presence, poller: Poller) -> Watchdog:
         return Watchdog(
-            ledger, presence, self._serving, self._settings,
-            distrusts=lambda: poller.distrusts_clock, on_event=self._on_event,
-        )  # fmt: skip
+            ledger,
+            presence,
+            self._serving,
+            self._settings,
+            distrusts=lambda: poller.distrusts_clock,
+            on_event=self._on_event,
+        )
 
     def _make_queue_manager(
         self, client: Client, ledger: Ledger, poller: Poller
@@ -433,9 +487,15 @@ class Replica:
         if config.get("no_remote_activities") or not config.get("activities"):
             return None
         return QueueManager(
-            self._worker, client, ledger, self._serving, self._settings,
-            epoch=lambda: poller.epoch, seen=self._seen, on_event=self._emit,
-        )  # fmt: skip
+            self._worker,
+            client,
+            ledger,
+            self._serving,
+            self._settings,
+            epoch=lambda: poller.epoch,
+            seen=self._seen,
+            on_event=self._emit,
+        )
 
     def _watch(self, ledger: Ledger, poller: Poller, dispatcher: Dispatcher) -> Watch:
         async def temporal() -> str | None:
@@ -448,9 +508,14 @@ class Replica:
             return ledger
 
         return Watch(
-            opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
-            namespace=self._client.namespace, on_event=self._on_event,
-        )  # fmt: skip
+            opened,
+            self._settings,
+            holder=self._serving.replica,
+            temporal=temporal,
+            clock=clock,
+            namespace=self._client.namespace,
+            on_event=self._on_event,
+        )
 
     def _make_janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
         """Return the janitor, unless it is off."""
@@ -488,15 +553,15 @@ class Replica:
                 return
             await apply_source(
                 file,
-                partial(
-                    apply, ledger, by=self._serving.replica, last=last, sealing=self._sealing
-                ),
+                partial(apply, ledger, by=self._serving.replica, last=last, sealing=self._sealing),
                 lambda _, report: self._emit(
                     Applied(str(report), good=True, refused=report.refusals)
                 ),
-                project=project, source=self._source, types=self._serving.types,
+                project=project,
+                source=self._source,
+                types=self._serving.types,
                 on_event=self._emit,
-            )  # fmt: skip
+            )
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._emit(Applied(str(error), good=False))

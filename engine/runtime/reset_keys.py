@@ -145,10 +145,11 @@ class RunKeys:
             inherited=self.inherited,
             named={assumed: key for assumed, key in self.named.items() if key in copied},
             named_children={
-                assumed: child for assumed, child in self.named_children.items()
+                assumed: child
+                for assumed, child in self.named_children.items()
                 if child in children.values()
             },
-        )  # fmt: skip
+        )
 
 
 class KeyMatcher:
@@ -168,9 +169,10 @@ class KeyMatcher:
         """Add the next run, and return what is known of its calls."""
         line = self.of_runs[run.run_id] = self._begin(run)
         new = [
-            call for call in run.calls.values()
+            call
+            for call in run.calls.values()
             if call.event_id not in line.keys and call.event_id not in line.refused
-        ]  # fmt: skip
+        ]
         steps = [call for call in new if call.note.undoes is None]
         # Equals first: a call that is made later may be the one with which an earlier one is
         # confused, if parallel branches are faster or slower than before.
@@ -184,10 +186,12 @@ class KeyMatcher:
             if call.note.undoes is not None:
                 self._undo(line, run, call, call.note.undoes)
         line.left = [
-            each.name for each in self._effects.values()
-            if each.key not in line.taken and not each.undos
+            each.name
+            for each in self._effects.values()
+            if each.key not in line.taken
+            and not each.undos
             and (each.call.completed or not each.call.ended)
-        ]  # fmt: skip
+        ]
         return line
 
     def undone_elsewhere(self, run: RunHistory) -> None:
@@ -272,9 +276,10 @@ class KeyMatcher:
     def _others(self, line: RunKeys, call: RecordedStep) -> list[_Effect]:
         """Return the calls of the same step that the line has not repeated."""
         return [
-            each for each in self._effects.values()
+            each
+            for each in self._effects.values()
             if each.call.step == call.step and each.key not in line.taken
-        ]  # fmt: skip
+        ]
 
     def _undo(self, line: RunKeys, run: RunHistory, call: RecordedStep, assumed: str) -> None:
         target = line.named.get(assumed, assumed)
@@ -310,9 +315,10 @@ class KeyMatcher:
     def _repeated_child(self, line: RunKeys, call: RecordedChild) -> _KnownChild | None:
         """Return the child that this one repeats; None if it is a new one, or may not run."""
         others = [
-            each for each in self._children
+            each
+            for each in self._children
             if each.call.type == call.type and each not in line.taken_children
-        ]  # fmt: skip
+        ]
         standing = [each for each in others if not any(each.undos.values())]
         known = next((each for each in standing if each.call.given == call.given), None)
         if known is not None and known.undos:

@@ -86,11 +86,14 @@ def failure_of(error: BaseException, attempts: Mapping[int, int] | None = None) 
         message, hidden = f"{error.type}: {_ENCODED}", {"error": _ENCODED}
     message += f", after: {text}" if error.__cause__ is not None else ""
     left = [
-        {name: one_line(str(noted.get(name, "")))
-         for name in _NAMED if name != _KEY or noted.get(name)}
+        {
+            name: one_line(str(noted.get(name, "")))
+            for name in _NAMED
+            if name != _KEY or noted.get(name)
+        }
         for each in error.details[:_MOST_LEFT]
         if isinstance(each, dict) and (noted := {**each, **hidden})
-    ]  # fmt: skip
+    ]
     return Failure(chain, one_line(message), json.dumps(left, ensure_ascii=False) if left else None)
 
 
@@ -299,9 +302,12 @@ async def with_failure(
         return evidence
     failure = failure_of(found, run.attempts)
     return replace(
-        evidence, failure=failure, error=failure.error, not_undone=failure.not_undone,
+        evidence,
+        failure=failure,
+        error=failure.error,
+        not_undone=failure.not_undone,
         counts=_counts_of_one(evidence, run, failure),
-    )  # fmt: skip
+    )
 
 
 def _counts_of_one(evidence: Evidence, run: RunEvents, failure: Failure) -> RunCounts | None:
@@ -309,13 +315,19 @@ def _counts_of_one(evidence: Evidence, run: RunEvents, failure: Failure) -> RunC
     if not run.is_whole or run.began_at is None or run.previous is not None:
         return None
     only = Try(
-        number=run.number, run_id=evidence.run_id, started_at=run.began_at,
-        closed_at=evidence.closed_at, error=failure.error,
-    )  # fmt: skip
+        number=run.number,
+        run_id=evidence.run_id,
+        started_at=run.began_at,
+        closed_at=evidence.closed_at,
+        error=failure.error,
+    )
     return RunCounts(
-        workflow_id=evidence.workflow_id, run_id=evidence.run_id, tries=run.number,
-        step_retries=run.step_retries, tried=(only,),
-    )  # fmt: skip
+        workflow_id=evidence.workflow_id,
+        run_id=evidence.run_id,
+        tries=run.number,
+        step_retries=run.step_retries,
+        tried=(only,),
+    )
 
 
 # --- the end of a child ---
@@ -385,9 +397,12 @@ async def read_counts(
         if run.number == 1:  # before it the chain was continued as new
             break
     return RunCounts(
-        workflow_id=workflow_id, run_id=run_id, tries=number,
-        step_retries=retries if wanted is None else None, tried=tuple(tried[::-1]),
-    )  # fmt: skip
+        workflow_id=workflow_id,
+        run_id=run_id,
+        tries=number,
+        step_retries=retries if wanted is None else None,
+        tried=tuple(tried[::-1]),
+    )
 
 
 async def _read_or_forgotten(
@@ -413,9 +428,12 @@ async def _try_of(run: RunEvents, run_id: str, began_at: datetime, converter: Da
     except Exception as why:  # noqa: BLE001 - a codec may raise anything
         told = one_line(f"its failure could not be read: {type(why).__name__}: {why}")
     return Try(
-        number=run.number, run_id=run_id, started_at=began_at,
-        closed_at=close.event_time.ToDatetime(UTC) if is_closed else None, error=told,
-    )  # fmt: skip
+        number=run.number,
+        run_id=run_id,
+        started_at=began_at,
+        closed_at=close.event_time.ToDatetime(UTC) if is_closed else None,
+        error=told,
+    )
 
 
 # --- evidence ---

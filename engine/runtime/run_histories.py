@@ -44,15 +44,18 @@ _CHILD_ENDS = _UNDONE_CHILDREN | _kinds(
 )
 _OF_CHILDREN = {_INITIATED, _CHILD_STARTED, *_CHILD_ENDS}
 _OPENING = {
-    "activity_task_scheduled_event_attributes", "timer_started_event_attributes",
-    "workflow_task_scheduled_event_attributes", _INITIATED,
-}  # fmt: skip
+    "activity_task_scheduled_event_attributes",
+    "timer_started_event_attributes",
+    "workflow_task_scheduled_event_attributes",
+    _INITIATED,
+}
 _CLOSING = {
-    **dict.fromkeys(_ENDS | _kinds("workflow_task", "completed failed timed_out"),
-                    "scheduled_event_id"),
+    **dict.fromkeys(
+        _ENDS | _kinds("workflow_task", "completed failed timed_out"), "scheduled_event_id"
+    ),
     **dict.fromkeys(_kinds("timer", "fired canceled"), "started_event_id"),
     **dict.fromkeys(_CHILD_ENDS, "initiated_event_id"),
-}  # fmt: skip
+}
 """Where the events that end something name the event that began it."""
 RUN_ENDS = _kinds(
     "workflow_execution", "completed failed timed_out canceled terminated continued_as_new"
@@ -240,21 +243,28 @@ class HistoryReader:
         )
         given = list(event.input.payloads)
         return RecordedStep(
-            number, event.activity_id, event.activity_type.name, await self._digest(given),
+            number,
+            event.activity_id,
+            event.activity_type.name,
+            await self._digest(given),
             await self._note_of(event.header),
-            patience, inputs=given if self._inputs else (),
-        )  # fmt: skip
+            patience,
+            inputs=given if self._inputs else (),
+        )
 
     async def _begun_child(
         self, number: int, event: StartChildWorkflowExecutionInitiatedEventAttributes
     ) -> RecordedChild:
         given = list(event.input.payloads)
         return RecordedChild(
-            number, event.workflow_type.name, await self._digest(given),
-            HEADER in event.header.fields, event.workflow_id,
+            number,
+            event.workflow_type.name,
+            await self._digest(given),
+            HEADER in event.header.fields,
+            event.workflow_id,
             await self._note_of(event.header, UNDO_HEADER),
             inputs=given if self._inputs else (),
-        )  # fmt: skip
+        )
 
     def _result(self, event: HistoryEvent, kind: str) -> Payload | None:
         found = getattr(event, kind).result.payloads if self._inputs else ()

@@ -303,14 +303,32 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
 NAMES: Final = frozenset(
     {
         *(_variable(field.name) for field in fields(Settings)),
-        *(f"SCHED_{name}" for name in (
-            "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
-            "TEMPORAL_CLI", "DB_PASSWORD", "DB_OWNER_PASSWORD", "DB_ADMIN_PASSWORD", "FAULT",
-            "SETUP", "HTTP_PORT", "HTTP_HOST", "API_TOKEN", "API_HOST", "API_PORT",
-            "TEST_DATABASE_URL",
-        )),
+        *(
+            f"SCHED_{name}"
+            for name in (
+                "DATABASE_URL",
+                "SCHEMA",
+                "SCHEDULES",
+                "TASK_QUEUE",
+                "IMPORTS",
+                "DATA_DIR",
+                "UI_URL",
+                "TEMPORAL_CLI",
+                "DB_PASSWORD",
+                "DB_OWNER_PASSWORD",
+                "DB_ADMIN_PASSWORD",
+                "FAULT",
+                "SETUP",
+                "HTTP_PORT",
+                "HTTP_HOST",
+                "API_TOKEN",
+                "API_HOST",
+                "API_PORT",
+                "TEST_DATABASE_URL",
+            )
+        ),
     }
-)  # fmt: skip
+)
 """Every variable that the engine, its command line, its testing kit or its compose file reads."""
 
 _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")

@@ -73,8 +73,12 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
     of the file may be applied. A retired key of any project is free to be taken.
     """
     kinds: dict[str, list[str]] = {
-        "added": [], "changed": [], "returned": [], "unchanged": [], "foreign": [],
-    }  # fmt: skip
+        "added": [],
+        "changed": [],
+        "returned": [],
+        "unchanged": [],
+        "foreign": [],
+    }
     named = set()
     for schedule in schedules:
         named.add(schedule.key)

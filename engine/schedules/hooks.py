@@ -19,11 +19,23 @@ from engine.schedules.validators import Shape, list_of, pattern, refuse, shorten
 
 EventType = Literal[
     "arrived",
-    "completed", "failed", "cancelled", "terminated", "timed_out",
-    "skipped", "expired", "rejected", "unvouched",
-    "created", "changed", "paused", "resumed", "retired",
-    "missed", "dead",
-]  # fmt: skip
+    "completed",
+    "failed",
+    "cancelled",
+    "terminated",
+    "timed_out",
+    "skipped",
+    "expired",
+    "rejected",
+    "unvouched",
+    "created",
+    "changed",
+    "paused",
+    "resumed",
+    "retired",
+    "missed",
+    "dead",
+]
 """Types of events: a start, ends, denials, changes of the schedule.
 
 The last two come with others: ``missed`` with a denial, ``dead`` with an end.
@@ -141,11 +153,13 @@ class Hook:
         """
         given = {"url": url, "secret": secret, "events": events, "keys": keys}
         with refusals():
-            return cls(**{
-                name: HOOK_FIELDS[name][0](value, what)
-                for name, value in given.items()
-                if value is not None or name in {"url", "secret"}
-            })  # fmt: skip
+            return cls(
+                **{
+                    name: HOOK_FIELDS[name][0](value, what)
+                    for name, value in given.items()
+                    if value is not None or name in {"url", "secret"}
+                }
+            )
 
 
 def place_of_url(url: str) -> str:

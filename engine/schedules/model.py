@@ -803,11 +803,31 @@ NESTED: Final[dict[str, type[Part]]] = {
 """Fields with nested fields, by their names in a file."""
 
 _SHARED: Final = (
-    "timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled",
-    "external", "mode", "first_fire", "dst", "exclude", "spread", "on_dead", "pause_after_failures",
-    "retention", "alert", "retry", "timeout", "priority", "search_attributes", "memo", "tags",
+    "timezone",
+    "task_queue",
+    "overlap",
+    "max_concurrent_runs",
+    "catch_up",
+    "grace",
+    "enabled",
+    "external",
+    "mode",
+    "first_fire",
+    "dst",
+    "exclude",
+    "spread",
+    "on_dead",
+    "pause_after_failures",
+    "retention",
+    "alert",
+    "retry",
+    "timeout",
+    "priority",
+    "search_attributes",
+    "memo",
+    "tags",
     "metadata",
-)  # fmt: skip
+)
 """Fields that may stand below ``defaults``, in the order of ``sched schema``."""
 
 
@@ -827,8 +847,16 @@ Defaults: Final[type[BaseModel]] = create_model(
 )
 
 WHEN_PART: Final = (
-    "every", "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
-)  # fmt: skip
+    "every",
+    "everyMs",
+    "offsetMs",
+    "cron",
+    "timezone",
+    "at",
+    "start",
+    "end",
+    "dst",
+)
 """Fields that determine the fire times."""
 
 

@@ -267,9 +267,15 @@ def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
 def error_class(code: str) -> type[ScheduleError]:
     """Return the error class of ``code``, or the general one."""
     special = (
-        CronInvalid, TimezoneInvalid, IntervalTooShort, TopicInvalid, RetryPolicyInvalid,
-        ParentUnknown, ParentCycle, ParentTimesDiffer,
-    )  # fmt: skip
+        CronInvalid,
+        TimezoneInvalid,
+        IntervalTooShort,
+        TopicInvalid,
+        RetryPolicyInvalid,
+        ParentUnknown,
+        ParentCycle,
+        ParentTimesDiffer,
+    )
     return next((error for error in special if error.code == code), ScheduleError)
 
 
@@ -337,9 +343,10 @@ def _as_fault(line: dict[str, Any]) -> Fault:
         return Fault(path, Code(code), context["message"], context["cure"])
     if code == "missing":
         example = {
-            "key": "key: nightly-report", "workflow": "workflow: daily-report",
+            "key": "key: nightly-report",
+            "workflow": "workflow: daily-report",
             "schedule": "schedule: nightly-extract",
-        }.get(name, name)  # fmt: skip
+        }.get(name, name)
         return Fault(path, Code.FIELD_MISSING, f"{name} is missing", f"add {example}")
     if code == "extra_forbidden":
         return Fault(path, Code.FIELD_UNKNOWN, f"{name[:80]} is not a field", "remove it")
@@ -367,26 +374,57 @@ _COMPARED = 50  # characters
 
 # Names of the same fields in other schedulers.
 _ELSEWHERE = {
-    "id": "key", "name": "key",
-    "interval": "every", "offset": "offsetMs",
-    "crontab": "cron", "expression": "cron", "pattern": "cron",
-    "schedule": "cron", "scheduleinterval": "cron",
-    "tz": "timezone", "zone": "timezone", "runat": "at",
-    "startdate": "start", "starttime": "start", "enddate": "end", "endtime": "end",
-    "active": "enabled", "disabled": "enabled", "suspend": "enabled", "suspended": "enabled",
-    "concurrencypolicy": "overlap", "jitter": "spread", "calendar": "exclude",
-    "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
-    "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
-    "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
-    "cronexpression": "cron", "jobtype": "workflow", "jobpayload": "input",
-    "maxretries": "retry", "retries": "retry", "retrypolicy": "retry",
-    "timeoutseconds": "timeout", "timeoutms": "timeout", "labels": "tags",
+    "id": "key",
+    "name": "key",
+    "interval": "every",
+    "offset": "offsetMs",
+    "crontab": "cron",
+    "expression": "cron",
+    "pattern": "cron",
+    "schedule": "cron",
+    "scheduleinterval": "cron",
+    "tz": "timezone",
+    "zone": "timezone",
+    "runat": "at",
+    "startdate": "start",
+    "starttime": "start",
+    "enddate": "end",
+    "endtime": "end",
+    "active": "enabled",
+    "disabled": "enabled",
+    "suspend": "enabled",
+    "suspended": "enabled",
+    "concurrencypolicy": "overlap",
+    "jitter": "spread",
+    "calendar": "exclude",
+    "maxactiveruns": "maxConcurrentRuns",
+    "maxinstances": "maxConcurrentRuns",
+    "maxconcurrency": "maxConcurrentRuns",
+    "concurrency": "maxConcurrentRuns",
+    "args": "input",
+    "payload": "input",
+    "data": "input",
+    "queue": "taskQueue",
+    "cronexpression": "cron",
+    "jobtype": "workflow",
+    "jobpayload": "input",
+    "maxretries": "retry",
+    "retries": "retry",
+    "retrypolicy": "retry",
+    "timeoutseconds": "timeout",
+    "timeoutms": "timeout",
+    "labels": "tags",
     "annotations": "metadata",
-    "repeatcount": "limit", "maxruns": "limit", "remainingactions": "limit",
-    "shadow": "mode", "dryrun": "mode", "pauseonfailure": "pauseAfterFailures",
+    "repeatcount": "limit",
+    "maxruns": "limit",
+    "remainingactions": "limit",
+    "shadow": "mode",
+    "dryrun": "mode",
+    "pauseonfailure": "pauseAfterFailures",
     "maxfailures": "pauseAfterFailures",
-    "jobs": "schedules", "tasks": "schedules",
-}  # fmt: skip
+    "jobs": "schedules",
+    "tasks": "schedules",
+}
 
 
 MAX_PROPOSED: Final = 200

@@ -39,13 +39,29 @@ _NAME: Final = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 _NAME_CURE: Final = "use 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-', beginning with a letter"
 _OF_TEMPORAL: Final = frozenset(
     {
-        "BatcherNamespace", "BatcherUser", "BinaryChecksums", "BuildIds", "CloseTime",
-        "ExecutionDuration", "ExecutionStatus", "ExecutionTime", "HistoryLength",
-        "HistorySizeBytes", "ParentRunId", "ParentWorkflowId", "RootRunId", "RootWorkflowId",
-        "RunId", "StartTime", "StateTransitionCount", "TaskQueue", "VisibilityTimestamp",
-        "WorkflowId", "WorkflowType",
+        "BatcherNamespace",
+        "BatcherUser",
+        "BinaryChecksums",
+        "BuildIds",
+        "CloseTime",
+        "ExecutionDuration",
+        "ExecutionStatus",
+        "ExecutionTime",
+        "HistoryLength",
+        "HistorySizeBytes",
+        "ParentRunId",
+        "ParentWorkflowId",
+        "RootRunId",
+        "RootWorkflowId",
+        "RunId",
+        "StartTime",
+        "StateTransitionCount",
+        "TaskQueue",
+        "VisibilityTimestamp",
+        "WorkflowId",
+        "WorkflowType",
     }
-)  # fmt: skip
+)
 """What Temporal itself writes; so are names that begin with ``Temporal``."""
 
 _KINDS: Final[Mapping[type, tuple[str, ...]]] = {

@@ -19,9 +19,17 @@ from engine.schedules.terms import MINUTE_MS, STOPS, TICK, Overlap, epoch_ms, fr
 # --- outages and results ---
 
 WindowOutcome = Literal[
-    "on_time", "late", "caught_up", "queued",
-    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
-]  # fmt: skip
+    "on_time",
+    "late",
+    "caught_up",
+    "queued",
+    "overlapped",
+    "coalesced",
+    "excluded",
+    "expired",
+    "disabled",
+    "paused",
+]
 OUTCOMES: Final[tuple[WindowOutcome, ...]] = get_args(WindowOutcome)
 """Outcomes of a window; the first four have a run."""
 
@@ -87,9 +95,11 @@ class Simulation:
     def total(self) -> ScheduleTotals:
         """Totals of all schedules, under the key ``all``."""
         return ScheduleTotals(
-            "all", sum(each.windows for each in self.schedules), self.totals,
+            "all",
+            sum(each.windows for each in self.schedules),
+            self.totals,
             sum(each.first_sight for each in self.schedules),
-        )  # fmt: skip
+        )
 
     def minute(self, index: int) -> datetime:
         """Return the minute that ``starts[index]`` counts."""
@@ -224,9 +234,13 @@ class Timeline:
         may_overlap = self._overlap != "allow" and not self._lined_up
         runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
         return ScheduleTotals(
-            key, self._windows, dict(self._counts), len(self._first_sight),
-            overlap_unknown=may_overlap and runs > 0, follows=self._follows and runs > 0,
-        )  # fmt: skip
+            key,
+            self._windows,
+            dict(self._counts),
+            len(self._first_sight),
+            overlap_unknown=may_overlap and runs > 0,
+            follows=self._follows and runs > 0,
+        )
 
     def runs(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
         """Yield start and end of runs of this duration, in order and in ms.
@@ -446,10 +460,25 @@ LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
 _NO_MATTER: Final = (
-    "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
-    "topic", "tags", "searchAttributes", "memo", "retry", "timeout", "priority", "retention",
-    "alert", "onDead",
-)  # fmt: skip
+    "key",
+    "workflow",
+    "input",
+    "taskQueue",
+    "external",
+    "expect",
+    "description",
+    "metadata",
+    "topic",
+    "tags",
+    "searchAttributes",
+    "memo",
+    "retry",
+    "timeout",
+    "priority",
+    "retention",
+    "alert",
+    "onDead",
+)
 """Fields without effect on when runs start."""
 
 
@@ -491,10 +520,14 @@ def simulate(
     starts, most_open = _load(groups, first, minutes, new=new)
     totals = {n: group.timeline.totals(listed[n].key) for group in groups for n in group.places}
     return Simulation(
-        start=start, end=end, outages=gaps,
+        start=start,
+        end=end,
+        outages=gaps,
         schedules=tuple(totals[n] for n in range(len(listed))),
-        first=from_ms(first * MINUTE_MS), starts=starts, most_open=most_open if durations else (),
-    )  # fmt: skip
+        first=from_ms(first * MINUTE_MS),
+        starts=starts,
+        most_open=most_open if durations else (),
+    )
 
 
 @dataclass(frozen=True, slots=True)

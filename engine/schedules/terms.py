@@ -485,10 +485,26 @@ first, in one round: if looks took longer than windows take to come in, none wou
 
 
 ReasonCode = Literal[
-    "user", "overlap", "queue_full", "excluded", "coalesced", "dependency",
-    "paused", "disabled", "retired", "shadow", "limit", "expired", "first_sight", "caught_up",
-    "unknown_workflow", "foreign_run", "refused", "payload_too_large", "may_have_run",
-]  # fmt: skip
+    "user",
+    "overlap",
+    "queue_full",
+    "excluded",
+    "coalesced",
+    "dependency",
+    "paused",
+    "disabled",
+    "retired",
+    "shadow",
+    "limit",
+    "expired",
+    "first_sight",
+    "caught_up",
+    "unknown_workflow",
+    "foreign_run",
+    "refused",
+    "payload_too_large",
+    "may_have_run",
+]
 
 
 CHOSEN: Final[frozenset[ReasonCode]] = frozenset(

@@ -128,8 +128,10 @@ _MAX_NAME_BYTES = 1000
 _SECOND_MS: Final = 1000
 MAX_MS = LONGEST // timedelta(milliseconds=1)
 _YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
-    "no": "false", "off": "false", "n": "false",
-}  # fmt: skip
+    "no": "false",
+    "off": "false",
+    "n": "false",
+}
 
 
 def show(value: Any) -> str:  # noqa: PLR0911 - a table of one line each

@@ -219,8 +219,9 @@ def _notes(standing: Standing, versions: int, actions: int) -> Iterable[str]:
 def _unreadable(standing: Standing, first: datetime, error: UnreadableVersion) -> KeyAudit:
     text = f"its definition cannot be read: {error}; audit with the version that wrote it"
     fault = AuditFault("unreadable", first, text)
-    return KeyAudit(standing.key, standing.project, "unreadable", 0, {}, (fault,),
-                    {"unreadable": 1})  # fmt: skip
+    return KeyAudit(
+        standing.key, standing.project, "unreadable", 0, {}, (fault,), {"unreadable": 1}
+    )
 
 
 async def _look_up(judge: KeyJudge, runs: RunSource) -> None:

@@ -375,9 +375,10 @@ class ReadOperations:
         """
         if key.startswith(STARTS) and not starts:
             raise ScheduleNotFound(
-                key, cure="applications start these runs, each with its own call; `sched cancel`"
+                key,
+                cure="applications start these runs, each with its own call; `sched cancel`"
                 " and `sched dead rerun` take the id of one",
-            )  # fmt: skip
+            )
         async with (
             self._waking_others(),
             locked(

@@ -126,9 +126,14 @@ class DeadLetters(Starting):
             )
         given = own_input or (letter.arguments if letter.kind == "rerun" else ())
         return await self.rerun(
-            letter.key, letter.bucket, reason=reason, series=letter.series,
-            overlap=overlap, own_input=given, letter=letter.workflow_id,
-        )  # fmt: skip
+            letter.key,
+            letter.bucket,
+            reason=reason,
+            series=letter.series,
+            overlap=overlap,
+            own_input=given,
+            letter=letter.workflow_id,
+        )
 
     async def drop_dead(
         self,
@@ -159,10 +164,16 @@ class DeadLetters(Starting):
             dealt = await transaction.resolve_dead_letters([letter.workflow_id for letter in found])
             dropped = [letter for letter in found if letter.workflow_id in dealt]
             actions = [
-                Action(each.project, each.key, "drop", reason, each.workflow_id,
-                       before={"status": each.status, "error": each.error or each.reason})
+                Action(
+                    each.project,
+                    each.key,
+                    "drop",
+                    reason,
+                    each.workflow_id,
+                    before={"status": each.status, "error": each.error or each.reason},
+                )
                 for each in dropped
-            ]  # fmt: skip
+            ]
             await transaction.act(actions, by=self._actor)
         return dropped
 

@@ -78,19 +78,24 @@ class ScheduleEdits(ApplicationSchedules):
             if changed.digest != before.schedule.digest:
                 await self._redefine(held, changed)
                 await held.act(
-                    "edit", reason=reason,
+                    "edit",
+                    reason=reason,
                     before=readable_definition(before.schedule.to_json()),
                     after=readable_definition(changed.to_json()),
-                )  # fmt: skip
+                )
         return await self.schedule(key)
 
     async def _redefine(self, held: Locked, changed: Schedule) -> None:
         """Make this the newest definition of a locked schedule."""
         owed = await held.decide()
         new = next_definition(
-            owed, changed, held.now, project=held.state.project, origin="api",
+            owed,
+            changed,
+            held.now,
+            project=held.state.project,
+            origin="api",
             workflow_type=await type_of(held.transaction, changed),
-        )  # fmt: skip
+        )
         await held.transaction.define([new], by=self._actor)
         if new.workflow_type is None:
             # A worker that announces the workflow concurrently cannot see this row yet.

@@ -129,8 +129,9 @@ def in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     ours = dict(fields)
     for theirs, name, error in (
-        ("maxRetries", "retry", RetryPolicyInvalid), ("timeoutSeconds", "timeout", ScheduleError),
-    ):  # fmt: skip
+        ("maxRetries", "retry", RetryPolicyInvalid),
+        ("timeoutSeconds", "timeout", ScheduleError),
+    ):
         if theirs in ours and name in ours:
             raise error(f"{name} and {theirs} are given", cure="keep one of the two")
     if "maxRetries" in ours:
@@ -365,9 +366,13 @@ class ApplicationSchedules(ReadOperations):
             await require_fitting_parents(transaction, draft, asked.project)
             require_future(draft, now)
             new = first_definition(
-                draft, now, project=asked.project, origin="api", request_id=asked.request_id,
+                draft,
+                now,
+                project=asked.project,
+                origin="api",
+                request_id=asked.request_id,
                 workflow_type=await type_of(transaction, draft),
-            )  # fmt: skip
+            )
             noted = _noted(draft)
             action = Action(asked.project, draft.key, "schedule", asked.reason, after=noted)
             if asked.connection is None:
@@ -416,14 +421,20 @@ class ApplicationSchedules(ReadOperations):
             await require_fitting_children(held.transaction, changed, before.project, children)
             owed = await held.decide()
             new = next_definition(
-                owed, changed, held.now, project=before.project, origin="api",
+                owed,
+                changed,
+                held.now,
+                project=before.project,
+                origin="api",
                 workflow_type=await type_of(held.transaction, changed),
-            )  # fmt: skip
+            )
             await held.transaction.define([new], by=self._actor)
             await held.act(
-                "reschedule", reason=reason,
-                before=_noted(before.schedule), after=_noted(changed),
-            )  # fmt: skip
+                "reschedule",
+                reason=reason,
+                before=_noted(before.schedule),
+                after=_noted(changed),
+            )
             asked = await _asked(held.transaction, new)
         return await self._with_workers(asked)
 

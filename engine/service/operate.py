@@ -178,10 +178,12 @@ class Holding(ReadOperations):
                 decision = Decision(window, "skipped", why)
                 await schedule.transaction.note_ahead(Plan(state, (decision,), state.cursor, None))
             await schedule.act(
-                "skip", reason=reason, workflow_id=workflow_id,
+                "skip",
+                reason=reason,
+                workflow_id=workflow_id,
                 before={"status": fire.status} if fire else None,
                 after={"status": "skipped", "fire_time": at},
-            )  # fmt: skip
+            )
             return Skipped(key, at, workflow_id, changed=True)
 
     async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
@@ -525,9 +527,11 @@ class Running(Holding):
         if fire.status in refused:
             raise EnqueueFailure(
                 f"{fire.workflow_id} is {fire.status}: {fire.error or fire.reason}",
-                workflow_id=fire.workflow_id, refused=True, reason_code=fire.reason_code,
+                workflow_id=fire.workflow_id,
+                refused=True,
+                reason_code=fire.reason_code,
                 cure=f"see `sched dead show {fire.workflow_id}`" if fire.status in DIED else None,
-            )  # fmt: skip
+            )
         return fire
 
     async def _sealed_for(self, key: str, own_input: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -589,9 +593,11 @@ class Running(Holding):
         if was_retired:
             log(AlreadyCancelled(key))
         return replace(
-            done, retired=own and not was_retired, was_retired=was_retired,
+            done,
+            retired=own and not was_retired,
+            was_retired=was_retired,
             backfills=tuple(alert.text for alert in ends),
-        )  # fmt: skip
+        )
 
     async def retire(
         self, key: str, *, version: int | None = None, reason: str | None = None
@@ -632,9 +638,11 @@ class Running(Holding):
 def _late(fire: Fire, why: str | None) -> EnqueueFailure:
     return EnqueueFailure(
         f"{fire.workflow_id} has not begun yet{f': {why}' if why else ''}",
-        workflow_id=fire.workflow_id, refused=False, reason_code=fire.reason_code,
+        workflow_id=fire.workflow_id,
+        refused=False,
+        reason_code=fire.reason_code,
         cure="it begins once it can; the same call with the same id waits for it again",
-    )  # fmt: skip
+    )
 
 
 async def _resolve_letters(schedule: Locked, bucket: int, series: int) -> None:
@@ -703,16 +711,25 @@ async def _ask(
     (decision,) = resolved.decisions
     await transaction.move(state, resolved.moves)
     new = NewFire.under(
-        state, window, workflow_id, decision.verdict, kind,
-        kind=kind, reason=decision.reason, overlap=decision.overlap or overlap, own_input=own_input,
-    )  # fmt: skip
+        state,
+        window,
+        workflow_id,
+        decision.verdict,
+        kind,
+        kind=kind,
+        reason=decision.reason,
+        overlap=decision.overlap or overlap,
+        own_input=own_input,
+    )
     await transaction.request(new)
     if decision.overlap:
         await transaction.make_due([state.key])
     await schedule.act(
-        "trigger" if kind == "manual" else kind, reason=reason, workflow_id=workflow_id,
+        "trigger" if kind == "manual" else kind,
+        reason=reason,
+        workflow_id=workflow_id,
         after={"status": new.status, "reason": new.reason},
-    )  # fmt: skip
+    )
     fire = await transaction.fire(workflow_id)
     if fire is None:
         raise AssertionError("it was written in this transaction")
@@ -761,12 +778,16 @@ async def _stop_all(
     noted = [fire for fire in fires if fire.workflow_id in given_up] + asked
     actions = [
         Action(
-            state.project, state.key, "cancel", reason, fire.workflow_id,
+            state.project,
+            state.key,
+            "cancel",
+            reason,
+            fire.workflow_id,
             before={"status": fire.status, "stop": fire.stop},
             after={"status": "skipped"} if fire.workflow_id in given_up else {"stop": stop},
         )
         for fire in noted
-    ]  # fmt: skip
+    ]
     await transaction.act(actions, by=schedule.by)
     return Cancelled(
         state.key,

@@ -79,9 +79,14 @@ class FileOperations(ReadOperations):
             PruneRefused: ``prune`` would retire more than half of the project, unless forced.
         """
         return await apply(
-            self._ledger, file, by=self._actor, force=force, prune=prune, take_from=take_from,
+            self._ledger,
+            file,
+            by=self._actor,
+            force=force,
+            prune=prune,
+            take_from=take_from,
             sealing=self._sealing,
-        )  # fmt: skip
+        )
 
     async def unchanged(self, path: Path) -> ApplyReport | None:
         """Return the report of applying this file if it was the last one applied, else None.
@@ -110,9 +115,14 @@ class FileOperations(ReadOperations):
     ) -> DryRun:
         """Return what ``apply`` would change; see ``engine.runtime.apply.apply.dry_run``."""
         return await dry_run(
-            self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from,
+            self._ledger,
+            file,
+            by=self._actor,
+            prune=prune,
+            force=force,
+            take_from=take_from,
             sealing=self._sealing,
-        )  # fmt: skip
+        )
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
@@ -123,9 +133,13 @@ class FileOperations(ReadOperations):
             PruneRefused: the file lacks more than half of the project, unless forced.
         """
         return await retire_absent(
-            self._ledger, file, by=self._actor, absent_for=absent_for, force=force,
+            self._ledger,
+            file,
+            by=self._actor,
+            absent_for=absent_for,
+            force=force,
             sealing=self._sealing,
-        )  # fmt: skip
+        )
 
     async def retire_project(
         self,
@@ -164,9 +178,16 @@ class FileOperations(ReadOperations):
 
 
 class ScheduleService(
-    FileOperations, ScheduleEdits, Lists, PastWindows, DeadLetters, EventOperations,
-    Takeovers, Overview, Tokens,
-):  # fmt: skip
+    FileOperations,
+    ScheduleEdits,
+    Lists,
+    PastWindows,
+    DeadLetters,
+    EventOperations,
+    Takeovers,
+    Overview,
+    Tokens,
+):
     """All operations on the schedules of one namespace.
 
     It checks no permission: its caller authorises. Owner, tenant and the other identifiers in

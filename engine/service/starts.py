@@ -101,9 +101,14 @@ class Starting(Running):
         given = _as_json(input)
         arguments = tuple(await self._sealing.seal(project, given))
         new = Start(
-            workflow=name, start_id=id, digest=Start.digest_of(arguments), requested=requested,
-            project=project, task_queue=task_queue, requested_by=self._actor,
-        )  # fmt: skip
+            workflow=name,
+            start_id=id,
+            digest=Start.digest_of(arguments),
+            requested=requested,
+            project=project,
+            task_queue=task_queue,
+            requested_by=self._actor,
+        )
         if new.workflow_id is None:
             raise StartInvalid(
                 f"a start cannot have the id {id[:_SHOWN]!r}",
@@ -198,9 +203,12 @@ class Starting(Running):
             self._require_fitting(workflow_type, own_input)
             number = 1 + await transaction.count_reruns(letter.window, start.workflow_id)
             fire = start.fire(
-                f"{start.workflow_id}:rerun:{number}", workflow_type, letter.fire_time,
-                own_input or letter.arguments, timing="rerun",
-            )  # fmt: skip
+                f"{start.workflow_id}:rerun:{number}",
+                workflow_type,
+                letter.fire_time,
+                own_input or letter.arguments,
+                timing="rerun",
+            )
             await transaction.request(fire)
             after = {"status": fire.status}
             action = Action(fire.project, fire.key, "rerun", reason, fire.workflow_id, after=after)

@@ -117,10 +117,15 @@ class Takeovers(Accounts):
             wanted = source or TheirSource("temporal_schedule", native_of(schedule))
             found.append(
                 await self._compared(
-                    schedule, row.project, wanted, theirs, (first, now - lag), tolerance,
+                    schedule,
+                    row.project,
+                    wanted,
+                    theirs,
+                    (first, now - lag),
+                    tolerance,
                     beside=sorted(replacing[wanted.name] - {row.key}),
                 )
-            )  # fmt: skip
+            )
         return found
 
     async def _compared(
@@ -155,9 +160,16 @@ class Takeovers(Accounts):
             for each in (key, *beside)
         ]
         result = compare(
-            schedule, project, source, ours, read, since=since, until=until, tolerance=tolerance,
+            schedule,
+            project,
+            source,
+            ours,
+            read,
+            since=since,
+            until=until,
+            tolerance=tolerance,
             beside=[each.at for windows in others for each in windows if each.is_owed],
-        )  # fmt: skip
+        )
         return replace(result, notes=(*notes, *result.notes))
 
     async def _windows(self, key: str, since: datetime, until: datetime) -> list[OurWindow]:

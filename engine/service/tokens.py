@@ -96,9 +96,15 @@ class Tokens(ReadOperations):
             )
         token_id, secret = new_secret()
         row = TokenRow(
-            id=token_id, name=name, scope=scope, keys=patterns, digest=secret_digest(secret),
-            created_by=self._actor, created_at=now, expires_at=until,
-        )  # fmt: skip
+            id=token_id,
+            name=name,
+            scope=scope,
+            keys=patterns,
+            digest=secret_digest(secret),
+            created_by=self._actor,
+            created_at=now,
+            expires_at=until,
+        )
         if await self._ledger.access.add(row) is None:
             raise TokenNameInUse(
                 f"there is a token {name}",

@@ -24,9 +24,25 @@ METER: Final = "sched"
 """Name of the engine's meter."""
 
 SECONDS: Final = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    300.0, 900.0, 3600.0,
-)  # fmt: skip
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    900.0,
+    3600.0,
+)
 """Bucket bounds of all durations: 1 ms to 1 h."""
 
 SHARES: Final = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
@@ -86,144 +102,194 @@ _gauge = partial(_instrument, "gauge")
 # --- ticks and claims ---
 
 TICK_LAG: Final = _histogram(
-    "sched.tick.lag", "s", "",
+    "sched.tick.lag",
+    "s",
+    "",
     "How far a tick that found due schedules was behind the earliest of them",
     "schedule evaluation lag",
-)  # fmt: skip
+)
 TICK_DURATION: Final = _histogram(
-    "sched.tick.duration", "s", "outcome",
+    "sched.tick.duration",
+    "s",
+    "outcome",
     "Duration of a tick that claimed something, up to its claims, or that failed; an idle tick is"
     " the statement `probe`",
-)  # fmt: skip
+)
 POLLER_AGE: Final = _gauge(
-    "sched.poller.heartbeat.age", "s", "",
+    "sched.poller.heartbeat.age",
+    "s",
+    "",
     "Time since the poller of this replica began a tick or a wait for room",
     "scheduler alive",
-)  # fmt: skip
+)
 CLAIMS: Final = _counter(
-    "sched.claims", "{claim}", "source",
+    "sched.claims",
+    "{claim}",
+    "source",
     "Claims that this replica took",
     values="due backfill taken_over",
-)  # fmt: skip
+)
 CONTENDED: Final = _counter(
-    "sched.claims.contended", "{tick}", "",
+    "sched.claims.contended",
+    "{tick}",
+    "",
     "Ticks that found due schedules of which other replicas held all locks",
     "lock contention",
-)  # fmt: skip
+)
 TAKEN_OVER: Final = _counter(
-    "sched.leases.taken_over", "{lease}", "",
+    "sched.leases.taken_over",
+    "{lease}",
+    "",
     "Claims whose lease had ended, and which this replica took over",
     "stale locks; leader flaps (the engine has no leader)",
-)  # fmt: skip
+)
 
 # --- windows and starts ---
 
 WINDOWS: Final = _counter(
-    "sched.windows", "{window}", "class reason timing",
+    "sched.windows",
+    "{window}",
+    "class reason timing",
     "Windows by class and reason code; `timing` is that of started ones. A queued window is"
     " counted again when it starts or is given up",
     "SLA compliance: the share of on_time; skipped and rejected by reason",
-)  # fmt: skip
+)
 MISSED: Final = _counter(
-    "sched.windows.missed", "{window}", "reason",
+    "sched.windows.missed",
+    "{window}",
+    "reason",
     "Windows that were given up because their time had passed: expired, or coalesced by catch-up;"
     " those that are late and not decided yet are sched_schedules_overdue",
     "missed job count",
     "expired coalesced",
-)  # fmt: skip
+)
 DOUBLED: Final = _counter(
-    "sched.windows.doubled", "{window}", "",
+    "sched.windows.doubled",
+    "{window}",
+    "",
     "Windows for which a second, independent run was seen; it must stay 0",
     "double-fire count",
-)  # fmt: skip
+)
 OVERDUE: Final = _gauge(
-    "sched.schedules.overdue", "{schedule}", "",
+    "sched.schedules.overdue",
+    "{schedule}",
+    "",
     "Schedules with a window past its grace of which nothing is decided, at most 1,000",
     "schedule not fired; missed job count",
-)  # fmt: skip
+)
 STARTS: Final = _counter(
-    "sched.starts", "{start}", "outcome",
+    "sched.starts",
+    "{start}",
+    "outcome",
     "Answers to starts; `already_started`: the run existed before, its answer was lost",
     "success rate of dispatch",
     "started already_started rejected unvouched unanswered throttled",
-)  # fmt: skip
+)
 ATTRIBUTES_LEFT_OUT: Final = _counter(
-    "sched.search_attributes.left_out", "{attribute}", "",
+    "sched.search_attributes.left_out",
+    "{attribute}",
+    "",
     "Search attributes that a start was sent without, because the namespace does not take them",
-)  # fmt: skip
+)
 START_LAG: Final = _histogram(
-    "sched.start.lag", "s", "",
+    "sched.start.lag",
+    "s",
+    "",
     "Time from when a window was to start, its spread included, to its start",
     "dispatch latency",
-)  # fmt: skip
+)
 START_DRIFT: Final = _histogram(
-    "sched.start.drift", "s", "timing",
+    "sched.start.drift",
+    "s",
+    "timing",
     "Time from the fire time of a window to its start, also of windows that were caught up",
     "scheduled time against actual execution time",
-)  # fmt: skip
+)
 
 # --- runs and steps ---
 
 RUNS: Final = _counter(
-    "sched.runs", "{run}", "end workflow",
+    "sched.runs",
+    "{run}",
+    "end workflow",
     "Runs that were seen closed, by end and workflow type",
     "jobs executed per hour and day, success against failure rate, failed executions",
-)  # fmt: skip
+)
 KEY_RUNS: Final = _counter(
-    "sched.schedule.runs", "{run}", "end key",
+    "sched.schedule.runs",
+    "{run}",
+    "end key",
     "Runs that were seen closed, by schedule; only of the keys that SCHED_METRICS_KEYS names",
     "success rate by schedule",
-)  # fmt: skip
+)
 FAILURES: Final = _counter(
-    "sched.run.failures", "{run}", "workflow error",
+    "sched.run.failures",
+    "{run}",
+    "workflow error",
     "Runs that ended badly, by workflow type and type of the error",
     "exception rate by job type",
-)  # fmt: skip
+)
 RUN_DURATION: Final = _histogram(
-    "sched.run.duration", "s", "end",
+    "sched.run.duration",
+    "s",
+    "end",
     "Time from the start of a run to its close",
     "average execution time",
-)  # fmt: skip
+)
 RUN_TIMEOUT_USED: Final = _histogram(
-    "sched.run.timeout.used", "1", "",
+    "sched.run.timeout.used",
+    "1",
+    "",
     "Part of its timeout that a run took; of workflow types of this replica that have a timeout",
     "execution duration against timeout",
-)  # fmt: skip
+)
 RUNS_OPEN: Final = _gauge(
-    "sched.runs.open", "{run}", "",
+    "sched.runs.open",
+    "{run}",
+    "",
     "Runs that are open by the ledger, at most 1,000",
     "jobs running",
-)  # fmt: skip
+)
 STEP_RETRIES: Final = _counter(
-    "sched.step.retries", "{attempt}", "step",
+    "sched.step.retries",
+    "{attempt}",
+    "step",
     "Attempts of steps after the first one, on this worker",
     "retry rate",
-)  # fmt: skip
+)
 DEAD_LETTERS: Final = _gauge(
-    "sched.dead_letters", "{letter}", "",
+    "sched.dead_letters",
+    "{letter}",
+    "",
     "Dead letters that were neither run again nor dropped, at most 1,000",
     "failed jobs requiring attention",
-)  # fmt: skip
+)
 DEAD: Final = _counter(
-    "sched.dead_letters.added", "{letter}", "cause",
+    "sched.dead_letters.added",
+    "{letter}",
+    "cause",
     "New dead letters; a step that used up its attempts is `retries_exhausted`, one that failed"
     " for good `fatal`, code of the workflow itself `failed`",
     "jobs abandoned after max retries",
     "retries_exhausted fatal failed timed_out rejected",
-)  # fmt: skip
+)
 
 # --- queues ---
 
 QUEUE_DEPTH: Final = _gauge(
-    "sched.queue.depth", "{window}", "",
+    "sched.queue.depth",
+    "{window}",
+    "",
     "Windows that wait for their turn, at most 1,000",
     "queue depth for scheduled jobs",
-)  # fmt: skip
+)
 PENDING: Final = _gauge(
-    "sched.windows.pending", "{window}", "",
+    "sched.windows.pending",
+    "{window}",
+    "",
     "Windows that are claimed and not started yet, at most 1,000",
     "jobs pending execution",
-)  # fmt: skip
+)
 SLOTS_HELD: Final = _gauge(
     "sched.slots.held", "{slot}", "queue", "Slots of a step queue that this replica holds"
 )
@@ -237,62 +303,84 @@ SLOTS_WAITING: Final = _gauge(
 # --- servers, clock and fleet ---
 
 LEDGER_CALLS: Final = _histogram(
-    "sched.ledger.call.duration", "s", "operation outcome",
+    "sched.ledger.call.duration",
+    "s",
+    "operation outcome",
     "Duration of a statement of the ledger, by the name of its query; `outcome` is ok or failed",
     "database query performance",
-)  # fmt: skip
+)
 TEMPORAL_CALLS: Final = _histogram(
-    "sched.temporal.call.duration", "s", "operation outcome",
+    "sched.temporal.call.duration",
+    "s",
+    "operation outcome",
     "Duration of a call of the scheduler to Temporal; `outcome` is ok or the status of gRPC",
     "dispatch latency, Temporal's part",
-)  # fmt: skip
+)
 BREAKER_OPEN: Final = _gauge(
-    "sched.breaker.open", "1", "",
+    "sched.breaker.open",
+    "1",
+    "",
     "1 while starts are held because Temporal does not answer, else 0",
-)  # fmt: skip
+)
 CLOCK_HOLDS: Final = _gauge(
-    "sched.clock.holds", "1", "",
+    "sched.clock.holds",
+    "1",
+    "",
     "1 while nothing is claimed because the ledger's clock is wrong, else 0",
     "clock skew",
-)  # fmt: skip
+)
 CLOCK_SKEW: Final = _gauge(
-    "sched.clock.skew", "s", "",
+    "sched.clock.skew",
+    "s",
+    "",
     "Last step of the ledger's clock against elapsed time; 0 if there was none",
     "clock skew",
-)  # fmt: skip
+)
 REPLICAS: Final = _gauge(
-    "sched.replicas.live", "{replica}", "",
+    "sched.replicas.live",
+    "{replica}",
+    "",
     "Replicas of the namespace that have announced themselves lately",
     "scheduler alive",
-)  # fmt: skip
+)
 JANITOR_LAG: Final = _gauge(
-    "sched.janitor.lag", "s", "",
+    "sched.janitor.lag",
+    "s",
+    "",
     "Time since the janitor ended a round, on the replica that has the duty",
-)  # fmt: skip
+)
 LOOP_FAILURES: Final = _counter(
-    "sched.loop.failures", "{failure}", "loop",
+    "sched.loop.failures",
+    "{failure}",
+    "loop",
     "Times that a loop of this replica was suspended by an error or an unreachable server",
-)  # fmt: skip
+)
 APPLIES: Final = _counter(
     "sched.applies", "{apply}", "result", "Applies of the schedule file", values="applied refused"
 )
 ALERTS: Final = _counter(
-    "sched.alerts", "{alert}", "code",
+    "sched.alerts",
+    "{alert}",
+    "code",
     "Alerts by their code; `sched docs codes` explains each",
     "failed jobs requiring attention, clock skew, stuck runs and others by code",
-)  # fmt: skip
+)
 
 # --- events ---
 
 EVENT_DELIVERIES: Final = _counter(
-    "sched.events.deliveries", "{delivery}", "outcome",
+    "sched.events.deliveries",
+    "{delivery}",
+    "outcome",
     "Attempts to deliver an event to a hook or a listener; `dead`: the last one failed",
     values="delivered failed dead",
-)  # fmt: skip
+)
 EVENTS_UNMATCHED: Final = _counter(
-    "sched.events.unmatched", "{event}", "",
+    "sched.events.unmatched",
+    "{event}",
+    "",
     "Runs that started whose `arrived` event no hook and no listener gets",
-)  # fmt: skip
+)
 
 INSTRUMENTS: Final = tuple(each for each in [*globals().values()] if isinstance(each, Instrument))
 """Every instrument of the engine, in the order of this module."""

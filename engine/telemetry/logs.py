@@ -28,10 +28,25 @@ from temporalio.runtime import (
 # --- lines ---
 
 FIELDS: Final = (
-    "schedule", "window", "bucket", "windows", "workflow_id", "run_id", "workflow", "replica",
-    "reason_code", "code", "timing", "lag_ms", "duration_ms", "server", "place", "loop", "error",
+    "schedule",
+    "window",
+    "bucket",
+    "windows",
+    "workflow_id",
+    "run_id",
+    "workflow",
+    "replica",
+    "reason_code",
+    "code",
+    "timing",
+    "lag_ms",
+    "duration_ms",
+    "server",
+    "place",
+    "loop",
+    "error",
     "error_type",
-)  # fmt: skip
+)
 """The fields of a record, in the order in which JSON has them: docs/logs.md."""
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -95,9 +110,15 @@ def _run_of(record: logging.LogRecord) -> dict[str, Any]:
 # for each call that it repeats: hundreds in an outage, which the worker reports in two lines.
 
 _LIBRARIES: Final = (
-    "asyncpg", "asyncio", "httpcore", "httpx", "opentelemetry", "temporalio", "uvicorn",
+    "asyncpg",
+    "asyncio",
+    "httpcore",
+    "httpx",
+    "opentelemetry",
+    "temporalio",
+    "uvicorn",
     "watchfiles",
-)  # fmt: skip
+)
 _OF_USERS: Final = ("temporalio.activity", "temporalio.workflow")
 """The SDK's loggers for steps and workflows: what they say is of the user."""
 _EVERY: Final = 60.0

@@ -215,10 +215,15 @@ async def run_workflow(
     code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
     async with bench(
-        server, code, [_QUEUE],
-        time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
-        patience=patience, resources=resources,
-    ) as opened:  # fmt: skip
+        server,
+        code,
+        [_QUEUE],
+        time_skipping=time_skipping,
+        in_its_time=in_its_time,
+        signals=dict(signals or {}),
+        patience=patience,
+        resources=resources,
+    ) as opened:
         handle = await _started(opened, kind, input, fire, workflow_id)
         ended, _ = await opened.end(handle.id, kind)
     if replay:

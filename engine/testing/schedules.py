@@ -293,10 +293,15 @@ async def run_schedule(
     if not playable:
         return []
     async with bench(
-        server, code, {schedule.task_queue for schedule in playable},
-        time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
-        patience=patience, resources=resources,
-    ) as opened:  # fmt: skip
+        server,
+        code,
+        {schedule.task_queue for schedule in playable},
+        time_skipping=time_skipping,
+        in_its_time=in_its_time,
+        signals=dict(signals or {}),
+        patience=patience,
+        resources=resources,
+    ) as opened:
         play = Play(opened, replace(file, schedules=tuple(playable)), begin - TICK, end)
         found = await play.finish()
     ended = [each.run.history for each in found if each.run]

@@ -140,9 +140,15 @@ class Board:
             timezone = timezones.get(fire.key, "UTC")
             note = fire.error or fire.reason or ""
             self._lines[fire.workflow_id] = BoardLine(
-                fire.key, fire.last_fire_time, timezone, fire.status, lag, fire.workflow_id,
-                fire.run_id, _several(fire.windows, fire.fire_time, timezone) + note,
-            )  # fmt: skip
+                fire.key,
+                fire.last_fire_time,
+                timezone,
+                fire.status,
+                lag,
+                fire.workflow_id,
+                fire.run_id,
+                _several(fire.windows, fire.fire_time, timezone) + note,
+            )
 
     def learn(self, fires: Sequence[Fire]) -> None:
         """Add what the ledger knows of runs: of closed ones the effort, of open ones if stuck."""
@@ -167,11 +173,16 @@ class Board:
         self._move_on(claim)
         self._keep(
             BoardLine(
-                claim.key, claim.fire_time, claim.schedule.timezone, status,
+                claim.key,
+                claim.fire_time,
+                claim.schedule.timezone,
+                status,
                 lag if started and not asked_later else None,
-                claim.workflow_id, outcome.run_id, note,
+                claim.workflow_id,
+                outcome.run_id,
+                note,
             )
-        )  # fmt: skip
+        )
 
     def _decided(self, event: Decided) -> None:
         decision = event.decision
@@ -182,17 +193,24 @@ class Board:
             self.counts[decision.verdict] += decision.windows
         self._keep(
             BoardLine(
-                first.key, decision.last or first.fire_time, event.timezone, decision.verdict,
-                None, event.workflow_id, None,
+                first.key,
+                decision.last or first.fire_time,
+                event.timezone,
+                decision.verdict,
+                None,
+                event.workflow_id,
+                None,
                 _several(decision.windows, first.fire_time, event.timezone)
                 + (decision.reason or ""),
             )
-        )  # fmt: skip
+        )
 
     def _move_on(self, claim: Claim) -> None:
         """Replace a started window in the next fires before the ledger is read again."""
-        if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
-               for fire in self.upcoming or ()):  # fmt: skip
+        if any(
+            fire.key == claim.key and fire.fire_time <= claim.fire_time
+            for fire in self.upcoming or ()
+        ):
             after = claim.schedule.first_start(claim.fire_time + TICK)
             rest = [fire for fire in self.upcoming or () if fire.key != claim.key]
             if after:

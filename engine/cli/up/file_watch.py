@@ -173,9 +173,14 @@ class FileWatch:
         try:
             self._read = file = await read_aside(self._source)
             await apply_source(
-                file, self._apply_file, self._applied,
-                project=self._project, source=self._source, types=self._types, on_event=self._emit,
-            )  # fmt: skip
+                file,
+                self._apply_file,
+                self._applied,
+                project=self._project,
+                source=self._source,
+                types=self._types,
+                on_event=self._emit,
+            )
         except REFUSALS as error:
             if isinstance(error, ScheduleFileError):
                 self._read = error

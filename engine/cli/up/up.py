@@ -354,9 +354,13 @@ def watch() -> None:
     temporal = temporal_target()
     places: dict[ServerName, str] = {"ledger": place_of(url), "temporal": temporal["target_host"]}
     alone = WatchProcess(
-        url, settings, namespace=str(temporal["namespace"]), schema=database_schema(),
-        connect=connect_temporal, on_event=EventLog("watch", places, then=printer),
-    )  # fmt: skip
+        url,
+        settings,
+        namespace=str(temporal["namespace"]),
+        schema=database_schema(),
+        connect=connect_temporal,
+        on_event=EventLog("watch", places, then=printer),
+    )
 
     async def run() -> None:
         with StopSignals() as signals:
@@ -511,9 +515,7 @@ class _Application:
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(StopSignals())
             lines.on_closed = signals.leave
-            if sys.stdout.isatty():  # for interactive use; a log needs only the result
-                servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
-                lines.log(f"starting {servers_named}")
+            self._log_start(lines)
             embedded = await stack.enter_async_context(running)
             forget = partial(forget_running, self.data_dir)
             signals.before_leaving_at_once += [embedded.abandon, forget]  # even while shutting down
@@ -530,11 +532,17 @@ class _Application:
             with self._screen(target, lazy, lines) as screen:
                 signals.before_leaving_at_once.append(screen.restore)
                 watch = FileWatch(
-                    self.schedules, self.file, lazy,
-                    project=plugin.project, living=living, types=self.code.types,
-                    data_dir=self.data_dir, declared=self.declared,
-                    show=screen.show, on_event=screen,
-                )  # fmt: skip
+                    self.schedules,
+                    self.file,
+                    lazy,
+                    project=plugin.project,
+                    living=living,
+                    types=self.code.types,
+                    data_dir=self.data_dir,
+                    declared=self.declared,
+                    show=screen.show,
+                    on_event=screen,
+                )
                 self.listeners = (screen, watch.on_event)
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.log("stopping the servers")
@@ -543,13 +551,22 @@ class _Application:
             raise BrokenPipeError
         return 1 if self.fallen else 0
 
+    def _log_start(self, lines: LinePrinter) -> None:
+        if sys.stdout.isatty():  # for interactive use; a log needs only the result
+            servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
+            lines.log(f"starting {servers_named}")
+
     def _plugin(
         self, source: Path | ScheduleFile, code: UserCode, url: str, project: str | None = None
     ) -> SchedulePlugin:
         return SchedulePlugin(
-            source, database_url=url, project=project, settings=self.settings,
-            on_event=self._relay, listeners=code.listeners,
-        )  # fmt: skip
+            source,
+            database_url=url,
+            project=project,
+            settings=self.settings,
+            on_event=self._relay,
+            listeners=code.listeners,
+        )
 
     async def _listen(
         self, stack: AsyncExitStack, target: Target, plugin: SchedulePlugin, lines: LinePrinter
@@ -647,9 +664,15 @@ class _Application:
         if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
             screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
         await serve(
-            client, plugin, code.code, self.task_queue, signals,
-            setup=self.setup, log=screen.log, renewed=code.renewed,
-        )  # fmt: skip
+            client,
+            plugin,
+            code.code,
+            self.task_queue,
+            signals,
+            setup=self.setup,
+            log=screen.log,
+            renewed=code.renewed,
+        )
 
     async def _notice_a_fall(
         self, embedded: EmbeddedServers, signals: StopSignals, screen: Screen | LinePrinter

@@ -187,9 +187,12 @@ class Connections:
                 pool.terminate()
                 raise
         another = partial(
-            asyncpg.connect, url, timeout=PATIENCE, command_timeout=PATIENCE,
+            asyncpg.connect,
+            url,
+            timeout=PATIENCE,
+            command_timeout=PATIENCE,
             server_settings=settings,
-        )  # fmt: skip
+        )
         (limit,) = settings.keys() - common.keys()
         return cls(pool, another, limit, first)
 

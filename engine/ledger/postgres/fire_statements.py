@@ -48,20 +48,38 @@ class FireStatements(Statements):
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
         rows = await self.run(
-            "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
-            new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
-            new.reason, new.reason_code, new.timing, new.overlap,
+            "request_fire",
+            new.project,
+            new.key,
+            new.series,
+            new.bucket,
+            new.fire_time,
+            new.kind,
+            new.definition_version,
+            new.workflow_id,
+            new.workflow_type,
+            new.task_queue,
+            new.status,
+            new.reason,
+            new.reason_code,
+            new.timing,
+            new.overlap,
             *(input_columns(new.own_input[0]) if new.own_input else (None, None)),
-        )  # fmt: skip
+        )
         return bool(rows)
 
     async def declare_starts(self, workflow: str, *, by: str) -> None:
         """Write the row to which the fires of a workflow's starts belong, unless it is there."""
         schedule = Start.definition_of(workflow)
         await self.run(
-            "declare_starts", STARTS + workflow, json.dumps(schedule.to_json()), schedule.digest,
-            workflow, TIME_RULES, by,
-        )  # fmt: skip
+            "declare_starts",
+            STARTS + workflow,
+            json.dumps(schedule.to_json()),
+            schedule.digest,
+            workflow,
+            TIME_RULES,
+            by,
+        )
 
     async def started(self, workflow: str, start_id: str) -> Start | None:
         """Return the start of a workflow under this ID; None if there never was one."""
@@ -74,9 +92,15 @@ class FireStatements(Statements):
         ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
         """
         written = await self.run(
-            "start", new.workflow, new.start_id, new.digest, new.requested, new.project,
-            new.task_queue, new.requested_by,
-        )  # fmt: skip
+            "start",
+            new.workflow,
+            new.start_id,
+            new.digest,
+            new.requested,
+            new.project,
+            new.task_queue,
+            new.requested_by,
+        )
         if written:
             await self.request(fire)
         return bool(written)
@@ -128,14 +152,24 @@ class FireStatements(Statements):
     async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """Split a row of many windows into these pieces."""
         columns = [
-            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
-             piece.window.workflow_id(suffixed))
+            (
+                piece.window.bucket,
+                piece.window.fire_time,
+                piece.windows,
+                piece.last,
+                piece.window.workflow_id(suffixed),
+            )
             for piece in pieces
-        ]  # fmt: skip
+        ]
         await self.run(
-            "split_range", row.key, row.series, row.fire_time,
-            *map(list, zip(*columns, strict=True)), row.windows, row.last_fire_time,
-        )  # fmt: skip
+            "split_range",
+            row.key,
+            row.series,
+            row.fire_time,
+            *map(list, zip(*columns, strict=True)),
+            row.windows,
+            row.last_fire_time,
+        )
 
     async def found(
         self,
@@ -150,9 +184,19 @@ class FireStatements(Statements):
         ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
         """
         await self.run(
-            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
-            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
-        )  # fmt: skip
+            "found_run",
+            window.key,
+            window.series,
+            window.bucket,
+            window.fire_time,
+            version,
+            seen.workflow_id,
+            timing,
+            seen.run_id,
+            seen.started_at,
+            seen.first_run_id,
+            data_from,
+        )
 
     async def forgotten_until(self, key: str) -> datetime | None:
         """Return up to where rows may have left the ledger; read the rows before calling this.
@@ -207,10 +251,16 @@ class DeadLetterStatements(Statements):
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         """Write follow-up runs of these fires, each once; return the IDs of the new ones."""
         columns = [
-            (each.fire_id, each.workflow_id, each.workflow_type, each.reason, code_of(each.reason),
-             *input_columns(each.argument))
+            (
+                each.fire_id,
+                each.workflow_id,
+                each.workflow_type,
+                each.reason,
+                code_of(each.reason),
+                *input_columns(each.argument),
+            )
             for each in news
-        ]  # fmt: skip
+        ]
         rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
         await self.run("followed", list(looked_at))
         return {row["workflow_id"] for row in rows}
@@ -237,18 +287,38 @@ class BackfillStatements(Statements):
     async def request_backfill(self, new: Backfill) -> int:
         """Write a requested backfill and return its number."""
         (row,) = await self.run(
-            "request_backfill", new.project, new.key, new.series, new.definition_version,
-            new.first, new.last, new.cursor, new.overlap, list(new.include), new.reason,
-            new.requested_by, new.requested_at, new.windows,
-        )  # fmt: skip
+            "request_backfill",
+            new.project,
+            new.key,
+            new.series,
+            new.definition_version,
+            new.first,
+            new.last,
+            new.cursor,
+            new.overlap,
+            list(new.include),
+            new.reason,
+            new.requested_by,
+            new.requested_at,
+            new.windows,
+        )
         return int(row["id"])
 
     async def move_backfill(self, to: Backfill) -> None:
         """Write the progress and state of a backfill."""
         await self.run(
-            "move_backfill", to.id, to.cursor, to.state, to.ended_reason, to.next_at, to.laid_at,
-            to.ended_at, to.laid, json.dumps(dict(to.left_alone)), to.error,
-        )  # fmt: skip
+            "move_backfill",
+            to.id,
+            to.cursor,
+            to.state,
+            to.ended_reason,
+            to.next_at,
+            to.laid_at,
+            to.ended_at,
+            to.laid,
+            json.dumps(dict(to.left_alone)),
+            to.error,
+        )
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
         """Record that the key's runs were looked up for signs of lost commits up to ``at``."""
@@ -293,20 +363,31 @@ class BackfillStatements(Statements):
         """
         claims: list[Claim] = []
         laid: set[str] = set()
-        about = (state.project, state.key, state.definition_version, state.workflow_type,
-                 state.schedule.task_queue)  # fmt: skip
+        about = (
+            state.project,
+            state.key,
+            state.definition_version,
+            state.workflow_type,
+            state.schedule.task_queue,
+        )
         for name, again in (("refill", True), ("insert_backfill", False)):
             fires = [
                 NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
             ]
             if not fires:
                 continue
-            columns = [(fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
-                       for fire in fires]  # fmt: skip
+            columns = [
+                (fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
+                for fire in fires
+            ]
             rows = await self.run(
-                name, *about, overlap, owner, lease,
+                name,
+                *about,
+                overlap,
+                owner,
+                lease,
                 *map(list, zip(*columns, strict=True)),
-            )  # fmt: skip
+            )
             laid |= {row["workflow_id"] for row in rows}
             claims += claimed(fires, rows)
         new = [each.window.bucket for each in windows if not each.again]

@@ -116,15 +116,40 @@ class RunStatements(LedgerPart):
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """Write the outcomes whose token still holds; return their number."""
-        fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
-                  "error", "retry_after", "first_run_id", "reason_code", "reported")  # fmt: skip
+        fields = (
+            "fire_id",
+            "token",
+            "status",
+            "timing",
+            "run_id",
+            "started_at",
+            "reason",
+            "error",
+            "retry_after",
+            "first_run_id",
+            "reason_code",
+            "reported",
+        )
         return len(await self._write("settle", fields, outcomes))
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write evidence of runs; return the workflow IDs of the fires that it changed."""
-        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
-                  "not_undone", "first_run_id", "failure_text", "given_up", "tries",
-                  "step_retries", "tried_text")  # fmt: skip
+        fields = (
+            "workflow_id",
+            "run_id",
+            "started_at",
+            "closed",
+            "closed_at",
+            "error",
+            "last",
+            "not_undone",
+            "first_run_id",
+            "failure_text",
+            "given_up",
+            "tries",
+            "step_retries",
+            "tried_text",
+        )
         rows = await self._write("record_evidence", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
@@ -337,9 +362,12 @@ class Ledger(RunStatements, Reads, Replicas):
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
             transaction = Transaction(
-                connection, self._namespace, patience, floors=self._floors,
+                connection,
+                self._namespace,
+                patience,
+                floors=self._floors,
                 unparsed=self._unparsed,
-            )  # fmt: skip
+            )
             if not long:
                 yield transaction
                 return
@@ -491,9 +519,15 @@ class Ledger(RunStatements, Reads, Replicas):
         async with self.transaction(long=True) as transaction:
             run = transaction.run
             await run(
-                "announce_replica", serving.replica, serving.project, task_queue, types, engine,
-                tzdata, heartbeat,
-            )  # fmt: skip
+                "announce_replica",
+                serving.replica,
+                serving.project,
+                task_queue,
+                types,
+                engine,
+                tzdata,
+                heartbeat,
+            )
             if retention is not None:
                 await run("announce_retention", retention)
             await run("forget_replicas")
@@ -537,6 +571,11 @@ class Ledger(RunStatements, Reads, Replicas):
             LedgerError: there is no open transaction, or it does not reach this ledger.
         """
         await create_within(
-            connection, new, action, by=by, namespace=self._namespace, schema=self._schema,
+            connection,
+            new,
+            action,
+            by=by,
+            namespace=self._namespace,
+            schema=self._schema,
             ledger_id=await self.identity(),
-        )  # fmt: skip
+        )

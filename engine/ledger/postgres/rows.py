@@ -420,12 +420,15 @@ def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Cl
     written = {row["workflow_id"]: row for row in rows}
     return [
         fire.claim(
-            fire_id=row["id"], starting_at=row["starting_at"], attempts=1,
-            data_from=begins(row["data_from"]), rules=as_rules(row["rules"]),
+            fire_id=row["id"],
+            starting_at=row["starting_at"],
+            attempts=1,
+            data_from=begins(row["data_from"]),
+            rules=as_rules(row["rules"]),
         )
         for fire in fires
         if fire.token is not None and (row := written.get(fire.workflow_id))
-    ]  # fmt: skip
+    ]
 
 
 # --- statements outside of transactions ---

@@ -27,9 +27,15 @@ class AccessStore:
     async def add(self, new: TokenRow) -> datetime | None:
         """Write a token and return when; None if one in force has its name."""
         rows = await self._run(
-            "add_token", new.id, new.name, new.scope, list(new.keys), new.digest, new.created_by,
+            "add_token",
+            new.id,
+            new.name,
+            new.scope,
+            list(new.keys),
+            new.digest,
+            new.created_by,
             new.expires_at,
-        )  # fmt: skip
+        )
         return rows[0]["created_at"] if rows else None
 
     async def tokens(self) -> list[TokenRow]:

@@ -76,11 +76,14 @@ def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
         for each in json.loads(row["fires"])
     ]
     return Watched(
-        key=row["key"], project=row["project"], paused=paused, recent=recent,
+        key=row["key"],
+        project=row["project"],
+        paused=paused,
+        recent=recent,
         alert=schedule.alert if schedule else Alerting(),
         undecided=following if following and following < now else None,
         stopped_at=row["paused_at"] if row["paused_by"] == ENGINE else None,
-    )  # fmt: skip
+    )
 
 
 _RECENT_FIELDS = tuple(each.name for each in fields(Recent))

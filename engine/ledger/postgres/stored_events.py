@@ -102,9 +102,16 @@ class EventStore:
         """
         its = subscription
         await self._run(
-            "subscribe", its.name, its.kind, its.project, list(its.events), list(its.keys),
-            lasts, by, list(its.types),
-        )  # fmt: skip
+            "subscribe",
+            its.name,
+            its.kind,
+            its.project,
+            list(its.events),
+            list(its.keys),
+            lasts,
+            by,
+            list(its.types),
+        )
 
     async def unsubscribe(self, name: str) -> bool:
         """Remove a subscription and its deliveries; return False if there is none."""
@@ -254,12 +261,16 @@ class EventStore:
         events = await self._events(rows)
         return [
             Delivery(
-                event=event, name=row["delivery_name"], attempts=row["attempts"],
-                first_at=row["first_at"], error=row["delivery_error"],
-                died_at=row["dead_at"], subscription=row["subscription"],
+                event=event,
+                name=row["delivery_name"],
+                attempts=row["attempts"],
+                first_at=row["first_at"],
+                error=row["delivery_error"],
+                died_at=row["dead_at"],
+                subscription=row["subscription"],
             )
             for event, row in zip(events, rows, strict=True)
-        ]  # fmt: skip
+        ]
 
     async def _learn(self, wanted: Collection[tuple[str, int]]) -> None:
         """Read the definitions that are not known yet."""

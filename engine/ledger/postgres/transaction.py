@@ -72,25 +72,55 @@ def _schedule_row(new: NewDefinition) -> tuple[object, ...]:
     """Return the columns of ``schedules`` that a definition writes, in the statements' order."""
     schedule = new.schedule
     return (
-        schedule.key, new.project, new.version, schedule.digest, new.series, new.suffixed,
-        new.max_bucket, new.effective_from, new.cursor, new.next_fire_at, schedule.workflow,
-        new.workflow_type, schedule.task_queue, schedule.external, schedule.grace,
-        schedule.enabled, new.paused, reading_at(schedule, new.cursor), new.origin,
-        new.request_id, " ".join(rule.parent for rule in schedule.follows),
-    )  # fmt: skip
+        schedule.key,
+        new.project,
+        new.version,
+        schedule.digest,
+        new.series,
+        new.suffixed,
+        new.max_bucket,
+        new.effective_from,
+        new.cursor,
+        new.next_fire_at,
+        schedule.workflow,
+        new.workflow_type,
+        schedule.task_queue,
+        schedule.external,
+        schedule.grace,
+        schedule.enabled,
+        new.paused,
+        reading_at(schedule, new.cursor),
+        new.origin,
+        new.request_id,
+        " ".join(rule.parent for rule in schedule.follows),
+    )
 
 
 def _version_row(new: NewDefinition, text: str) -> tuple[object, ...]:
     """Return the columns of ``definitions``, in the statement's order."""
     schedule = new.schedule
-    return (schedule.key, new.version, new.series, new.project, text, schedule.digest,
-            new.effective_from)  # fmt: skip
+    return (
+        schedule.key,
+        new.version,
+        new.series,
+        new.project,
+        text,
+        schedule.digest,
+        new.effective_from,
+    )
 
 
 def _action_row(action: Action) -> tuple[object, ...]:
     """Return the columns of ``actions``, in the statement's order."""
-    return (action.project, action.key, action.verb, action.reason, action.workflow_id,
-            action_json(action.before), action_json(action.after))  # fmt: skip
+    return (
+        action.project,
+        action.key,
+        action.verb,
+        action.reason,
+        action.workflow_id,
+        action_json(action.before),
+        action_json(action.after),
+    )
 
 
 def creation(
@@ -243,9 +273,15 @@ class ProjectStatements(Statements):
     ) -> None:
         """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
         await self.run(
-            "save_project", file.project, file.revision, file.name, file.digest, by,
-            list(refused), forgotten,
-        )  # fmt: skip
+            "save_project",
+            file.project,
+            file.revision,
+            file.name,
+            file.digest,
+            by,
+            list(refused),
+            forgotten,
+        )
         await self.run("hint")
 
     async def raise_epoch(self) -> None:
@@ -381,9 +417,16 @@ class Transaction(
         """
         types, (due, *_) = list(serving.types), self._floors.of(serving)
         rows = await self.run(
-            "lock_due", serving.project, serving.lanes, types, TIME_RULES, limit, due,
-            list(but), None if only is None else list(only),
-        )  # fmt: skip
+            "lock_due",
+            serving.project,
+            serving.lanes,
+            types,
+            TIME_RULES,
+            limit,
+            due,
+            list(but),
+            None if only is None else list(only),
+        )
         return [row["key"] for row in rows]
 
     async def lock(self, keys: Sequence[str]) -> None:
@@ -490,13 +533,22 @@ class Transaction(
     ) -> list[Claim]:
         fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
         claims = await self._insert(fires, owner, lease)
-        await self._move([(step.state.schedule.cancel_grace, move)
-                          for step in steps for move in step.moves])  # fmt: skip
+        await self._move(
+            [(step.state.schedule.cancel_grace, move) for step in steps for move in step.moves]
+        )
         moved = [
-            (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed,
-             owner is None or not s.plain, s.look_at)
+            (
+                s.state.key,
+                s.cursor,
+                s.next_fire_at,
+                s.max_bucket,
+                s.reading,
+                s.resumed,
+                owner is None or not s.plain,
+                s.look_at,
+            )
             for s in steps
-        ]  # fmt: skip
+        ]
         await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
         if long := [s.state.key for s in steps if s.state.line_changes > _FOLDED]:
             await self.run("fold_lines", long)

@@ -86,9 +86,15 @@ async def apply(
     while report is None:
         try:
             report = await _apply(
-                ledger, file, by=by, force=force, prune=prune, take_from=take_from, ahead=ahead,
+                ledger,
+                file,
+                by=by,
+                force=force,
+                prune=prune,
+                take_from=take_from,
+                ahead=ahead,
                 sealing=sealing,
-            )  # fmt: skip
+            )
         except KeyInUse:
             continue  # it is visible now, and the file is refused for it
         except OwesManyError as error:
@@ -380,6 +386,13 @@ async def dry_run(
     return found[0]
 
 
+def _resumed(file: ScheduleFile, compared: Diff, drift: Iterable[DriftRow]) -> tuple[str, ...]:
+    """Return the keys that the file declares as paused, and that an operator has resumed."""
+    held = {row.key for row in drift if row.pause}
+    known = {*compared.unchanged, *compared.changed}
+    return tuple(s.key for s in file.schedules if s.paused and s.key in known and s.key not in held)
+
+
 def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRow]:
     """Yield the drift from the file; an open-ended pause that the file declares is none."""
     declared = {schedule.key for schedule in file.schedules if schedule.paused}
@@ -401,39 +414,48 @@ class _DryRunTransaction(ApplyTransaction):
         keys = [schedule.key for schedule in file.schedules]
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
-        same = last is not None and last.applied == file.digest and not force
-        if same:  # the apply would write nothing
-            compared = Diff((), (), (), tuple(keys), compared.absent, ())
-        owners = {key: heads[key].owner for key in compared.foreign}
+        same = last is not None and last.applied == file.digest and not force  # nothing to write
+        compared = Diff((), (), (), tuple(keys), compared.absent, ()) if same else compared
         drift = await transaction.drift(file.project)
         refused: EngineError | None = None
-        changes: list[Change] = []
-        report, queues, hooks = ApplyReport(), tuple[str, ...](), tuple[str, ...]()
+        changes, report = list[Change](), ApplyReport()
+        queues, hooks = tuple[str, ...](), tuple[str, ...]()
         now = await transaction.now()
         try:
             if not force:
-                require_newer(file, last)
-                if prune:
-                    require_half(file, compared.absent)
-            leaving = compared.absent if prune else ()
-            queues = () if same else queue_edits(file, await transaction.queues())
-            hooks = () if same else hook_edits(file, await transaction.hooks())
-            changes, report = await self._changes(compared, leaving)
+                self._require_allowed(last, compared.absent if prune else ())
+            if not same:
+                queues, hooks = await self._other_edits()
+            changes, report = await self._changes(compared, compared.absent if prune else ())
         except _REFUSED as error:
             refused = error
-        held = {row.key for row in drift if row.pause}
         return DryRun(
-            project=file.project, now=now, until=now + AHEAD, last=last, same=same,
-            changes=tuple(changes), unchanged=compared.unchanged, absent=compared.absent,
-            foreign=owners, refused=refused, drift=tuple(_otherwise(drift, file)),
-            resumed=tuple(
-                schedule.key for schedule in file.schedules
-                if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
-                and schedule.key not in held
-            ),
-            refused_keys=tuple(report.refused), unknown=report.unknown,
-            queues=queues, hooks=hooks,
-        )  # fmt: skip
+            project=file.project,
+            now=now,
+            until=now + AHEAD,
+            last=last,
+            same=same,
+            changes=tuple(changes),
+            unchanged=compared.unchanged,
+            absent=compared.absent,
+            foreign={key: heads[key].owner for key in compared.foreign},
+            refused=refused,
+            drift=tuple(_otherwise(drift, file)),
+            resumed=_resumed(file, compared, drift),
+            refused_keys=tuple(report.refused),
+            unknown=report.unknown,
+            queues=queues,
+            hooks=hooks,
+        )
+
+    def _require_allowed(self, last: ProjectRow | None, leaving: Sequence[str]) -> None:
+        require_newer(self._file, last)
+        require_half(self._file, leaving)
+
+    async def _other_edits(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the edits of queues and of hooks."""
+        queues = queue_edits(self._file, await self._transaction.queues())
+        return queues, hook_edits(self._file, await self._transaction.hooks())
 
     async def _changes(
         self, compared: Diff, leaving: Sequence[str]

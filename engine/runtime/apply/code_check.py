@@ -124,13 +124,16 @@ def unfit_attributes(schedules: Sequence[Schedule], kinds: Mapping[str, str]) ->
     """
     return [
         Mismatch(
-            Code.SEARCH_ATTRIBUTE_INVALID, schedule.key, f"{schedule.key}: {fault[0]}", fault[1],
+            Code.SEARCH_ATTRIBUTE_INVALID,
+            schedule.key,
+            f"{schedule.key}: {fault[0]}",
+            fault[1],
             ("searchAttributes", name),
         )
         for schedule in schedules
         for name, value in schedule.search_attributes.items()
         if (fault := attribute_fault(name, value, kinds))
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -484,8 +484,11 @@ async def followers(ledger: Ledger, keys: Iterable[str]) -> dict[str, tuple[str,
     """
     found = {}
     for key in keys:
-        rows = [each for child in await ledger.children(key)
-                for each in await ledger.schedules(key=child)]  # fmt: skip
+        rows = [
+            each
+            for child in await ledger.children(key)
+            for each in await ledger.schedules(key=child)
+        ]
         if children := tuple(row.key for row in rows if row.origin == "api"):
             found[key] = children
     return found
@@ -549,11 +552,8 @@ class ApplyTransaction:
         queues = await write_queues(transaction, file, by=self._by)
         # Before the schedules: the first events of a hook are those of its own file.
         hooks = await write_hooks(transaction, file, by=self._by)
-        self._types = await transaction.resolve(
-            (schedule.task_queue, schedule.workflow)
-            for schedule in file.schedules
-            if not schedule.external
-        )
+        wanted = [(each.task_queue, each.workflow) for each in file.schedules if not each.external]
+        self._types = await transaction.resolve(wanted)
         refusals = await refused(transaction, file.schedules, compared, self._types)
         compared = compared.without(refusals)
         edited = [*compared.changed, *compared.returned]
@@ -566,13 +566,21 @@ class ApplyTransaction:
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(file, by=self._by, refused=refusals)
         return ApplyReport(
-            added=compared.added, changed=compared.changed, returned=compared.returned,
-            unchanged=compared.unchanged, absent=compared.absent,
-            expired=tuple(self._expired), rejected=tuple(self._rejected),
+            added=compared.added,
+            changed=compared.changed,
+            returned=compared.returned,
+            unchanged=compared.unchanged,
+            absent=compared.absent,
+            expired=tuple(self._expired),
+            rejected=tuple(self._rejected),
             edits={key: self._edits[key] for key in compared.changed},
-            refused=refusals, waiting=self._unknown, unskipped=self._dropped,
-            queues=queues, hooks=hooks, project=file.project,
-        )  # fmt: skip
+            refused=refusals,
+            waiting=self._unknown,
+            unskipped=self._dropped,
+            queues=queues,
+            hooks=hooks,
+            project=file.project,
+        )
 
     async def _edit(
         self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime
@@ -648,8 +656,11 @@ class ApplyTransaction:
 
     def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
         return first_definition(
-            schedule, now, project=self._file.project, workflow_type=self._type(schedule),
-        )  # fmt: skip
+            schedule,
+            now,
+            project=self._file.project,
+            workflow_type=self._type(schedule),
+        )
 
     def _next(self, owed: Plan, schedule: Schedule, now: datetime) -> NewDefinition:
         return next_definition(

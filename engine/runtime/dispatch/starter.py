@@ -304,10 +304,16 @@ class Starter:
         answered = self._clock.about()
         return Answer(
             Outcome(
-                claim.fire_id, claim.token, "started", timing, run_id, answered,
-                first_run_id=run_id or None, reported=not claim.schedule.external,
+                claim.fire_id,
+                claim.token,
+                "started",
+                timing,
+                run_id,
+                answered,
+                first_run_id=run_id or None,
+                reported=not claim.schedule.external,
             )
-        )  # fmt: skip
+        )
 
     async def _begin(
         self, claim: Claim, now: datetime, timing: Timing, lease_ends: float
@@ -434,9 +440,15 @@ class Starter:
             return Answer(outcome, alert=error)
         started, first = run.start_time, first_run_of(run)
         outcome = Outcome(
-            claim.fire_id, claim.token, "started", self._timing(claim, started), run.run_id,
-            started, first_run_id=first, reported=not claim.schedule.external,
-        )  # fmt: skip
+            claim.fire_id,
+            claim.token,
+            "started",
+            self._timing(claim, started),
+            run.run_id,
+            started,
+            first_run_id=first,
+            reported=not claim.schedule.external,
+        )
         return Answer(outcome, seen=replace(evidence_of(run), first_run_id=first))
 
     def _is_of(self, claim: Claim, info: FireInfo) -> bool:

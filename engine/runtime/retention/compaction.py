@@ -154,9 +154,16 @@ def _continues(before: OldFire, row: OldFire, spec_of: Callable[[int], Spec]) ->
 
 def _class_of(row: OldFire) -> Sequence[object]:
     return (
-        row.series, row.definition_version, row.project, row.status, row.reason, row.reason_code,
-        row.timing, row.workflow_type, row.task_queue,
-    )  # fmt: skip
+        row.series,
+        row.definition_version,
+        row.project,
+        row.status,
+        row.reason,
+        row.reason_code,
+        row.timing,
+        row.workflow_type,
+        row.task_queue,
+    )
 
 
 # --- size of one transaction ---
@@ -430,8 +437,12 @@ async def removals(
             async with ledger.upkeep() as upkeep:
                 rows = await upkeep.old_fires(maintenance.key, since, end, limit, windows=windows)
             sizers.reading.took(len(rows), boottime() - at)
-            leave = [row for row in rows if cutoffs.may_leave(row, maintenance)
-                     and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
+            leave = [
+                row
+                for row in rows
+                if cutoffs.may_leave(row, maintenance)
+                and (cutoffs.once or newest is None or row.fire_time < newest)
+            ]
             full = len(rows) == limit
             if leave:
                 yield Batch(maintenance, removals=leave), full

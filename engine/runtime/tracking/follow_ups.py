@@ -157,9 +157,12 @@ def follow_ups(
         text = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
         reason = Reason("unknown_workflow", text)
         yield FollowUp(
-            fire.fire_id, f"{fire.workflow_id}:dead", found, sealed or handler_input(fire),
+            fire.fire_id,
+            f"{fire.workflow_id}:dead",
+            found,
+            sealed or handler_input(fire),
             reason=None if found else reason,
-        )  # fmt: skip
+        )
 
     undone_for_it = RunOptions.from_json(fire.rules).compensate_on_terminate
     if undone_for_it and fire.run_id and fire.status in _CUT_OFF:

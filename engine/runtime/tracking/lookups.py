@@ -306,9 +306,12 @@ class RunCounter:
         for run in runs:
             try:
                 counts = await read_counts(
-                    self._client, run.workflow_id, run.run_id, self._settings,
+                    self._client,
+                    run.workflow_id,
+                    run.run_id,
+                    self._settings,
                     turn=self._budget.count,
-                )  # fmt: skip
+                )
             except RPCError as error:
                 if classify_rpc_error(error) is not None:
                     return self._settings.track  # the server is asked again in the next turn

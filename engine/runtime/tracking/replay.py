@@ -182,10 +182,16 @@ class StuckRuns:
                 del self._known[next(iter(self._known))]
         kind, error = self._known[run.run_id]
         return FailingStep(
-            step="workflow task", place="", run_id=run.run_id, attempts=task.attempt - 1,
-            max_attempts=None, error_type=kind, error=error.replace("\0", "\ufffd"),
-            since=task.original_scheduled_time.ToDatetime(UTC), next_attempt_at=None,
-        )  # fmt: skip
+            step="workflow task",
+            place="",
+            run_id=run.run_id,
+            attempts=task.attempt - 1,
+            max_attempts=None,
+            error_type=kind,
+            error=error.replace("\0", "\ufffd"),
+            since=task.original_scheduled_time.ToDatetime(UTC),
+            next_attempt_at=None,
+        )
 
 
 def _failure(history: WorkflowHistory) -> tuple[str, str] | None:

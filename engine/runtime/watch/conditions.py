@@ -15,18 +15,30 @@ from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 
 NotFiredCause = Literal[
-    "no_replica", "task_queue_unserved", "workflow_unknown", "temporal_unreachable", "clock_hold",
-    "plan_failed", "no_answer", "paused", "undecided",
-]  # fmt: skip
+    "no_replica",
+    "task_queue_unserved",
+    "workflow_unknown",
+    "temporal_unreachable",
+    "clock_hold",
+    "plan_failed",
+    "no_answer",
+    "paused",
+    "undecided",
+]
 """The probable cause of a window that has not fired."""
 
 JUDGED: Final = frozenset(
     {
-        Code.NOT_FIRED, Code.FIRED_LATE, Code.FAILURES_IN_ROW, Code.SKIPPED_IN_ROW,
-        Code.PAUSED_AFTER_FAILURES, Code.REPLICA_VANISHED, Code.TASK_QUEUE_UNPOLLED,
+        Code.NOT_FIRED,
+        Code.FIRED_LATE,
+        Code.FAILURES_IN_ROW,
+        Code.SKIPPED_IN_ROW,
+        Code.PAUSED_AFTER_FAILURES,
+        Code.REPLICA_VANISHED,
+        Code.TASK_QUEUE_UNPOLLED,
         Code.DEAD_LETTERS,
     }
-)  # fmt: skip
+)
 """Every kind of condition that a look judges by what is in the ledger."""
 
 _SILENT = 2.5
@@ -237,30 +249,50 @@ def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Condition]:
     if limits.late_after is not None and (since := _late_since(watched, now)) is not None:
         held = f"; it is paused {watched.paused}" if watched.paused else ""
         yield Condition(
-            name=f"late:{key}", code=Code.FIRED_LATE, since=since, project=watched.project, key=key,
+            name=f"late:{key}",
+            code=Code.FIRED_LATE,
+            since=since,
+            project=watched.project,
+            key=key,
             cause="paused" if watched.paused else None,
             text=f"the window of {utc_text(since)} of {key} is later than its limit of"
             f" {format_duration(limits.late_after)}{held}",
-        )  # fmt: skip
+        )
     if watched.stopped_at is not None:
-        yield Condition(
-            name=f"paused-after-failures:{key}", code=Code.PAUSED_AFTER_FAILURES,
-            since=watched.stopped_at, project=watched.project, key=key, cause="paused",
-            text=f"{key} is paused {watched.paused}; see `sched dead list {key}`, then resume it",
-        )  # fmt: skip
+        yield _stopped(watched, watched.stopped_at)
     failed = [each for each in watched.recent if each.status in {*FAILED, "completed"}]
     yield from _in_row(
-        watched, failed, frozenset(FAILED), limits.failures_in_row,
+        watched,
+        failed,
+        frozenset(FAILED),
+        limits.failures_in_row,
         ("failing", Code.FAILURES_IN_ROW, "runs in a row have failed"),
-    )  # fmt: skip
+    )
     decided = [
-        each for each in watched.recent
+        each
+        for each in watched.recent
         if each.status not in {"queued", "claimed"} and each.reason_code not in _NOT_COUNTED
-    ]  # fmt: skip
+    ]
     yield from _in_row(
-        watched, decided, frozenset({"skipped", "expired"}), limits.skipped_in_row,
+        watched,
+        decided,
+        frozenset({"skipped", "expired"}),
+        limits.skipped_in_row,
         ("skipping", Code.SKIPPED_IN_ROW, "windows in a row had no run"),
-    )  # fmt: skip
+    )
+
+
+def _stopped(watched: Watched, since: datetime) -> Condition:
+    key = watched.key
+    return Condition(
+        name=f"paused-after-failures:{key}",
+        code=Code.PAUSED_AFTER_FAILURES,
+        since=since,
+        project=watched.project,
+        key=key,
+        cause="paused",
+        text=f"{key} is paused {watched.paused}; see `sched dead list {key}`, then resume it",
+    )
 
 
 def _late_since(watched: Watched, now: datetime) -> datetime | None:

@@ -365,9 +365,15 @@ class WatchProcess:
         self._ledger: Ledger | None = None
         self._skew, self._looks = ClockWatch(settings.max_skew), 0
         self._watch = Watch(
-            self._opened, settings, apart=True, temporal=self._temporal, clock=self._clock,
-            holder=process_name(), namespace=namespace, on_event=on_event,
-        )  # fmt: skip
+            self._opened,
+            settings,
+            apart=True,
+            temporal=self._temporal,
+            clock=self._clock,
+            holder=process_name(),
+            namespace=namespace,
+            on_event=on_event,
+        )
         self._loop = Loop(
             "watch", self._watch.run_once, end=self._watch.end, on_event=on_event, asks=True
         )

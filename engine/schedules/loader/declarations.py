@@ -52,9 +52,11 @@ def joined(
     if problems:
         raise ScheduleFileError(file.name, tuple(problems), digest, file.calendars)
     return replace(
-        file, schedules=(*file.schedules, *schedules), digest=digest,
+        file,
+        schedules=(*file.schedules, *schedules),
+        digest=digest,
         declared=(*file.declared, *new),
-    )  # fmt: skip
+    )
 
 
 def joined_digest(digest: str, declared: Sequence[Declaration]) -> str:

@@ -46,8 +46,14 @@ from engine.schedules.validators import (
 
 _CROWD = 200
 _MERGED = (
-    "metadata", "catchUp", "retention", "alert", "timeout", "searchAttributes", "memo",
-)  # fmt: skip
+    "metadata",
+    "catchUp",
+    "retention",
+    "alert",
+    "timeout",
+    "searchAttributes",
+    "memo",
+)
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 

@@ -255,10 +255,15 @@ class Report:
             key = self._keys[before - 1] if before else None
             self._problems.append(
                 Problem(
-                    problem.code, problem.message, problem.cure, problem.line, problem.column,
-                    key, problem.value,
+                    problem.code,
+                    problem.message,
+                    problem.cure,
+                    problem.line,
+                    problem.column,
+                    key,
+                    problem.value,
                 )
-            )  # fmt: skip
+            )
 
     def sorted(self) -> tuple[Problem, ...]:
         """Return the problems sorted by place, limited by `cut`."""

@@ -32,34 +32,54 @@ from engine.schedules.terms import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 
 _SENTENCES = (
     # (text in the message of PyYAML, C or pure; our message; the cure)
-    ("expected node content", "a value is missing here",
-     "write one, and close the list or mapping that is still open"),
-    ("expected the node content", "a value is missing here",
-     "write one, and close the list or mapping that is still open"),
+    (
+        "expected node content",
+        "a value is missing here",
+        "write one, and close the list or mapping that is still open",
+    ),
+    (
+        "expected the node content",
+        "a value is missing here",
+        "write one, and close the list or mapping that is still open",
+    ),
     ("found a tab character", "a tab is not possible here", "indent with spaces"),
-    ("alphabetic or numeric", "'&' and '*' are special at the beginning of a value",
-     "put the value in quotes"),
+    (
+        "alphabetic or numeric",
+        "'&' and '*' are special at the beginning of a value",
+        "put the value in quotes",
+    ),
     ("directive", "'%' is special at the beginning of a line", "put the value in quotes"),
     ("unexpected end of stream", "a quoted text is not closed", "end it with the same quote"),
-    ("mapping values are not allowed", "': ' is not possible here",
-     "put the value in quotes, or correct the indentation"),
+    (
+        "mapping values are not allowed",
+        "': ' is not possible here",
+        "put the value in quotes, or correct the indentation",
+    ),
     ("could not find expected ':'", "a ':' is missing", "write 'name: value'"),
     ("could not found expected ':'", "a ':' is missing", "write 'name: value'"),
     ("expected ',' or ']'", "a ',' or ']' is missing", "close the list that is still open"),
     ("expected ',' or '}'", "a ',' or '}' is missing", "close the mapping that is still open"),
-    ("expected '-' indicator", "an item of the list ('- ') is missing",
-     "correct the indentation of this line"),
-    ("expected key", "the indentation does not fit",
-     "align the names of one mapping in one column"),
-    ("<block end>", "the indentation does not fit",
-     "align the names of one mapping in one column"),
-    ("expected <document start>", "this does not belong to what stands above",
-     "correct the indentation of this line"),
+    (
+        "expected '-' indicator",
+        "an item of the list ('- ') is missing",
+        "correct the indentation of this line",
+    ),
+    (
+        "expected key",
+        "the indentation does not fit",
+        "align the names of one mapping in one column",
+    ),
+    ("<block end>", "the indentation does not fit", "align the names of one mapping in one column"),
+    (
+        "expected <document start>",
+        "this does not belong to what stands above",
+        "correct the indentation of this line",
+    ),
     ("unknown escape", "this escape is unknown", r"use single quotes, or write \\ for a backslash"),
     ("escape", "this escape is not valid", r"use single quotes, or write \\ for a backslash"),
     ("undefined tag handle", "tags (!) are not supported", "remove the tag, or quote the value"),
     ("version", "this version of YAML is unknown", "remove the %YAML line"),
-)  # fmt: skip
+)
 
 _CRON_LINE = re.compile(r"""(?:^|[\s{,])["']?cron["']?\s*:\s*[*@?]""")
 _CRON_VALUE = re.compile(r"""(?:^|[\s{,"'])cron["']?\s*:\s+[*@]""", re.MULTILINE)

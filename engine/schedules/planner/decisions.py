@@ -38,9 +38,22 @@ REASON: Final = "dependency"
 
 ParentOutcome = Literal[
     "pending",
-    "completed", "failed", "timed_out", "terminated", "cancelled", "rejected", "unvouched", "lost",
-    "skipped", "expired", "nothing", "paused", "disabled", "retired", "absent",
-]  # fmt: skip
+    "completed",
+    "failed",
+    "timed_out",
+    "terminated",
+    "cancelled",
+    "rejected",
+    "unvouched",
+    "lost",
+    "skipped",
+    "expired",
+    "nothing",
+    "paused",
+    "disabled",
+    "retired",
+    "absent",
+]
 """Outcome of a parent's window; ``pending`` is not final."""
 
 FAILED: Final[frozenset[ParentOutcome]] = frozenset(
@@ -455,12 +468,24 @@ class ScheduleState:
     ) -> Self:
         """Return the state of a schedule that no ledger has: decided up to ``cursor``."""
         return cls(
-            key=schedule.key, project="", schedule=schedule, definition_version=1, digest="",
-            series=series, suffixed=False, max_bucket=None,
-            effective_from=effective_from or cursor, cursor=cursor, workflow_type=schedule.workflow,
-            retired_at=None, pause=None, absent_since=None, failures=0, rules=TIME_RULES,
+            key=schedule.key,
+            project="",
+            schedule=schedule,
+            definition_version=1,
+            digest="",
+            series=series,
+            suffixed=False,
+            max_bucket=None,
+            effective_from=effective_from or cursor,
+            cursor=cursor,
+            workflow_type=schedule.workflow,
+            retired_at=None,
+            pause=None,
+            absent_since=None,
+            failures=0,
+            rules=TIME_RULES,
             cursor_reading=None,
-        )  # fmt: skip
+        )
 
     def window(self, fire_time: datetime) -> Window:
         """Return the window of the current series that opens at ``fire_time``."""

@@ -227,10 +227,12 @@ class _Line:
     def resolved(self) -> Resolved:
         unread = self.unread.waiting + self.unread.pending
         return Resolved(
-            tuple(self.decided), tuple(self.moves), oldest_unconfirmed(looked_at(self.looks)),
+            tuple(self.decided),
+            tuple(self.moves),
+            oldest_unconfirmed(looked_at(self.looks)),
             unsettled=self.unsettled,
             more=unread > 0 and not (self.waiting or self.pending or self.behind),
-        )  # fmt: skip
+        )
 
     def join(self, fires: Iterable[OpenFire]) -> None:
         for fire in fires:
@@ -466,6 +468,11 @@ def _replaced_by(workflow_id: str) -> Reason:
 
 def _skipped(decision: Decision, reason: Reason) -> Decision:
     return replace(
-        decision, verdict="skipped", reason=reason, timing=None, not_before=None,
-        missed=0, missed_from=None,
-    )  # fmt: skip
+        decision,
+        verdict="skipped",
+        reason=reason,
+        timing=None,
+        not_before=None,
+        missed=0,
+        missed_from=None,
+    )

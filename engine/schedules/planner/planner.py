@@ -132,9 +132,14 @@ class Due:
             return Decision(self._window(at), "rejected", self.unable)
         moment = at + self.schedule.delay(at)
         return Decision(
-            self._window(at), "claimed", reason, timing, missed=missed, missed_from=missed_from,
+            self._window(at),
+            "claimed",
+            reason,
+            timing,
+            missed=missed,
+            missed_from=missed_from,
             not_before=moment if moment > self.now else None,
-        )  # fmt: skip
+        )
 
     def stretches(self, after: datetime, until: datetime) -> Iterator[JudgedStretch]:
         """Divide ``(after, until]`` by the reason that excludes the windows in it."""
@@ -239,9 +244,12 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
     missed = sum(each.windows for each in mine)
     for_all = Reason("caught_up", f"caught up for {missed} missed windows")
     yield due.start(
-        newest, "caught_up", for_all if missed else None,
-        missed=missed, missed_from=mine[0].window.fire_time if mine else None,
-    )  # fmt: skip
+        newest,
+        "caught_up",
+        for_all if missed else None,
+        missed=missed,
+        missed_from=mine[0].window.fire_time if mine else None,
+    )
     yield from due.decide(newest, until, "skipped", _EXCLUDED)
 
 
@@ -379,9 +387,18 @@ def plan(
     hold = hold or state.hold
     hold_until = state.pause.until if state.pause and hold == "paused" else None
     planner = _Planner(
-        state, cursor, hold=hold, hold_until=hold_until, on_resume=on_resume, unable=unable,
-        final=final, limit=limit, audited=audited or final, suspect_until=suspect_until, rows=rows,
-    )  # fmt: skip
+        state,
+        cursor,
+        hold=hold,
+        hold_until=hold_until,
+        on_resume=on_resume,
+        unable=unable,
+        final=final,
+        limit=limit,
+        audited=audited or final,
+        suspect_until=suspect_until,
+        rows=rows,
+    )
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     # At an earlier moment the pause still lasts: what it ends with would be lost.
@@ -416,9 +433,7 @@ class _Planner:
 
     def plan(self, now: datetime) -> Plan:
         state = self.state
-        due = Due(
-            state.schedule, state.series, state.effective_from, now, state.known, self.unable
-        )  # fmt: skip
+        due = Due(state.schedule, state.series, state.effective_from, now, state.known, self.unable)
         ends = self.hold_until is not None and self.hold_until <= now
         spans = self._spans(due, ends=ends)
         policy = self.on_resume or self.state.schedule.catch_up
@@ -528,12 +543,16 @@ class _Planner:
 
     def _resolve(self, decisions: Sequence[Decision]) -> Resolved:
         return resolve(
-            self.state.schedule.overlap, decisions, self.state.open_fires,
+            self.state.schedule.overlap,
+            decisions,
+            self.state.open_fires,
             places=self.state.schedule.max_concurrent_runs,
-            most_queued=self.state.schedule.max_queued, final=self.final,
+            most_queued=self.state.schedule.max_queued,
+            final=self.final,
             named=lambda each: each.window.workflow_id(self.state.suffixed),
-            rules=self.state.schedule.follows, unread=self.state.unread,
-        )  # fmt: skip
+            rules=self.state.schedule.follows,
+            unread=self.state.unread,
+        )
 
     def _in_time(self, move: Move, now: datetime) -> Move:
         """Delay a start that waited for other schedules by the key's share of ``spread``."""
