@@ -75,7 +75,6 @@ from engine.ledger.outbox import (
     EventRow as EventRow,
     EventWork as EventWork,
     Subscription as Subscription,
-    transitions_of as transitions_of,
 )
 from engine.ledger.records import (
     BY_DEFAULT as BY_DEFAULT,

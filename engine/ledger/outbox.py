@@ -11,34 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
-from engine.ledger.fires import DENIED, DIED, ClosedStatus, Kind, Status, Timing
+from engine.ledger.fires import DIED, Kind, Timing
 from engine.schedules import EVENT_TYPES, EventType, Hook, ReasonCode, Schedule
 
 # --- events ---
-
-_CLOSED: Final[frozenset[str]] = frozenset(get_args(ClosedStatus))
-
-
-def transitions_of(
-    was: Status | None, was_run: str | None, status: Status, run: str | None
-) -> tuple[EventType, ...]:
-    """Return the events of a fire that moves to a status, in order; migration 0035 does the same.
-
-    A run that is seen only once it has closed has arrived as well. One that was reset after its
-    end has not arrived again, and its next end is another one.
-    """
-    if status in _CLOSED:
-        if was in _CLOSED:
-            again = was != status or (was_run is not None and run is not None and was_run != run)
-            return (status,) if again else ()  # type: ignore[return-value] # words of both
-        return (status,) if was == "started" else ("arrived", status)  # type: ignore[return-value]
-    if status == "started":
-        return () if was == "started" or was in _CLOSED else ("arrived",)
-    if status in DENIED and was != status:
-        return (status,)  # type: ignore[return-value]
-    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1080,8 +1080,8 @@ BEGIN ATOMIC
     WHERE s.expires_at IS NULL OR s.expires_at > statement_timestamp();
 END;
 
--- outbox.py has the same function. A run that is seen only once it has closed has arrived as well; one that was
--- reset after its end has not arrived again, and its next end is another one.
+-- A run that is seen only once it has closed has arrived as well; one that was reset after its end has not
+-- arrived again, and its next end is another one.
 CREATE FUNCTION transitions_of(was text, was_run text, now_is text, now_run text) RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE
