@@ -21,6 +21,7 @@ from temporalio.client import Client
 import engine.runtime.clock
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger, virtual_database
+from tests.bridge import Bridge, bridged
 from tests.postgres import Postgres
 from tests.servers import SOCKET, Servers, Temporal, asked_for, register_namespace, run_apart
 
@@ -151,6 +152,13 @@ async def virtual_ledger(postgres: Postgres, clock: FrozenClock) -> AsyncIterato
         ledger = await VirtualLedger.open(url, clock)
         yield ledger
         await ledger.close()
+
+
+@pytest.fixture(scope="session")
+def bridge(postgres: Postgres) -> Iterator[Bridge]:
+    """The session's bridge from loops in virtual time to a real ledger."""
+    with bridged(postgres.url_of("postgres")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from unittest.mock import AsyncMock
 import pytest
 
 import engine.runtime.tracking.runs
-from engine.ledger import MemoryLedger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
@@ -55,11 +54,12 @@ def state(key: str, cursor: datetime, **when: Any) -> ScheduleState:
     )  # fmt: skip
 
 
-def auditor_of(temporal: Temporal, *, remembers: bool = False) -> RunAuditor:
+def auditor_of(temporal: Temporal) -> RunAuditor:
+    """An auditor without a ledger: of runs that name no window it has nothing to write."""
     clock = LedgerClock()
     clock.observe(NOW)
     return RunAuditor(
-        cast("Any", temporal), MemoryLedger(remembers=remembers), cast("RunInspector", temporal),
+        cast("Any", temporal), cast("Any", None), cast("RunInspector", temporal),
         clock, Settings(), replica="one", on_event=print,
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ async def _many_keys_behind(time: VirtualTime, delay: float) -> None:
     temporal.find = find  # type: ignore[method-assign] # slower
     began = NOW - timedelta(seconds=75)
     states = [state(f"k{number}", began, everyMs=1000) for number in range(110)]
-    auditor = auditor_of(temporal, remembers=True)
+    auditor = auditor_of(temporal)
     answered: dict[str, float] = {}
 
     async def known(keys: Sequence[str]) -> None:
@@ -179,7 +179,7 @@ def test_a_question_that_takes_longer_than_an_answer_is_good_for_is_asked_once(m
                 yield each
 
     async def course() -> None:
-        auditor = auditor_of(Slow(), remembers=True)
+        auditor = auditor_of(Slow())
         states = [state(f"k{number}", NOW - behind, everyMs=600_000) for number in range(90)]
         answered: list[str] = []
 
@@ -199,7 +199,7 @@ def test_windows_that_opened_since_the_ledger_is_watched_are_not_described(monke
 
     async def course(time: VirtualTime) -> None:
         temporal = Temporal()
-        auditor = auditor_of(temporal, remembers=True)
+        auditor = auditor_of(temporal)
         await audited(auditor, [state("first", NOW - timedelta(seconds=75), everyMs=60_000)])
         await asyncio.sleep(200)
         temporal.described.clear()

@@ -15,7 +15,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus as Status
 
 from engine.flow.fire import FireInfo
-from engine.ledger import MemoryLedger
+from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
@@ -88,7 +88,7 @@ class Temporal:
         )
 
 
-def replica(temporal: Temporal, ledger: MemoryLedger, name: str) -> tuple[RunLookups, Tracker]:
+def replica(temporal: Temporal, ledger: Ledger, name: str) -> tuple[RunLookups, Tracker]:
     """What one replica has besides its starts."""
     budget, clock, client = Budget(), LedgerClock(), cast("Any", temporal)
     budget.share(REPLICAS)
@@ -127,9 +127,9 @@ def step(number: int, *, audit: bool) -> Plan:
     return Plan(state, (), cursor, BEGIN, looks=looks, audit=audit, withheld=True)
 
 
-def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, caplog):
+def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, caplog, bridge):
     caplog.set_level(logging.INFO, "sched")
-    ledger = MemoryLedger(clock=lambda: BEGIN + timedelta(seconds=time.now), remembers=True)
+    ledger = time.ledger(bridge, BEGIN)
     temporals = [Temporal(time) for _ in range(REPLICAS)]
     replicas = [replica(each, ledger, f"r{n}") for n, each in enumerate(temporals)]
 

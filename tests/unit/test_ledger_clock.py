@@ -11,7 +11,7 @@ import pytest
 
 from engine.ledger.records import Probe, Serving
 from engine.runtime.clock import LedgerClock
-from tests.unit.test_lookups_beside_ticks import STUCK, Bench
+from tests.unit.test_lookups_beside_ticks import STUCK, Bench, moment
 from tests.virtual_time import VirtualTime, virtual_time
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -34,8 +34,8 @@ def test_the_clock_is_never_ahead_of_what_it_reads_and_says_how_late_it_may_be(t
     assert clock.now() - NOW - 3 * SECOND < SECOND / 10
 
 
-def test_a_probe_held_up_on_its_way_makes_no_proof_from_the_future(time):
-    bench = Bench(time)
+def test_a_probe_held_up_on_its_way_makes_no_proof_from_the_future(time, bridge):
+    bench = Bench(time, bridge)
     bench.temporal.bad = set()
     probe, held = bench.ledger.probe, [0.0]
 
@@ -49,7 +49,7 @@ def test_a_probe_held_up_on_its_way_makes_no_proof_from_the_future(time):
     clock = bench.poller._clock
 
     async def look(_: object) -> bool:
-        seen.append((clock.now(), bench.ledger.clock()))
+        seen.append((clock.now(), moment(time)))
         return False
 
     bench.temporal.inspect = look  # type: ignore[method-assign,assignment] # only dates are wanted
