@@ -84,7 +84,7 @@ prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)
 
 prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
-	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
+	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
 	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400

@@ -8,17 +8,19 @@ wrong is noted in ``troubles``, and whoever drives the world raises it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from engine.ledger.memory.tables import FireEntry
+import asyncpg
 
-from engine.ledger import MemoryLedger
 from engine.ledger.records import Backfill
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules import Schedule
+from engine.schedules.planner import ScheduleState
+from tests.bridge import Commit
 from tests.model import backfill_laws
+from tests.model.rows import TABLES, FireRow, Found, Reader, state_of
 
 if TYPE_CHECKING:
     from tests.model.server import Server
@@ -61,52 +63,41 @@ class Look:
         verbs: keys that somebody changed: what such a commit decides, it decides unseen (L3).
         carved: keys of which a row became several: those were decided before.
         fires: rows that are new, or have another status: number, before, after.
+        written: rows that are new, or of which anything has changed: before, after.
     """
 
     opened: datetime
     verbs: set[str] = field(default_factory=set)
     carved: set[str] = field(default_factory=set)
-    fires: list[tuple[int, FireEntry | None, FireEntry]] = field(default_factory=list)
-
-
-class Touched(dict[int, FireEntry]):
-    """The table of fires, which remembers which rows somebody wrote since the last look."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.touched: set[int] = set()
-
-    def __setitem__(self, number: int, fire: FireEntry) -> None:
-        self.touched.add(number)
-        super().__setitem__(number, fire)
-
-    def __delitem__(self, number: int) -> None:
-        self.touched.add(number)
-        super().__delitem__(number)
-
-    def pop(self, number: int, *default: Any) -> Any:
-        self.touched.add(number)
-        return super().pop(number, *default)
+    fires: list[tuple[int, FireRow | None, FireRow]] = field(default_factory=list)
+    written: list[tuple[FireRow | None, FireRow]] = field(default_factory=list)
 
 
 @dataclass
 class Account:
-    """Looks at the ledger after whatever may have changed it."""
+    """Looks at each commit. What is not committed yet is nobody's to see."""
 
-    ledger: MemoryLedger
+    clock: Callable[[], datetime]
     entries: dict[str, dict[str, Any]]
     troubles: list[str]
     judge_state: Callable[[Account, ScheduleState | None, ScheduleState, Look], None]
     judge_fires: Callable[[Account, Look], None]
+    judge_writes: Callable[[Account, Look, Commit], None]
     server: Server = field(init=False)
     eras: dict[str, list[Era]] = field(default_factory=dict)
     rests: dict[str, list[Rest]] = field(default_factory=dict)
     states: dict[str, ScheduleState] = field(default_factory=dict)
-    fires: dict[int, FireEntry] = field(default_factory=dict)
+    fires: dict[int, FireRow] = field(default_factory=dict)
     backfills: dict[int, Backfill] = field(default_factory=dict)
+    declared: dict[str, Schedule] = field(default_factory=dict)
+    """By digest, what files have declared."""
+    errors: dict[str, str | None] = field(default_factory=dict)
+    """Why a key could not be planned."""
+    turns: dict[str, datetime] = field(default_factory=dict)
+    """By the id of its run, when a start is due that waits for its turn."""
     policies: dict[str, str] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, FireEntry] = field(default_factory=dict)
+    rows: dict[str, FireRow] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     excused: dict[str, int] = field(default_factory=dict)
     """Of which ids, how many runs there may be: one memory was lost while the other was unsure."""
@@ -122,7 +113,6 @@ class Account:
     """In which look a key was seen to be paused."""
     sent_in: dict[str, int] = field(default_factory=dict)
     """In which look a fire was seen to be on its way, by the id of its run."""
-    opened: datetime | None = None
     latest: datetime | None = None
     """The furthest that the ledger's clock ever was."""
     stepped: bool = False
@@ -130,61 +120,67 @@ class Account:
     """Whether this replica knows, or should know, that the ledger's clock was set."""
 
     def __post_init__(self) -> None:
-        self.fires_table = self.ledger._tables.fires = Touched()
+        self._reader, self.tables = Reader(), TABLES
 
     def broken(self, text: str) -> None:
         self.troubles.append(text)
 
     def now(self) -> datetime:
         """The ledger's clock."""
-        now = self.ledger.clock()
+        now = self.clock()
         self.latest = max(self.latest or now, now)
         return now
 
-    def begun(self) -> None:
-        """A transaction has its locks."""
-        self.opened = self.now()
+    async def read(
+        self, connection: asyncpg.Connection[Any], namespace: str, tables: AbstractSet[str]
+    ) -> Found:
+        """Read what a commit is about to change."""
+        return await self._reader.read(connection, namespace, tables)
 
-    def look(self) -> None:
-        """Note what is new, and judge it; what is not committed yet is nobody's to see."""
-        if self.ledger._lock.locked():
-            return
+    def note(self, found: Found, commit: Commit) -> None:
+        """Note what is new, and judge it."""
         self.looks += 1
-        look = Look(min(self.opened or self.now(), self.now()))
-        for key, row in self.ledger._tables.schedules.items():
-            before = self.states.get(key)
-            if row.state is not before:
-                self._schedule(before, row.state, look)
+        look = Look(min(commit.opened, self.now()))
+        for row in found.schedules:
+            self.errors[row["key"]] = row["error"]
+            before, state = self.states.get(row["key"]), state_of(row, self.declared)
+            if state != before:
+                self._schedule(before, state, look)
                 if before is not None:
-                    self.policies[key] = before.schedule.overlap
-                    self.places[key] = self.limit(before)
-                self.states[key] = row.state
-        look.fires = self._changed(look)
+                    self.policies[state.key] = before.schedule.overlap
+                    self.places[state.key] = self.limit(before)
+                self.states[state.key] = state
+        look.fires = self._changed(found, look, commit)
         for _, was, fire in look.fires:
             self._count(was, fire)
             if fire.status == "starting" and (was is None or was.status != "starting"):
                 self.sent_in[fire.workflow_id] = self.looks
         self.judge_fires(self, look)
-        backfill_laws.check(self)
+        backfill_laws.check(self, found.backfills)
 
-    def _changed(self, look: Look) -> list[tuple[int, FireEntry | None, FireEntry]]:
+    def _changed(
+        self, found: Found, look: Look, commit: Commit
+    ) -> list[tuple[int, FireRow | None, FireRow]]:
         """Note the fires as they are, and return those whose status or run is another."""
-        table, changed = self.fires_table, []
-        for number in sorted(table.touched):
-            before, fire = self.fires.get(number), table.get(number)
-            if fire is None:
-                if before is None:
-                    continue
-                gone = self.fires.pop(number)  # carved, or no longer skipped
-                look.carved.add(gone.key)
-                if self.rows.get(gone.workflow_id) is gone:
-                    del self.rows[gone.workflow_id]
-            elif before is not fire:
-                if before is None or (before.status, before.run_id) != (fire.status, fire.run_id):
-                    changed.append((number, before, fire))
-                self.fires[number] = fire
-                self.rows[fire.workflow_id] = fire
-        table.touched.clear()
+        changed = []
+        for number in self.fires.keys() - (self.fires if found.there is None else found.there):
+            gone = self.fires.pop(number)  # carved, or no longer skipped
+            look.carved.add(gone.key)
+            if self.rows.get(gone.workflow_id) is gone:
+                del self.rows[gone.workflow_id]
+        for fire in found.fires:
+            number = fire.fire_id
+            before = self.fires.get(number)
+            if before == fire:
+                continue
+            if before is None or (before.status, before.run_id) != (fire.status, fire.run_id):
+                changed.append((number, before, fire))
+            if before is None and fire.status == "claimed" and fire.lease_until:
+                self.turns[fire.workflow_id] = fire.lease_until
+            look.written.append((before, fire))
+            self.fires[number] = fire
+            self.rows[fire.workflow_id] = fire
+        self.judge_writes(self, look, commit)
         return changed
 
     def _schedule(self, before: ScheduleState | None, state: ScheduleState, look: Look) -> None:
@@ -224,12 +220,12 @@ class Account:
         if rests := self.rests.get(key):
             rests[-1] = replace(rests[-1], made_up=True)
 
-    def era(self, fire: FireEntry) -> Era:
+    def era(self, fire: FireRow) -> Era:
         """The definition that a fire was decided under."""
         version = fire.definition_version
         return next(each for each in self.eras[fire.key] if each.version == version)
 
-    def _count(self, before: FireEntry | None, fire: FireEntry) -> None:
+    def _count(self, before: FireRow | None, fire: FireRow) -> None:
         word = (fire.reason or "").split(":")[0] if fire.status != "started" else ""
         self.seen[f"{fire.status} {_stable(word)}".strip()] += 1
         if fire.status == "started":

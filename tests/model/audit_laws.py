@@ -6,10 +6,9 @@ those. So has one whose starts were never answered: such windows are named as un
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from engine.service import AuditFault, AuditReport, ScheduleService
+from engine.service import AuditFault, ScheduleService
 from tests.model.account import Broken
 from tests.model.row_laws import GHOST
 from tests.model.world import World
@@ -27,24 +26,13 @@ def check(world: World) -> None:
     seen = world.account.seen
     if world.account.stepped or any(seen[name] for name in _FAILED_OVER):
         return
-    # The example's own loop is at rest; the audit gets another one.
-    with ThreadPoolExecutor(1) as apart:
-        report = apart.submit(_audited, world).result()
+    service = ScheduleService(world.course.direct, actor="audit")
+    report = world.course.run(service.audit(_EVER))
     for audit in report.schedules:
         for fault in audit.faults:
             if not _is_right(audit.key, fault):
                 raise Broken(f"the audit calls {audit.key} {fault.kind}: {fault}")
         seen[f"audited {audit.verdict}"] += 1
-
-
-def _audited(world: World) -> AuditReport:
-    coroutine = ScheduleService(world.ledger, actor="audit").audit(_EVER)
-    try:
-        while True:
-            coroutine.send(None)  # nothing here waits for anything but its turn
-    except StopIteration as end:
-        report: AuditReport = end.value
-        return report
 
 
 def _is_right(key: str, fault: AuditFault) -> bool:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,13 @@ _IN_LINE = 10
 _TO_BE_NAMED = {"user", "excluded", "dependency", "coalesced"}
 
 
-def check(account: Account) -> None:
+def check(account: Account, found: Sequence[Backfill]) -> None:
     """Judge what is new of every backfill."""
-    for number, after in account.ledger._tables.backfills.items():
-        before = account.backfills.get(number)
-        if after is before:
+    for after in found:
+        before = account.backfills.get(after.id)
+        if after == before:
             continue
-        account.backfills[number] = after
+        account.backfills[after.id] = after
         if before is not None:
             _moved(account, before, after)
         if after.state != "laying":

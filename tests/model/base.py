@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any, cast
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from engine.ledger import Ledger
 from engine.service import ScheduleService
+from tests.bridge import Bridge
 from tests.model.drawn import entries
 from tests.model.ending import settle
 from tests.model.row_laws import GHOST
@@ -29,11 +29,13 @@ keys = st.sampled_from(KEYS)
 class Base(RuleBasedStateMachine):
     """Time and turns; every rule ends with a few awaits of whoever is awake."""
 
+    bridge: ClassVar[Bridge]
+
     def __init__(self) -> None:
         super().__init__()
         self.chance = Random(0)
-        self.world = World(self.chance)
-        self.service = ScheduleService(cast("Ledger", self.world.wire()), actor="test")
+        self.world = World(self.bridge, self.chance)
+        self.service = ScheduleService(self.world.operator, actor="test")
 
     def go(self, name: str, seed: int) -> None:
         RULES[name] += 1

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.memory.tables import FireEntry, check_gaps, reported_gaps
-
 from engine.ledger.fires import REPEATS
 from tests.model.account import Broken
 from tests.model.row_laws import CLOSED
+from tests.model.rows import FireRow
 from tests.model.world import World
 
 _AT_ONCE = timedelta(days=-1)
@@ -27,9 +26,10 @@ def check(world: World) -> None:
     Raises:
         Broken: two runs have the same data, or nobody has them and that is not told.
     """
-    check_gaps(world.ledger._tables, world.now(), _AT_ONCE, 1000)
+    course = world.course
+    course.run(course.direct.check_data_gaps(rest=_AT_ONCE, limit=1000))
     for key in world.account.states:
-        fires = [fire for fire in world.ledger._tables.fires.values()
+        fires = [fire for fire in world.account.fires.values()
                  if fire.key == key and fire.kind in {"window", "rerun"}]  # fmt: skip
         lost = any(fire.workflow_id in world.account.lost for fire in fires)
         found = any(fire.run_id and fire.history and fire.timing != "backfill" for fire in fires)
@@ -37,7 +37,7 @@ def check(world: World) -> None:
             _check(world, key, fires)
 
 
-def _check(world: World, key: str, fires: list[FireEntry]) -> None:
+def _check(world: World, key: str, fires: list[FireRow]) -> None:
     had: dict[datetime, datetime | None] = {}
     for fire in fires:
         if fire.status not in _RAN or fire.data_from == REPEATS:
@@ -46,7 +46,8 @@ def _check(world: World, key: str, fires: list[FireEntry]) -> None:
             if run.fire is not None:
                 had[fire.fire_time] = run.fire.data_from
     waits = [fire.fire_time for fire in fires if fire.status in _WAITS]
-    told = [(gap.data_from, gap.data_to) for gap in reported_gaps(world.ledger._tables, key)]
+    gaps = world.course.run(world.course.direct.data_gaps(key, limit=1000))
+    told = [(gap.data_from, gap.data_to) for gap in gaps]
     end: datetime | None = None
     for data_to, data_from in sorted(had.items()):
         world.account.seen["data interval"] += 1

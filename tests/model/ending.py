@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.memory.tables import FireEntry
-
 from tests.model import audit_laws, backfill_laws, data_laws, window_laws
 from tests.model.account import Broken
 from tests.model.moments import is_excluded, windows
 from tests.model.row_laws import CLOSED, GHOST, RUNNING
+from tests.model.rows import FireRow
 from tests.model.server import Faults, Run
 from tests.model.world import BROKEN, RETENTION, World
 
@@ -49,6 +48,8 @@ def settle(world: World) -> None:
         except Broken as broken:
             last = broken
         else:
+            world.rest()
+            world.reread()
             for key in world.account.states:
                 window_laws.check(world.account, key)
             data_laws.check(world)
@@ -61,7 +62,7 @@ def check_places(world: World, since: dict[str, datetime]) -> None:
     """Whoever waits beside a free place is let go soon, not when all runs have ended at last."""
     free = {
         fire.workflow_id
-        for fire in world.ledger._tables.fires.values()
+        for fire in world.account.fires.values()
         if fire.status == "queued" and _is_free(world, fire.key)
     }
     for name in [*since]:
@@ -81,7 +82,7 @@ def _is_free(world: World, key: str) -> bool:
 
 
 def _open_runs(world: World, key: str) -> int:
-    fires = world.ledger._tables.fires.values()
+    fires = world.account.fires.values()
     return sum(
         fire.key == key and fire.lost_at is None and fire.status in RUNNING for fire in fires
     )
@@ -105,17 +106,17 @@ def _check(world: World) -> None:
         until = now - timedelta(seconds=180 if key == GHOST else 3)
         owed = [at for at in windows(entry, state.cursor, until) if not is_excluded(entry, at)]
         if owed:
-            error = world.ledger._tables.schedules[key].error
+            error = account.errors[key]
             raise Broken(f"{key} has not decided {owed[0]} at {now}: {entry} {error}")
     if (stays := backfill_laws.stays(account)) and not account.stepped:
         raise Broken(stays)
-    for fire in world.ledger._tables.fires.values():
+    for fire in world.account.fires.values():
         _check_fire(world, fire)
     for run in [runs[-1] for runs in world.server.runs.values() if runs]:
         _check_run(world, run)
 
 
-def _check_fire(world: World, fire: FireEntry) -> None:
+def _check_fire(world: World, fire: FireRow) -> None:
     name, key = fire.workflow_id, fire.key
     waits = fire.lease_until is not None and fire.lease_until > world.now()
     stays = fire.status == "starting" or (fire.status == "claimed" and not waits)
@@ -138,6 +139,6 @@ def _check_run(world: World, run: Run) -> None:
         return
     if run.close_time >= world.true_now() - _SEEN_WITHIN or run.id in world.account.lost:
         return
-    fire = world.ledger._tables.fires.get(world.ledger._tables.runs.get(run.id, 0))
+    fire = world.account.rows.get(run.id)
     if fire is None or fire.status not in CLOSED:
         raise Broken(f"{run.id} ran, and the ledger says {fire and fire.status}")

@@ -5,60 +5,53 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.bridge import Course
 from tests.model.account import Account
 from tests.model.server import Server
 
 _LONGEST = timedelta(minutes=3)
-_TABLES = (
-    "schedules", "fires", "windows", "runs", "projects", "definitions", "actions", "counters",
-    "backfills", "gaps",
-)  # fmt: skip
 
 
 class Standby:
     """A copy of the ledger that may have to take over."""
 
-    def __init__(self, account: Account, server: Server) -> None:
-        self._account, self._server = account, server
-        self._kept: tuple[datetime, Any, Any] | None = None
+    def __init__(self, course: Course, account: Account, server: Server) -> None:
+        self._course, self._account, self._server = course, account, server
+        self._kept: tuple[datetime, int, dict[str, Any]] | None = None
 
     def keep(self) -> None:
         """Remember the ledger as a standby has it."""
-        ledger = self._account.ledger
-        if not ledger._lock.locked():
-            self._account.look()
-            copies = {name: dict(getattr(ledger._tables, name)) for name in _TABLES}
-            self._kept = (self._account.now(), copies, _copy_of(self._account))
+        self._kept = self._account.now(), self._course.keep(), _copy_of(self._account)
 
-    def take_over(self) -> None:
-        """Go on with a ledger that lacks the last minutes."""
-        account, ledger = self._account, self._account.ledger
-        if self._kept is None or ledger._lock.locked():
+    def take_over(self, *, told: bool) -> None:
+        """Go on with a ledger that lacks the last minutes; see ``Course.restore``."""
+        account = self._account
+        if self._kept is None:
             return
-        at, copies, noted = self._kept
+        at, transactions, noted = self._kept
         self._kept = None
         if account.now() - at > _LONGEST:
             return
-        account.look()
-        account.lost |= {
-            fire.workflow_id
-            for number, fire in ledger._tables.fires.items()
-            if copies["fires"].get(number) is not fire
+        self._course.restore(transactions, told=told)
+        lost = {
+            fire.workflow_id: fire
+            for number, fire in account.fires.items()
+            if noted["fires"].get(number) != fire
         }
-        for name, rows in copies.items():
-            table = getattr(ledger._tables, name)
-            table.clear()
-            table.update(rows)
+        account.lost |= lost.keys()
         account.__dict__.update(noted)
-        account.fires_table.touched.clear()
-        # What ran, and is not known to have run any more, is guarded by the id alone.
+        # What ran, and is not known to have run any more, is guarded by the id alone: for as long
+        # as Temporal remembers it. So is what runs soon, because its send is on its way.
         excuse(account, self._server, account.lost & self._server.ever.keys())
+        for name, fire in lost.items():
+            if fire.status == "starting" and not self._server.ever.get(name):
+                account.excused[name] = 2
         account.seen["commits lost"] += 1
 
 
 def empty(account: Account, server: Server) -> None:
     """Let the Temporal server forget every run: what nobody answered for is the ledger's guess."""
-    sure = {fire.workflow_id for fire in account.ledger._tables.fires.values() if fire.run_id}
+    sure = {fire.workflow_id for fire in account.fires.values() if fire.run_id}
     excuse(account, server, server.ever.keys() - sure)
     server.restored_empty()
     account.seen["restored empty"] += 1

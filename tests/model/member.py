@@ -12,7 +12,6 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from engine.errors import EngineError, LedgerUnavailable, TemporalUnavailable
-from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
@@ -37,18 +36,17 @@ SETTINGS = Settings(lease=timedelta(seconds=30), concurrency=4)
 class Member(Mortal):
     """A replica whose loops turn when somebody says so."""
 
-    def __init__(self, name: str, loop: Loop, server: Server, wire: Wire,
+    def __init__(self, name: str, loop: Loop, server: Server, wire: Wire, identity: str,
                  on_event: Callable[[Event], None]) -> None:  # fmt: skip
         super().__init__(name)
         self._loop = loop
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._rests: dict[str, float] = {}
-        ledger, client = cast("Ledger", wire), cast("TemporalClient", Client(server))
+        ledger, client = wire, cast("TemporalClient", Client(server))
         serving = Serving(name, PROJECT, QUEUE, TYPES)
         clock = LedgerClock()
         starter = Starter(client, clock, SETTINGS)
         self.dispatcher = Dispatcher(ledger, starter, clock, SETTINGS, on_event=on_event)
-        identity = str(wire._ledger._identity)
         starter.ledger = identity
         inspector = RunInspector(
             client, ledger, clock, SETTINGS, ledger_id=identity, on_event=on_event

@@ -4,7 +4,7 @@
 - A definition takes effect no earlier than the verb had its lock (L3); only first sight owes the
   one window that is open then. A pause begins no earlier either.
 - A row moves forward only (L1), and names a run of its own id that is ours.
-- Late answers and renewals change nothing that somebody else claimed meanwhile (``unshown``).
+- Late answers and renewals change nothing that somebody else claimed meanwhile.
 - Whatever has a reason has its code, of the closed list.
 - Nobody claims while he knows that the ledger's clock was set.
 - ``skipped paused`` is said of a pause's own windows, ``skipped disabled`` of those of a disabled
@@ -20,11 +20,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from engine.ledger.memory.tables import FireEntry
-
-from engine.schedules.planner.decisions import ScheduleState
+from engine.ledger.postgres.connections import query
+from engine.schedules.planner import ScheduleState
+from tests.bridge import Commit
 from tests.model.account import Account, Look
 from tests.model.moments import TICK, policy_of, windows
+from tests.model.rows import FireRow
 from tests.model.server import Run
 
 RUNNING = {"claimed", "starting", "started"}
@@ -42,6 +43,8 @@ STEPS = {
 }  # fmt: skip
 GHOST = "ghost"
 """A schedule whose workflow nobody has."""
+_SHOWN = {query("settle"): 1, query("renew"): 2}
+"""What changes a claim, and only that of whoever shows its token, by the place of the tokens."""
 _AUDITED = ("coalesced", "older than the catch-up window", "beyond catchUp.max", "missed, and")
 _ANSWER = timedelta(seconds=61)
 """How long what Temporal showed may be used."""
@@ -81,7 +84,7 @@ def of_fires(account: Account, look: Look) -> None:
     for number, before, fire in look.fires:
         _moves(account, before, fire)
         _names_its_run(account, fire)
-        if fire.reason and fire.as_fire().reason_code is None:
+        if fire.reason and fire.reason_code is None:
             account.broken(f"{fire.workflow_id} has a reason without a code: {fire.reason}")
         if before is None:
             _is_true(account, fire)
@@ -102,18 +105,28 @@ def of_fires(account: Account, look: Look) -> None:
     _overlap(account, look)
 
 
-def _moves(account: Account, before: FireEntry | None, fire: FireEntry) -> None:
+def of_writes(account: Account, look: Look, commit: Commit) -> None:
+    """Judge what changes claims: one that has another token by now must stay as it is."""
+    tokens = _SHOWN.get(commit.alone or "")
+    if tokens is not None:
+        shown = {*commit.arguments[tokens]}
+        for before, fire in look.written:
+            if before is None or before.token not in shown:
+                account.broken(f"a late answer or renewal changed {fire.workflow_id} of another")
+
+
+def _moves(account: Account, before: FireRow | None, fire: FireRow) -> None:
     if before is not None and fire.status not in {before.status, *STEPS[before.status]}:
         account.broken(f"{fire.workflow_id} goes from {before.status} to {fire.status}")
 
 
-def _names_its_run(account: Account, fire: FireEntry) -> None:
+def _names_its_run(account: Account, fire: FireRow) -> None:
     run = account.server.by_run_id.get(fire.run_id or "")
     if run is not None and (run.id != fire.workflow_id or run.fire is None):
         account.broken(f"{fire.workflow_id} is said to be the run of {run.id}, {run.kept}")
 
 
-def _is_true(account: Account, fire: FireEntry) -> None:
+def _is_true(account: Account, fire: FireRow) -> None:
     name, key = fire.workflow_id, fire.key
     said = (fire.status, fire.reason)
     if fire.status == "rejected" and key != GHOST and fire.reason != "foreign run":
@@ -127,17 +140,17 @@ def _is_true(account: Account, fire: FireEntry) -> None:
             account.broken(f"{name} of {first} is skipped for none of {rests}")
 
 
-def _in_line(account: Account, number: int, fire: FireEntry) -> None:
+def _in_line(account: Account, number: int, fire: FireRow) -> None:
     if "allow" in _policies(account, fire):
         return
-    for other, waiting in account.ledger._tables.fires.items():
+    for other, waiting in account.fires.items():
         if waiting.key != fire.key or waiting.status != "queued":
             continue
         if waiting.overlap != "allow" and _comes_first((other, waiting), (number, fire)):
             account.broken(f"{fire.workflow_id} jumps the queue: {waiting.workflow_id}")
 
 
-def _comes_first(one: tuple[int, FireEntry], other: tuple[int, FireEntry]) -> bool:
+def _comes_first(one: tuple[int, FireRow], other: tuple[int, FireRow]) -> bool:
     """Whether it goes before the other: backfills come last, and in the order of time."""
     (number, fire), (than, its) = one, other
     if "backfill" not in {fire.timing, its.timing}:
@@ -159,7 +172,7 @@ def _overlap(account: Account, look: Look) -> None:
             continue
         others = [
             running
-            for other, running in account.ledger._tables.fires.items()
+            for other, running in account.fires.items()
             if other != number
             # One that may overlap may have begun after it, in the same commit.
             and not (other in began and "allow" in _policies(account, running))
@@ -184,7 +197,7 @@ def _most(account: Account, key: str) -> int:
     return max(now, account.places.get(key, now))
 
 
-def _policies(account: Account, fire: FireEntry) -> set[str]:
+def _policies(account: Account, fire: FireRow) -> set[str]:
     """What it may have kept to: its own, or the schedule's, before and after this commit."""
     key, version = fire.key, fire.definition_version
     if fire.overlap:
@@ -194,7 +207,7 @@ def _policies(account: Account, fire: FireEntry) -> set[str]:
     return eras | {now, account.policies.get(key, now)}
 
 
-def _in_the_way(account: Account, fire: FireEntry) -> None:
+def _in_the_way(account: Account, fire: FireRow) -> None:
     """A skip names a run that was open when the window came, or the request: always."""
     if (fire.reason or "").endswith("was not seen to end"):
         account.broken(f"{fire.workflow_id}: {fire.reason}, and nobody has looked")
@@ -227,7 +240,7 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
         account.seen["skipped for several runs"] += 1
 
 
-def _had_ended(account: Account, row: FireEntry, fire: FireEntry) -> bool:
+def _had_ended(account: Account, row: FireRow, fire: FireRow) -> bool:
     """Whether the run of ``row`` had closed before the window of ``fire`` came.
 
     Whatever the ledger knew of it: a send may be answered long after the run has closed.
@@ -242,7 +255,7 @@ def _last(account: Account, name: str) -> Run | None:
     return runs[-1] if runs else None
 
 
-def _past_what_is_seen(account: Account, fire: FireEntry, look: Look) -> None:
+def _past_what_is_seen(account: Account, fire: FireRow, look: Look) -> None:
     """What missed windows become is said with all the runs in view that Temporal shows (L4)."""
     caught_up = fire.timing == "caught_up" and fire.run_id is None
     if account.stepped or not (caught_up or (fire.reason or "").startswith(_AUDITED)):

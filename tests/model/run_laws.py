@@ -9,24 +9,19 @@
 
 from __future__ import annotations
 
-from engine.ledger.memory.tables import FireEntry
-
 from engine.flow.fire import FireInfo
 from tests.model.account import Account
 from tests.model.moments import is_excluded
+from tests.model.rows import FireRow
 from tests.model.server import Run
 
 
 def sent(account: Account, info: FireInfo) -> None:
     """Judge a start at the moment when it leaves."""
-    owned = [
-        fire for fire in account.ledger._tables.fires.values() if str(fire.token) == info.token
-    ]
+    owned = [fire for fire in account.fires.values() if str(fire.token) == info.token]
     window = (info.key, info.series, info.fire_time)
     rows = [
-        fire
-        for fire in account.ledger._tables.fires.values()
-        if (fire.key, fire.series, fire.fire_time) == window
+        fire for fire in account.fires.values() if (fire.key, fire.series, fire.fire_time) == window
     ]
     known = any(fire.run_id for fire in rows)  # its run was seen: this one will not become another
     if owned or known or account.stepped or not rows:
@@ -38,7 +33,6 @@ def sent(account: Account, info: FireInfo) -> None:
 
 def began(account: Account, run: Run) -> None:
     """Judge a run at the moment when it begins to exist."""
-    account.look()
     # Somebody else's run may have kept the id, until it was forgotten.
     runs = [each for each in account.server.ever[run.id] if each.fire is not None]
     if len(runs) > account.excused.get(run.id, 1):
@@ -60,9 +54,9 @@ def began(account: Account, run: Run) -> None:
         _may_start_now(account, run, fire)
 
 
-def _may_start_now(account: Account, run: Run, fire: FireEntry) -> None:
+def _may_start_now(account: Account, run: Run, fire: FireRow) -> None:
     pause, now = account.states[fire.key].pause, account.now()
-    spread = None if run.id in account.promoted else fire.not_before
+    spread = None if run.id in account.promoted else account.turns.get(run.id)
     if max(fire.fire_time, spread or fire.fire_time) > (account.latest or now):
         account.broken(f"{run.id} starts before its time {fire.fire_time}")
     if pause and (pause.until is None or pause.until > now):
@@ -72,7 +66,7 @@ def _may_start_now(account: Account, run: Run, fire: FireEntry) -> None:
         account.seen["sent before the pause"] += 1
 
 
-def _may_start(account: Account, run: Run, fire: FireEntry) -> None:
+def _may_start(account: Account, run: Run, fire: FireRow) -> None:
     at, era = fire.fire_time, account.era(fire)
     if at <= era.after or at < era.effective_from:
         account.broken(f"{run.id} opened before its definition took effect")

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from engine.ledger.memory.tables import FireEntry
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from temporalio.client import WorkflowExecutionStatus as Status
@@ -19,6 +18,7 @@ from tests.model.base import Base, keys, seeds
 from tests.model.ending import check_places
 from tests.model.member import Member
 from tests.model.moments import windows
+from tests.model.rows import FireRow
 from tests.model.server import SECOND, Faults
 
 BRISK: dict[str, Any] = {"everyMs": 10_000}
@@ -45,7 +45,7 @@ class Stories(Base):
         self.world.ask(lambda: self.service.resume(key))
         self.world.live(1, 0.3)
 
-    def in_hand(self, *, sent: bool, key: str | None = None) -> tuple[Member, FireEntry] | None:
+    def in_hand(self, *, sent: bool, key: str | None = None) -> tuple[Member, FireRow] | None:
         """A replica, and a claim of its own that nobody has sent yet, or that awaits its answer."""
         for fire in self.world.account.fires.values():
             if key not in {None, fire.key}:

@@ -36,7 +36,7 @@ def _rows(account: Account, key: str) -> dict[tuple[int, datetime], tuple[str, s
     """What is said of each window that any row stands for, by series and fire time."""
     entries = {era.version: era.entry for era in account.eras[key]}
     said: dict[tuple[int, datetime], tuple[str, str]] = {}
-    for fire in account.ledger._tables.fires.values():
+    for fire in account.fires.values():
         if fire.key != key or fire.kind != "window":
             continue
         name, of = fire.workflow_id, [fire.fire_time]

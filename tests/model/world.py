@@ -6,19 +6,16 @@ import json
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from random import Random
-from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import patch
+from typing import Any
 
-import engine.runtime.clock
 from engine.errors import EngineError, LedgerError, LedgerUnavailable
-from engine.ledger import Ledger, MemoryLedger
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
+from tests.bridge import Bridge
 from tests.model import losses, row_laws, run_laws
 from tests.model.account import Account, Broken
-from tests.model.loop import Loop
+from tests.model.loop import Loop, elapsing
 from tests.model.member import SETTINGS, Member
 from tests.model.server import SECOND, Server
 from tests.model.wire import Line, Wire
@@ -38,30 +35,33 @@ _SURE = 1.0
 class World:
     """Everything that one example has."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, bridge: Bridge, chance: Random) -> None:
         self.loop, self.chance = Loop(), chance
         self.loop.chance = chance
         self.step = timedelta(0)
         self.stepped_at: float | None = None
-        self.ledger = MemoryLedger(clock=self.now, remembers=True)
         self.entries: dict[str, dict[str, Any]] = {}
-        self.account = account = Account(self.ledger, self.entries, self.loop.troubles,
-                                         row_laws.of_state, row_laws.of_fires)  # fmt: skip
+        self.account = account = Account(
+            self.now, self.entries, self.loop.troubles,
+            row_laws.of_state, row_laws.of_fires, row_laws.of_writes,
+        )  # fmt: skip
+        self.course = bridge.course(self.loop, self.now, account)
+        self.identity = self.course.run(self.course.direct.identity())
         account.distrusts = self.distrusts
         self.server = account.server = Server(
             self.true_now, chance, RETENTION,
             lambda run: run_laws.began(account, run), lambda info: run_laws.sent(account, info),
         )  # fmt: skip
         self.server.refuses = frozenset({BROKEN})
-        self.standby = losses.Standby(account, self.server)
+        self.standby = losses.Standby(self.course, account, self.server)
         self.server.audited_at = BEGIN - AUDITED
-        self.line = Line(chance)
+        self.line = Line(chance, seen=account.seen)
+        self.operator = self.wire()
         self.file: dict[str, dict[str, Any]] = {}
         self.members: list[Member] = []
         self.born = 0
-        stopwatch = SimpleNamespace(CLOCK_BOOTTIME=0, clock_gettime=lambda _: self.loop.time())
-        self._patch = patch.object(engine.runtime.clock, "time", stopwatch)
-        self._patch.start()
+        self._time = elapsing(self.loop)
+        self._time.__enter__()
 
     def true_now(self) -> datetime:
         return BEGIN + timedelta(microseconds=self.loop.micros)
@@ -71,7 +71,7 @@ class World:
         return self.true_now() + self.step
 
     def wire(self) -> Wire:
-        return Wire(self.ledger, self.line, self.account)
+        return Wire(self.course, self.line)
 
     # Time and turns.
 
@@ -93,13 +93,12 @@ class World:
         self.server.go_on()
 
     def judge(self) -> None:
-        self.account.look()
         if self.loop.troubles:
             raise Broken(self.loop.troubles[0])
 
     def fail_over(self) -> None:
         """Let the standby go on for the ledger."""
-        self.standby.take_over()
+        self.standby.take_over(told=self.chance.random() < 0.5)
         if self.true_now() - self.server.audited_at < AUDITED:
             # What Temporal answered is still believed, and the commits that booked it are lost.
             self.account.believed_until = self.account.now() + AUDITED
@@ -114,7 +113,7 @@ class World:
             seen = [look for look in member.wire.probes if is_felt and look[0] > since]
             member.trusted = seen if len(seen) > 1 else []  # the first one is not the poller's
         self.step, self.stepped_at = step, self.loop.time()
-        self.account.opened = min(self.account.opened or self.now(), self.now())
+        self.course.opened(self.now())
         self.account.stepped = True
         self.account.seen["clock set"] += 1
 
@@ -135,7 +134,9 @@ class World:
 
     def join(self) -> None:
         self.born += 1
-        self.members.append(Member(f"r{self.born}", self.loop, self.server, self.wire(), self.tell))
+        self.members.append(
+            Member(f"r{self.born}", self.loop, self.server, self.wire(), self.identity, self.tell)
+        )
         self.members[-1].turn("begin")
 
     def tell(self, event: Event) -> None:
@@ -145,13 +146,13 @@ class World:
                 self.loop.troubles.append(event.text)
 
     def kill(self, member: Member) -> None:
+        self.course.drop(member)
         member.die()
         self.members.remove(member)
 
     def stand_still(self, member: Member, seconds: float) -> None:
-        if not self.ledger._lock.locked():  # a database ends a transaction that stands still
-            member.still_until = self.loop.time() + seconds
-            self.loop.still_until = max(self.loop.still_until, member.still_until)
+        member.still_until = self.loop.time() + seconds
+        self.loop.still_until = max(self.loop.still_until, member.still_until)
 
     # Operators.
 
@@ -173,18 +174,42 @@ class World:
         file = load_schedules(json.dumps({"version": 1, "schedules": entries}))
         for schedule, entry in zip(file.schedules, entries, strict=True):
             self.entries[schedule.digest] = entry
-        ledger = cast("Ledger", self.wire())
-        await apply(ledger, file, by="test")
+            self.account.declared[schedule.digest] = schedule
+        await apply(self.operator, file, by="test")
         if prune:
-            await retire_absent(ledger, file, by="test", absent_for=timedelta(0), force=True)
+            await retire_absent(self.operator, file, by="test", absent_for=timedelta(0), force=True)
 
-    def close(self) -> None:
+    def rest(self) -> None:
+        """Let nobody do anything any more."""
         for member in self.members:
             member.dead = True
+        self.course.drop(None)
+        self.course.settle()
         self.loop.kill(None)
-        self.loop.pump(MANY * 10, 0)
-        self.loop.close()
-        self._patch.stop()
+
+    def reread(self) -> None:
+        """Compare what was seen of each commit with what there is now.
+
+        Raises:
+            Broken: somebody wrote what no law has judged.
+        """
+        rows = self.course.rows(
+            "SELECT id, status, run_id, token FROM sched.fires WHERE namespace = $1",
+            self.course.namespace,
+        )
+        seen = {(fire.fire_id, fire.status, fire.run_id, fire.token)
+                for fire in self.account.fires.values()}  # fmt: skip
+        if unseen := {tuple(row) for row in rows} ^ seen:
+            raise Broken(f"nobody has seen who wrote {unseen}")
+
+    def close(self) -> None:
+        try:
+            self.rest()
+            self.loop.pump(MANY * 10, 0)
+            self.course.end()
+        finally:
+            self.loop.close()
+            self._time.__exit__(None, None, None)
 
 
 def _made(text: str) -> bool:
