@@ -8,6 +8,7 @@ import time
 
 import asyncpg
 import pytest
+from temporalio.client import Client
 
 from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable
 from engine.ledger import Ledger
@@ -19,6 +20,8 @@ from engine.ledger.postgres.schema import (
     migrations,
     read_applied,
 )
+from engine.runtime.settings import Settings
+from engine.runtime.watch.watch import WatchProcess
 from tests.waiting import eventually
 
 KNOWN = migrations()
@@ -118,6 +121,24 @@ async def test_a_ledger_whose_migration_was_edited_since_is_refused(connections,
         await Ledger.connect(database_url)
     with pytest.raises(LedgerError, match=UNRELEASED):
         await migrate(connections, known=one_more(COLUMN))
+
+
+async def test_a_watch_ends_where_the_ledger_is_refused(connections, database_url):
+    await connections.fetch("UPDATE migrations SET digest = 'of another text' WHERE version = 1")
+
+    async def never() -> Client:
+        raise AssertionError("it asked Temporal")
+
+    watch = WatchProcess(
+        database_url,
+        Settings(),
+        namespace="test",
+        schema="sched",
+        connect=never,
+        on_event=lambda _: None,
+    )
+    with pytest.raises(LedgerError, match=UNRELEASED):
+        await watch.run()
 
 
 async def test_a_new_ledger_is_like_one_that_was_upgraded(connections, session, database_url):

@@ -369,7 +369,9 @@ def watch() -> None:
             every = format_duration(settings.heartbeat / 2)
             printer.log(f"watching the ledger every {every}, alerts go to {receiver}")
             running = asyncio.create_task(alone.run())
-            await signals.asked.wait()
+            asked = asyncio.create_task(signals.asked.wait())
+            await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
             alone.stop()
             await running
 

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
+from engine.errors import Code, LedgerError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger import CONDITION_FIELDS, AlertChanges, AlertRow, AlertStore, Condition, Ledger
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
 from engine.runtime.events import (
@@ -378,14 +378,21 @@ class WatchProcess:
             "watch", self._watch.run_once, end=self._watch.end, on_event=on_event, asks=True
         )
         self._emit, self._away = on_event, False
+        self._refusal: LedgerError | None = None
 
     async def run(self) -> None:
-        """Look until stopped."""
+        """Look until stopped.
+
+        Raises:
+            LedgerError: the ledger refuses this process, which no later look would change.
+        """
         try:
             await self._loop.run()
         finally:
             if self._ledger is not None:
                 await self._ledger.close()
+        if self._refusal is not None:
+            raise self._refusal
 
     def stop(self) -> None:
         """Stop after the look in progress."""
@@ -397,9 +404,16 @@ class WatchProcess:
         return self._looks
 
     async def _opened(self) -> Ledger:
-        self._ledger = await Ledger.connect(
-            self._url, namespace=self._namespace, schema=self._schema, connections=2
-        )
+        try:
+            self._ledger = await Ledger.connect(
+                self._url, namespace=self._namespace, schema=self._schema, connections=2
+            )
+        except LedgerUnavailable:
+            raise
+        except LedgerError as error:
+            self._refusal = error
+            self._loop.stop()
+            raise LedgerUnavailable(str(error)) from error
         return self._ledger
 
     async def _temporal(self) -> str | None:
