@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
 # Several wait at once: the servers are those of the whole run, so each costs its imports alone.
 TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 4
-PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-shadow
+PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-mutants prove-shadow
 # Tests start hundreds of processes, and each would compile the engine again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -103,6 +103,9 @@ prove-faults: $(STAMP) ## Break everything, by a seed, and judge the account (AR
 
 prove-audit: $(STAMP) ## Audit an hour of kills, outages and verbs (ARGS="--seed 7 --minutes 5")
 	$(BIN)/python -m tests.acceptance.prove_audit $(ARGS)
+
+prove-mutants: $(STAMP) ## Break the engine in named ways, and see a test notice each (ARGS="NAME")
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 prove-shadow: $(STAMP) ## Compare with native Temporal Schedules, and take over (ARGS="--minutes 5")
 	$(BIN)/python -m tests.acceptance.prove_shadow $(ARGS)

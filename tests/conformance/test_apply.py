@@ -50,6 +50,14 @@ async def test_an_edit_decides_what_the_old_definition_owed_and_fires_no_past_wi
     assert row.next_fire_at == taken.fire_time + timedelta(hours=1)
 
 
+async def test_an_edit_of_the_times_owes_no_window_of_the_past(bench):
+    await bench.declare(interval(3_600_000))
+    await bench.claim()
+    bench.wait(timedelta(minutes=30))
+    await bench.declare(interval(600_000))
+    assert await bench.claim() == []
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [((3_600_000, 0), (3_601_000, 0)), ((86_400_000, 0), (86_400_000, 21_600_000))],

@@ -13,6 +13,9 @@ from engine.schedules.terms import Reason
 from tests.conformance.conftest import NOW
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
+TWO = """schedules:
+- {key: a, workflow: noop, every: 1h}
+- {key: b, workflow: noop, every: 1h}"""
 RUN = "0199aaaa-run"
 NO_TIME = timedelta(0)
 UNSURE = Reason("may_have_run", "may have run")
@@ -69,6 +72,64 @@ async def test_a_failing_transaction_leaves_nothing_behind(bench):
         await claim_half_way()
     assert await bench.ledger.fires() == []
     assert len(await bench.claim()) == 1
+
+
+async def test_a_schedule_that_one_replica_plans_is_left_alone_by_the_others(bench):
+    await bench.declare(HOURLY)
+    async with bench.ledger.transaction() as mine, bench.ledger.transaction() as theirs:
+        assert await mine.lock_due(bench.serving, 10) == ["hourly"]
+        assert await theirs.lock_due(bench.other, 10) == [], "planned by both, or waited for"
+
+
+async def due(bench, *, spoilt: str = ""):
+    """Return the plans of all due schedules, one of them with a claim that cannot be written."""
+    async with bench.ledger.transaction() as transaction:
+        states = await transaction.read(await transaction.lock_due(bench.serving, 10))
+        plans = [plan(state, await transaction.now()) for state in states]
+    nul = Reason("user", "\0")
+    return [
+        replace(each, decisions=tuple(replace(it, reason=nul) for it in each.decisions))
+        if each.state.key == spoilt
+        else each
+        for each in plans
+    ]
+
+
+async def test_a_claim_that_cannot_be_written_leaves_its_window_and_costs_no_other(bench):
+    await bench.declare(TWO)
+    plans = await due(bench, spoilt="a")
+    async with bench.ledger.transaction() as transaction:
+        claims = await transaction.record(plans, owner="replica-a", lease=timedelta(seconds=30))
+        (state,) = await transaction.read(["a"])
+    assert [claim.key for claim in claims] == ["b"]
+    assert state.failures == 1
+    assert state.cursor < plans[0].cursor, "the window is lost"
+
+
+async def test_a_plan_that_would_move_the_cursor_back_is_refused(bench):
+    await bench.declare(HOURLY)
+    (step,) = await due(bench)
+    back = replace(step, decisions=(), cursor=step.state.cursor - timedelta(hours=1))
+    async with bench.ledger.transaction() as transaction:
+        await transaction.record([back], owner="replica-a")
+        (state,) = await transaction.read(["hourly"])
+    assert (state.cursor, state.failures) == (step.state.cursor, 1)
+
+
+async def test_a_window_that_has_a_row_already_is_not_claimed_again_and_costs_no_other(bench):
+    await bench.declare(TWO)
+    first, second = await due(bench)
+
+    async def recorded(*plans):
+        async with bench.ledger.transaction() as transaction:
+            claims = await transaction.record(plans, owner="replica-a", lease=timedelta(seconds=30))
+        return [claim.key for claim in claims]
+
+    assert await recorded(first) == [first.state.key]
+    assert await recorded(first, second) == [second.state.key], "planned before the first commit"
+    async with bench.ledger.transaction() as transaction:
+        states = await transaction.read(["a", "b"])
+    assert [state.failures for state in states] == [0, 0], "taken for an error"
 
 
 async def test_an_outcome_needs_the_token_of_the_claim(bench):

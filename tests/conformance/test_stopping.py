@@ -152,18 +152,22 @@ async def test_what_takes_the_place_of_the_one_before_gives_up_what_waits(bench)
     assert given_up.reason == f"overlap: {newer.fire.workflow_id} took its place"
 
 
-async def test_a_sweeper_sends_nothing_of_a_schedule_that_was_paused_meanwhile(bench):
-    """A pause revokes what is claimed by then; here the claim comes after it."""
+@pytest.mark.parametrize("hold", ["paused", "retired"])
+async def test_a_sweeper_sends_nothing_of_a_schedule_that_was_held_meanwhile(bench, hold):
+    """A hold revokes what is claimed by then; here the claim comes after it."""
     await bench.declare(HOURLY)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
         now = await transaction.now()
-        await transaction.pause("k", Pause(now))
+        if hold == "paused":
+            await transaction.pause("k", Pause(now))
+        else:
+            await transaction.retire(["k"], now)
         await transaction.record([plan(state, now)])
     assert [fire.status for fire in await bench.ledger.fires()] == ["claimed"]
     assert await taken(bench) == []
     (fire,) = await bench.ledger.fires()
-    assert (fire.status, fire.reason) == ("skipped", "paused")
+    assert (fire.status, fire.reason) == ("skipped", hold)
 
 
 @pytest.mark.parametrize("closed", ["terminated", "cancelled", "completed"])

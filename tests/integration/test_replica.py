@@ -9,6 +9,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import RetentionTooShort
+from engine.flow import FireInfo
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
@@ -81,7 +82,10 @@ async def test_a_run_shows_its_window_in_the_web_ui(client, database_url, ledger
     assert run.search_attributes["TemporalScheduledStartTime"] == [fire.fire_time]
 
 
-async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(client, database_url, ledger):
+@pytest.mark.parametrize("it", ["is open", "has closed", "is another ledger's"])
+async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(
+    client, database_url, ledger, it
+):
     text = "schedules: [{key: daily, workflow: noop, everyMs: 86400000}]"
     schedule = load_schedules(text).schedules[0]
     told: list[object] = []
@@ -89,10 +93,14 @@ async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(client, dat
         opened = schedule.spec.previous(datetime.now(UTC))
         assert opened
         bucket = schedule.spec.bucket(opened)
+        info = FireInfo("daily", 1, bucket, opened, "UTC", "on_time", 1, "default", "another", "t")
         intruder = await client.start_workflow(
-            "PlainWorkflow", id=f"sched:daily:{bucket}", task_queue="elsewhere",
-            memo={"sched": "mine"},
+            "PlainWorkflow", id=f"sched:daily:{bucket}",
+            task_queue="elsewhere" if it == "has closed" else "nowhere",
+            memo={"sched": info.to_memo() if it == "is another ledger's" else "mine"},
         )  # fmt: skip
+        if it == "has closed":
+            await intruder.result()
         plugin = SchedulePlugin(
             load_schedules(text), database_url=database_url, on_event=told.append
         )
@@ -104,6 +112,7 @@ async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(client, dat
             (fire,) = await eventually(rejected)
         assert fire.reason == "foreign run"
         assert intruder.first_execution_run_id in fire.error
+        assert fire.error.endswith("ledger another" if it == "is another ledger's" else "a ledger")
         assert fire.run_id is None
         assert [event.code for event in told if isinstance(event, Alert)] == [
             "SCHEDULE_FIRE_REJECTED"
@@ -132,8 +141,11 @@ async def test_a_namespace_that_forgets_too_fast_is_refused_at_start(temporal, d
     await register_namespace(admin, "forgetful", retention=timedelta(seconds=60))
     client = await Client.connect(temporal.address, namespace="forgetful")
     plugin = SchedulePlugin(load_schedules(FILE), database_url=database_url)
+    ledger = await Ledger.connect(database_url, namespace="forgetful")
     with pytest.raises(RetentionTooShort, match="less than 4 leases"):
-        await replica(client, plugin).run()
+        async with replica(client, plugin):
+            await closed_fire(ledger, "quick")
+    await ledger.close()
 
 
 async def test_a_broken_file_keeps_the_last_good_definitions(

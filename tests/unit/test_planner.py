@@ -189,7 +189,14 @@ WHENS = st.one_of(
     ),
 )  # fmt: skip
 CATCH_UPS = st.sampled_from(
-    [{}, {"policy": "none"}, {"policy": "all"}, {"policy": "all", "max": 3, "order": "newest"}]
+    [
+        {},
+        {"policy": "none"},
+        {"policy": "all"},
+        {"policy": "all", "max": 3, "order": "newest"},
+        {"policy": "all", "window": "1h"},
+        {"policy": "latest", "window": "1h"},
+    ]
 )
 OVERLAPS = st.sampled_from(["allow", "skip", "queue_one", "cancel_previous"])
 
