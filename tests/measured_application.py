@@ -42,9 +42,9 @@ def names(reader: InMemoryMetricReader, scope_name: str = "sched") -> set[str]:
     }
 
 
-async def main(address: str, namespace: str) -> None:
+async def main(address: str, namespace: str, database_url: str) -> None:
     settings = Settings(track=timedelta(milliseconds=200))
-    plugin = SchedulePlugin(load_schedules(FILE), settings=settings)
+    plugin = SchedulePlugin(load_schedules(FILE), database_url=database_url, settings=settings)
     reader = InMemoryMetricReader()
     set_meter_provider(MeterProvider([reader]))
     with TemporalMetrics() as metrics:

@@ -181,11 +181,11 @@ async def test_an_exporter_that_is_not_installed_is_refused_before_anything_star
 
 
 async def test_a_worker_of_ones_own_measures_into_the_meter_provider_of_its_application(
-    temporal: Temporal, namespace: str
+    temporal: Temporal, namespace: str, database_url: str
 ):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.measured_application", temporal.address, namespace,
-        cwd=ROOT, stdout=subprocess.PIPE,
+        database_url, cwd=ROOT, stdout=subprocess.PIPE,
     )  # fmt: skip
     said, _ = await process.communicate()
     # Between these the SDK prints its warnings, as of a machine that is slow.

@@ -88,7 +88,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     seen = len(await home.until_fired("heartbeat", 5))
     fires = await home.until_fired("heartbeat", seen + 2)  # by the worker with the new code
     code, printed = await home.sched("trigger", "cache-sync", "--wait", "--timeout=60s", "--json")
-    run = json.loads(printed[printed.index("{") :])
+    run, _ = json.JSONDecoder().raw_decode(printed[printed.index("{") :])
     assert (code, run["status"], run["failure"]) == (0, "completed", [])
     assert run["result"] is not None
     code, printed = await home.sched("show", str(run["run_id"]), "--json")

@@ -239,23 +239,3 @@ async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url,
     assert {row.key: row.state for row in await ledger.schedules()} == {
         "a": "active", "b": "active",
     }  # fmt: skip
-
-
-async def test_without_a_database_the_engine_runs_guarded_by_the_id_alone(client, monkeypatch):
-    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
-    text = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, firstFire: now}]"
-    settings = Settings(tick=timedelta(milliseconds=100))
-
-    async def one_replicas_starts():
-        told: list[object] = []
-        plugin = SchedulePlugin(load_schedules(text), settings=settings, on_event=told.append)
-        async with replica(client, plugin):
-            await eventually(lambda: [event for event in told if isinstance(event, Settled)])
-
-    await one_replicas_starts()
-    await one_replicas_starts()
-
-    async def runs():
-        return [run.id async for run in client.list_workflows()]
-
-    assert len(await eventually(runs)) == 1

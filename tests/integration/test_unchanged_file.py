@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from temporalio.worker import Worker
 
-from engine.errors import ScheduleFileError
 from engine.ledger.postgres.transaction import Transaction
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply import child_parser, source
@@ -147,13 +146,3 @@ async def test_a_worker_that_is_stopped_while_it_reads_ends_at_once_and_applies_
         async with Worker(home.client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
             await eventually(lambda: home.parsed == 1)
     assert not [event for event in told if isinstance(event, Applied)]
-
-
-async def test_without_a_ledger_the_file_is_always_parsed(home):
-    path = home.folder / "s.yaml"
-    path.write_text(entry("a"))
-    for _ in range(2):
-        assert (await home.start(path, database=False))[0].text == "project default: 1 added"
-    path.write_text("oops")
-    with pytest.raises(ScheduleFileError):
-        await home.start(path, database=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.cli import temporal
+from engine.cli import runs, temporal
 from engine.cli.app import run
 from engine.cli.target import Session, Target
 from engine.errors import ScheduleNotFound, TemporalUnavailable
@@ -98,12 +98,12 @@ def test_a_history_is_exported_by_temporals_id_of_its_run(capsys, monkeypatch, l
     async def workflow_of(*_):
         return RUN
 
-    async def export(_, runs, out):
-        asked.extend(runs)
+    async def export(_, wanted, out):
+        asked.extend(wanted)
         return [Exported(RUN, RUN_ID, out / "file", 3)]
 
     monkeypatch.setattr(temporal, "connected", connected)
     monkeypatch.setattr(temporal, "workflow_of", workflow_of)
-    monkeypatch.setattr(temporal, "export", export)
+    monkeypatch.setattr(runs, "export", export)
     assert run(["history", "export", RUN_ID, "--out", str(tmp_path)]) == 0, capsys.readouterr().err
     assert asked == [(RUN, RUN_ID)]
