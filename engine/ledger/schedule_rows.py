@@ -18,7 +18,7 @@ from engine.schedules.planner import TIME_RULES, Hold, Origin, Pause
 
 # --- states ---
 # Two vocabularies: ours for operators, and five words for applications, which a test compares with
-# the functions of migration 0034.
+# the functions of 0001_ledger.sql.
 
 State = Literal["active", "paused", "disabled", "ended", "retired"]
 
