@@ -1,6 +1,6 @@
 """An application with a worker of its own, which measures into a meter provider of its own.
 
-    python -m tests.measured_application ADDRESS NAMESPACE
+    python -m tests.measured_application ADDRESS NAMESPACE DATABASE
 
 The plugin is made before the provider is set, as happens where modules make clients. It prints the
 names of the engine's metrics and of Temporal's once a run has closed, and the answer of its own

@@ -77,7 +77,8 @@ def page_server(url: str, namespace: str, **options: Any) -> Iterator[PageServer
         left = asyncio.all_tasks(loop)  # sse-starlette waits for the end of the process
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -196,7 +196,8 @@ _DO: dict[str, Any] = {
 async def serve(address: str, namespace: str, database: str) -> None:
     """Serve programs until the process is killed."""
     BOOKS.pool = await asyncpg.create_pool(database, min_size=1, max_size=4)
-    client = await Client.connect(address, namespace=namespace, plugins=[SchedulePlugin(None)])
+    plugin = SchedulePlugin(None, database_url=database)
+    client = await Client.connect(address, namespace=namespace, plugins=[plugin])
     worker = Worker(
         client, task_queue=QUEUE, workflows=[Program], activities=[book, cancel, cancel_child],
         graceful_shutdown_timeout=timedelta(0),
