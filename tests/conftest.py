@@ -20,13 +20,14 @@ from temporalio.client import Client
 
 import engine.runtime.clock
 from engine.testing import FrozenClock
-from engine.testing.virtual_ledger import VirtualLedger, virtual_database
+from engine.testing.virtual_ledger import VirtualLedger, virtual_template
 from tests.bridge import Bridge, bridged
+from tests.examples import examples
 from tests.postgres import Postgres
 from tests.servers import SOCKET, Servers, Temporal, asked_for, register_namespace, run_apart
 
 # A property is about what is true. How long an example takes belongs into benchmarks.
-settings.register_profile("properties", deadline=None)
+settings.register_profile("properties", deadline=None, max_examples=examples(100))
 settings.load_profile("properties")
 
 
@@ -145,13 +146,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
     return found
 
 
+@pytest.fixture(scope="session")
+def virtual_database_url(postgres: Postgres) -> str:
+    """Address of a ledger in virtual time, for tests of this process that take a namespace each."""
+    template = run_apart(virtual_template(postgres.url_of("postgres")))
+    return run_apart(postgres.create_database(f"virtual_{uuid.uuid4().hex}", template))
+
+
 @pytest.fixture
-async def virtual_ledger(postgres: Postgres, clock: FrozenClock) -> AsyncIterator[VirtualLedger]:
-    """An empty ledger of the test's own, in which only ``clock`` moves the time."""
-    async with virtual_database(postgres.url_of("postgres")) as url:
-        ledger = await VirtualLedger.open(url, clock)
-        yield ledger
-        await ledger.close()
+async def virtual_ledger(
+    virtual_database_url: str, clock: FrozenClock
+) -> AsyncIterator[VirtualLedger]:
+    """An empty namespace of a ledger in which only ``clock`` moves the time."""
+    ledger = await VirtualLedger.open(virtual_database_url, clock, namespace=uuid.uuid4().hex)
+    yield ledger
+    await ledger.close()
 
 
 @pytest.fixture(scope="session")

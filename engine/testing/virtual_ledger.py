@@ -88,7 +88,7 @@ async def virtual_ledger(server: str, clock: FrozenClock) -> AsyncIterator[Virtu
 async def virtual_database(server: str) -> AsyncIterator[str]:
     """Yield the address of a fresh database with an empty ledger in virtual time."""
     name = f"sched_test_{uuid.uuid4().hex}"
-    template = await _template(server)
+    template = await virtual_template(server)
     await _execute(server, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
     try:
         yield _beside(server, name)
@@ -96,7 +96,7 @@ async def virtual_database(server: str) -> AsyncIterator[str]:
         await _execute(server, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
-async def _template(server: str) -> str:
+async def virtual_template(server: str) -> str:
     """Return the database that is copied; the first call on a server makes it."""
     text = "\n".join(step for each in migrations() for step in each.steps)
     name = f"sched_virtual_{hashlib.sha256((_CLOCK + text).encode()).hexdigest()[:16]}"

@@ -19,6 +19,7 @@ from engine.schedules.planner.decisions import Decision, Move, Plan
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import NOW, Bench, async_fixture
 from tests.conformance.past import LEASE, MINUTE, operator
+from tests.examples import examples
 
 KEYS = itertools.count(1)
 AT_ONCE = timedelta(seconds=-1)
@@ -310,7 +311,7 @@ MOVES = st.one_of(
 
 
 @settings(
-    max_examples=200, deadline=None, derandomize=True, database=None,
+    max_examples=examples(200), deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(moves=st.lists(MOVES, min_size=8, max_size=25), last=st.booleans())

@@ -10,11 +10,11 @@ from engine.runtime import SchedulePlugin
 from tests.fundamentals.samples.with_asyncpg import AsksDatabase, ask_database
 
 
-async def test_fifty_workers_start_one_after_another_and_none_crashes(
+async def test_ten_workers_start_one_after_another_and_none_crashes(
     client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
-    for number in range(50):
+    for number in range(10):
         async with Worker(
             client,
             task_queue="asyncpg",

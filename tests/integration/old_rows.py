@@ -55,11 +55,8 @@ class Past:
         await self.sql("UPDATE sched.schedules SET cursor = now() + interval '1 day'")
 
     async def sql(self, text: str, *arguments: object) -> list[asyncpg.Record]:
-        connection = await asyncpg.connect(self.url)
-        try:
-            return await connection.fetch(text, *arguments)
-        finally:
-            await connection.close()
+        found: list[asyncpg.Record] = await self.ledger._connections.fetch(text, *arguments)
+        return found
 
     async def had(self, key, moments, status="completed", reason=None, kind="window") -> None:
         """Write the rows of these windows, as they were left long ago."""

@@ -91,7 +91,7 @@ async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, 
 
 @pytest.fixture
 async def crowded(database_url):
-    """A ledger of 100,000 schedules, 50 of them due and the others in an hour or later."""
+    """A ledger of 20,000 schedules, 50 of them due and the others in an hour or later."""
     ledger = await Ledger.connect(database_url, namespace="test")
     connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
     await connection.execute(
@@ -104,7 +104,7 @@ async def crowded(database_url):
                + CASE WHEN n > 50 THEN interval '1 hour' ELSE '0' END,
                'noop', 'noop@1', 'sched', n % 2 = 0,
                '60s', true
-        FROM generate_series(1, 100000) AS n
+        FROM generate_series(1, 20000) AS n
         """
     )
     await connection.execute("ANALYZE schedules, positions")

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from engine.ledger import Ledger
 from engine.runtime.retention.compaction import BatchSizer, BatchSizers
+from tests.examples import examples
 from tests.integration.janitor_oracle import (
     OPEN,
     Law,
@@ -167,7 +168,7 @@ def address(postgres: Any, tmp_path: Path) -> Iterator[str]:
 
 # A round takes a second, so a failing example is shown as it was drawn.
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

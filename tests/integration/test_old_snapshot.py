@@ -21,7 +21,7 @@ from engine.schedules.planner.planner import plan
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 KEYS = 8
-MOVES = 400
+MOVES = 250
 """Windows of each key: far more pages of dead rows than a tick may touch."""
 FEW = 40
 """Pages of eight keys more or less: an index that has grown by a level, rows that lie elsewhere."""

@@ -8,6 +8,7 @@ its OID, so that it has to be created after them; whatever is text finds them wh
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
@@ -15,11 +16,23 @@ import pytest
 
 from engine.errors import LedgerError
 from engine.ledger import Ledger, Subscription
-from engine.testing.virtual_ledger import virtual_database
+from engine.testing import FrozenClock
+from engine.testing.virtual_ledger import VirtualLedger, virtual_database
 from tests.conformance.conftest import Bench
+from tests.postgres import Postgres
 
 THEN = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+async def virtual_ledger(postgres: Postgres, clock: FrozenClock) -> AsyncIterator[VirtualLedger]:
+    """A ledger in a database of the test's own: these tests look at every row of it."""
+    async with virtual_database(postgres.url_of("postgres")) as url:
+        ledger = await VirtualLedger.open(url, clock)
+        yield ledger
+        await ledger.close()
+
 
 CLOCKS = ("clock_timestamp", "statement_timestamp")
 """The clocks of PostgreSQL that the schema has of its own."""

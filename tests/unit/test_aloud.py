@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from engine.errors import CronInvalid
 from engine.schedules import At, Cron, Interval, Schedule
 from engine.schedules.describe import describe
+from tests.examples import examples
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -298,7 +299,7 @@ def field(low: int, high: int) -> st.SearchStrategy[tuple[str, set[int]]]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(field(0, 59), field(0, 59), field(0, 23))
 def test_the_times_of_a_sentence_are_those_of_its_expression(second, minute, hour):
     for seconds in (("0", {0}), second):
@@ -308,7 +309,7 @@ def test_the_times_of_a_sentence_are_those_of_its_expression(second, minute, hou
         assert times(told) == meant, told
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(field(1, 31), field(1, 12), field(0, 6), st.sampled_from(["30 9", "* *", "0 22-4"]))
 def test_the_days_of_a_sentence_are_those_of_its_expression(day, month, weekday, time):
     try:

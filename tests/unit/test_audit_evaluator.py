@@ -13,6 +13,7 @@ from engine.audit.evaluator import OwedWindows, instant, moment
 from engine.schedules import Schedule
 from engine.schedules.terms import TICK, from_ms
 from engine.schedules.timing.zones import zone, zone_names
+from tests.examples import examples
 from tests.unit.cron_oracle import make
 
 YEAR = timedelta(days=366)
@@ -56,7 +57,7 @@ def spans(draw, name: str) -> tuple[datetime, timedelta]:
     return begin, draw(st.timedeltas(timedelta(hours=1), timedelta(days=40)))
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_both_evaluators_find_the_same_windows_of_any_cron_in_any_zone(data, seed):
     name = data.draw(st.sampled_from(ODD_ZONES) | st.sampled_from(zone_names()))
@@ -71,7 +72,7 @@ def test_both_evaluators_find_the_same_windows_of_any_cron_in_any_zone(data, see
     assert ours == theirs
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     every=st.integers(1000, 10**9), offset=st.integers(-(10**10), 10**10),
     begin=moments(1970, 2097),  # fifty windows, before the last year there is
@@ -119,7 +120,7 @@ ITEMS = ["SAT", "2026-12-25", "2026-12-24..2027-01-02",
          {"name": "closed", "dates": ["2026-11-01", "2026-03-08..2026-03-09", "sun"]}]  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     items=st.lists(st.sampled_from(ITEMS), min_size=1, max_size=4, unique_by=str),
     name=st.sampled_from(ODD_ZONES), spread=st.integers(1, 5000), key=st.text("abc", min_size=1),

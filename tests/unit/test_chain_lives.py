@@ -23,6 +23,7 @@ from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger
+from tests.examples import examples
 
 NOON = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -207,7 +208,9 @@ async def lived(seed: int, ledger: VirtualLedger, clock: FrozenClock) -> Life:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.integers(0, 2**32))
 async def test_each_window_starts_once_where_its_parents_allow_it_and_nothing_waits_for_ever(

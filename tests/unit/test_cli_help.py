@@ -58,33 +58,29 @@ HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_event
 
 
 @pytest.mark.parametrize(
-    ("arguments", "needed"),
+    ("lines", "needed"),
     [
-        ("--help", ""),
-        ("--version", ""),
-        ("lst", ""),
-        ("next --cron @hourly", "croniter"),
-        ("check schedules.yaml", "croniter"),
-        ("schema", "croniter"),
-        ("list", "croniter asyncpg"),
-        ("fires", "croniter asyncpg"),
+        (["--help", "--version", "lst"], ""),
+        (["next --cron @hourly", "check schedules.yaml", "schema"], "croniter"),
+        (["list"], "croniter asyncpg"),
+        (["fires"], "croniter asyncpg"),
     ],
 )
-def test_a_command_loads_no_library_that_it_has_no_use_for(tmp_path, arguments, needed):
+def test_a_command_loads_no_library_that_it_has_no_use_for(tmp_path, lines, needed):
     (tmp_path / "schedules.yaml").write_text("schedules: [{key: k, workflow: w, everyMs: 1000}]")
     url = "postgresql://nobody@127.0.0.1:1/none"
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    if arguments == "fires":  # a ledger of the environment, whose namespace is Temporal's variable
+    if lines == ["fires"]:  # a ledger of the environment, whose namespace is Temporal's variable
         environment |= {"SCHED_DATABASE_URL": url, "SCHED_SCHEMA": "sched"}
     else:
         (tmp_path / ".sched").mkdir()
         note_running(tmp_path / ".sched", Target(url, "default", None))
     code = (
-        "import sys; from engine.cli.app import run; run(sys.argv[1:]);"
+        "import sys; from engine.cli.app import run; [run(each.split()) for each in sys.argv[1:]];"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments.split()],
+        [sys.executable, "-c", code, *lines],
         check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,
     )  # fmt: skip
     loaded = set(ended.stderr.splitlines()[-1].split())
@@ -165,22 +161,22 @@ def test_the_file_may_be_named_like_everywhere_else(capsys, monkeypatch, tmp_pat
         ("sched fires --reason-code ex", {"excluded", "expired"}),
     ],
 )
-def test_a_shell_completes_commands_options_and_keys_of_the_file(tmp_path, words, offered):
+def test_a_shell_completes_commands_options_and_keys_of_the_file(
+    tmp_path, monkeypatch, capsys, words, offered
+):
     # The second entry is broken, as a file is while somebody edits it.
     (tmp_path / "schedules.yaml").write_text(
         "schedules:\n  - key: heartbeat\n    everyMs: 1\n  - {key: nightly, cron:\n# key: gone\n"
     )
     (tmp_path / "other.yaml").write_text("schedules: [{workflow: w, key: 'other-one'}]")
-    ended = subprocess.run(
-        [SCHED], check=False, capture_output=True, text=True, cwd=tmp_path,
-        env={
-            "_SCHED_COMPLETE": "complete_bash", "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1), "PATH": "/usr/bin:/bin",
-        },
-    )  # fmt: skip
-    assert ended.stderr == ""
-    assert ended.returncode == 0
-    assert set(ended.stdout.split()) == offered
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_SCHED_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    assert run([]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert set(printed.out.split()) == offered
 
 
 @pytest.mark.parametrize(

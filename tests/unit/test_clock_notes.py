@@ -12,6 +12,7 @@ from engine.schedules.describe import changes, missing, note
 from engine.schedules.terms import EARLIEST, HORIZON, SECONDS_PER_DAY
 from engine.schedules.timing.spec import bounded
 from engine.schedules.timing.zones import zone, zone_names
+from tests.examples import examples
 from tests.unit.cron_oracle import load, transitions
 from tests.unit.prove_time import ODD_ZONES
 
@@ -210,7 +211,7 @@ HOURS = {
 }  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     name=st.sampled_from(ODD_ZONES),
     pick=st.integers(0, 10**6),

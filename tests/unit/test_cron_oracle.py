@@ -6,8 +6,6 @@ import random
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
 
-import pytest
-
 from engine.schedules.timing import spec
 from engine.schedules.timing.spec import Cron
 from engine.schedules.timing.zones import BEGINNING, tabulate
@@ -34,26 +32,25 @@ from tests.unit.prove_time import (
 FAMILIES = ("minutes, wildcard", "minutes, fixed-time", "seconds", "dst overrides")
 
 
-@pytest.mark.slow
-def test_twenty_thousand_random_questions_are_answered_as_a_scan_of_the_clock_answers_them():
-    """Another and ten times larger set of questions: ``make prove-time``."""
+def test_five_thousand_random_questions_are_answered_as_a_scan_of_the_clock_answers_them():
+    """Another and fifty times larger set of questions: ``make prove-time``."""
     rng, proof = random.Random(20_261_121), Proof()
     odd = [place for name in ODD_ZONES for place in places_of(rng, name, 1)]
-    for number, place in enumerate([APIA_SKIPS_A_DAY, *odd, *some_places(rng, 60)]):
-        proof.minutes(rng, place, expressions=9, instants=24)
+    for number, place in enumerate([APIA_SKIPS_A_DAY, *odd, *some_places(rng, 16)]):
+        proof.minutes(rng, place, expressions=3, instants=24)
         proof.overrides(rng, place, instants=12)
         if number % 4 == 0:
             proof.seconds(rng, place, expressions=6, instants=24)
-    assert proof.total >= 20_000
+    assert proof.total >= 5000
     assert proof.zones >= set(ODD_ZONES)
-    assert min(proof.compared[family] for family in FAMILIES) >= 2_000
+    assert min(proof.compared[family] for family in FAMILIES) >= 800
 
 
 def test_changes_of_offset_inside_each_other_follow_the_same_rules(monkeypatch):
     """No zone does this today; a clock that jumps about at random must not break the set."""
     rng = random.Random(11)
     origin = int(datetime(2030, 5, 5, tzinfo=UTC).timestamp())
-    for n in range(60):
+    for n in range(20):
         table, at = [(BEGINNING, 0)], origin
         for _ in range(6):
             at += rng.randrange(1, 24) * 900

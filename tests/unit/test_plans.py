@@ -21,6 +21,7 @@ from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Pla
 from engine.schedules.planner.overlap import ahead
 from engine.schedules.planner.planner import MOST_ROWS
 from engine.schedules.terms import STOPS
+from tests.examples import examples
 from tests.unit.planning import plan_of
 
 BEGIN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -243,7 +244,7 @@ CATCH_UPS = st.fixed_dictionaries(
 OVERLAPS = ["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     every=st.sampled_from([1, 7, 20, 60, 600]),
     overlap=st.sampled_from(OVERLAPS),

@@ -13,6 +13,7 @@ from engine.errors import SettingsInvalid
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Spare, Vegas
 from engine.runtime.settings import Settings
 from engine.schedules.terms import Rate
+from tests.examples import examples
 
 
 class Limited:
@@ -47,7 +48,7 @@ def sent(limit: float, senders: int, seconds: float) -> tuple[list[int], int]:
     return taken, refused
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(limit=st.integers(10, 150), senders=st.integers(1, 4))
 def test_most_of_the_servers_limit_is_used_and_little_is_refused(limit: int, senders: int):
     taken, refused = sent(limit, senders, 30)
@@ -133,7 +134,7 @@ def worked(
     return took
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(each=st.floats(0.002, 0.05), at_once=st.integers(1, 4))
 def test_of_what_can_wait_little_waits_inside_the_server_which_is_busy_all_the_same(
     each: float, at_once: int

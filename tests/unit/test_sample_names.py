@@ -15,7 +15,10 @@ APART = {"tests/typing/flow.py", "tests/nemesis/application.py"}
 
 
 def decorated(path: Path, decorator: str) -> Iterator[str]:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    text = path.read_text(encoding="utf-8")
+    if f"@{decorator}" not in text:
+        return
+    for node in ast.parse(text).body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         for each in node.decorator_list:
