@@ -37,13 +37,13 @@ test: $(STAMP) ## Run the tests of every promise, on real servers
 	$(BIN)/pytest $(or $(ARGS),$(TOGETHER))
 
 test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
-	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) $(or $(ARGS),tests/conformance tests/acceptance/test_race.py)
+	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest -m "" $(TOGETHER) $(or $(ARGS),tests/conformance tests/acceptance/test_race.py)
 
 test-python: ## Run units, conformance and the model on other Pythons (OTHERS="python3.13")
 	@for other in $(or $(OTHERS),python3.12 python3.13); do \
 	  there=.venv-$$(basename $$other); \
 	  $(MAKE) install PYTHON=$$other VENV=$$there && \
-	  $$there/bin/pytest $(TOGETHER) tests/unit tests/conformance tests/model || exit 1; \
+	  $$there/bin/pytest -m "" $(TOGETHER) tests/unit tests/conformance tests/model || exit 1; \
 	done
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")
@@ -84,16 +84,16 @@ prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)
 
 prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
-	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s
+	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest -m "" tests/model -q -s
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
-	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
+	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest -m "" tests/programs -q --timeout 14400
 
 prove-kills: $(STAMP) ## Kill the only worker of a saga at each place and moment
-	SCHED_PROVE_KILLS=all $(BIN)/pytest $(TOGETHER) tests/acceptance/test_killed_saga.py
+	SCHED_PROVE_KILLS=all $(BIN)/pytest -m "" $(TOGETHER) tests/acceptance/test_killed_saga.py
 
 prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
-	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200
+	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest -m "" tests/integration/test_lines.py -q --timeout 7200
 
 prove-upgrade: $(STAMP) ## Let another commit's workers and these race on one ledger (ARGS=COMMIT)
 	$(BIN)/python -m tests.acceptance.prove_upgrade $(ARGS)

@@ -10,6 +10,7 @@ ALTER DEFAULT PRIVILEGES FOR ROLE sched_owner IN SCHEMA sched
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO sched_worker;
 ALTER DEFAULT PRIVILEGES FOR ROLE sched_owner IN SCHEMA sched
     GRANT EXECUTE ON FUNCTIONS TO sched_worker;
+GRANT pg_read_all_stats TO sched_worker;
 
 -- The tables of the example that comes with the engine.
 CREATE SCHEMA example AUTHORIZATION sched_worker;

@@ -113,7 +113,7 @@ class _OwnServers(DevServer):
                 server = PostgresServer(self._folder / "postgres", durable=False)
                 run_apart(server.start())
                 self._stack.callback(lambda: run_apart(server.stop()))
-                self._database_url = server.url
+                self._database_url = server.url_of("postgres")  # as a role that makes databases
         return self._database_url
 
 

@@ -310,3 +310,11 @@ async def test_a_server_can_be_had_for_as_long_as_a_block():
             Parcels, Order("A1"), signals={"packed": [None]}, server=server, **CODE
         )
         assert await assert_replayable(run.history, workflows=[Parcels]) == 1
+        [fire] = await run_schedule(
+            SCHEDULES,
+            at="2027-03-01T02:00+01:00",
+            signals={"packed": [None]},
+            server=server,
+            **CODE,
+        )
+        assert fire.status == "completed"

@@ -498,10 +498,10 @@ async def test_without_an_archive_nothing_leaves_and_it_is_said_once(past):
 @pytest.mark.parametrize("wrong", ["NULL", "now() + interval '1 year'"])
 async def test_a_next_fire_time_that_is_lost_is_found_again_and_told(past, wrong):
     await apply_hourly(past)
-    (before,) = await past.sql("SELECT next_fire_at FROM sched.schedules")
-    await past.sql(f"UPDATE sched.schedules SET next_fire_at = {wrong}")
+    (before,) = await past.sql("SELECT next_fire_at FROM sched.positions")
+    await past.sql(f"UPDATE sched.positions SET next_fire_at = {wrong}, due_at = {wrong}")
     await past.round()
-    (after,) = await past.sql("SELECT next_fire_at FROM sched.schedules")
+    (after,) = await past.sql("SELECT next_fire_at FROM sched.positions")
     soon = datetime.now(UTC) + timedelta(minutes=1)
     assert after["next_fire_at"] <= max(before["next_fire_at"], soon)
     (alert,) = [event for event in past.heard if isinstance(event, Alert)]
@@ -514,13 +514,13 @@ async def test_a_day_off_is_no_next_fire_time_to_repair_before_its_last_window(p
     off = "..".join(f"{now + number * timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}" for number in (-1, 1))
     fields = f'everyMs: 60000, firstFire: next, exclude: ["{off}"]'
     await declare_ago(Bench(past.ledger), fields, timedelta(hours=2))
-    ((right,),) = await past.sql("SELECT next_fire_at FROM sched.schedules")
+    ((right,),) = await past.sql("SELECT next_fire_at FROM sched.positions")
     assert (right.minute, right.second) == (59, 0), "the last window of the day"
     await past.round()
     assert past.heard == []
-    await past.sql("UPDATE sched.schedules SET next_fire_at = NULL")
+    await past.sql("UPDATE sched.positions SET next_fire_at = NULL, due_at = NULL")
     await past.round()
-    ((repaired,),) = await past.sql("SELECT next_fire_at FROM sched.schedules")
+    ((repaired,),) = await past.sql("SELECT next_fire_at FROM sched.positions")
     assert repaired == right
     assert [event.code for event in past.heard] == ["SCHEDULE_NEXT_FIRE_REPAIRED"]
 

@@ -226,7 +226,7 @@ async def test_a_view_follows_the_clock(virtual_ledger, clock):
 async def test_a_worker_refuses_a_ledger_of_the_testing_kit(postgres):
     async with virtual_database(postgres.url_of("postgres")) as url:
         with pytest.raises(
-            LedgerError, match=r"sched replaces .*: clock_timestamp, statement_timestamp; drop"
+            LedgerError, match=r"sched replaces .*: clock_timestamp, statement_timestamp; set SCHED"
         ):
             await Ledger.connect(url)
 
@@ -248,3 +248,15 @@ async def test_a_worker_refuses_a_schema_that_shadows_a_function_of_postgresql(
     name = shadow.partition("(")[0].rpartition(".")[2]
     with pytest.raises(LedgerError, match=f"functions of PostgreSQL: {name};"):
         await Ledger.connect(database_url)
+
+
+async def test_an_extension_in_the_schema_of_the_ledger_shadows_nothing(database_url):
+    ledger = await Ledger.connect(database_url)
+    # As citext has them, of its own type.
+    for statement in (
+        "CREATE FUNCTION sched.lower(sched.fires) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$",
+        "ALTER EXTENSION plpgsql ADD FUNCTION sched.lower(sched.fires)",
+    ):
+        await ledger._connections.fetch(statement)
+    await ledger.close()
+    await (await Ledger.connect(database_url)).close()

@@ -483,8 +483,7 @@ def recorder(
     for variable in [name for name in os.environ if name.startswith(("SCHED_", "TEMPORAL_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setattr(ScheduleService, "connect", connect)
-    for module in ("runs", "temporal"):
-        monkeypatch.setattr(f"engine.cli.{module}.connected", nobody)
+    monkeypatch.setattr("engine.cli.temporal.connected", nobody)
     for name, module in [*sys.modules.items()]:
         if name.startswith("engine.cli.") and getattr(module, "datetime", None) is datetime:
             monkeypatch.setattr(module, "datetime", Frozen)

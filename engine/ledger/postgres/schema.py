@@ -139,7 +139,11 @@ _SHADOWS = """
 SELECT DISTINCT p.proname AS name FROM pg_catalog.pg_proc p
 JOIN pg_catalog.pg_proc own ON own.proname = p.proname
     AND own.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
-WHERE p.pronamespace = pg_catalog.to_regnamespace($1) ORDER BY name
+WHERE p.pronamespace = pg_catalog.to_regnamespace($1)
+  -- An extension in the same schema has functions of its own types.
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e'
+                  AND d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass)
+ORDER BY name
 """
 
 
@@ -153,7 +157,7 @@ async def refuse_shadows(connections: Connections, schema: str) -> None:
         names = ", ".join(row["name"] for row in rows)
         raise LedgerError(
             f"the schema {schema} replaces functions of PostgreSQL: {names}",
-            cure="drop them, unless it is a ledger of the testing kit: no worker uses such a one",
+            cure="set SCHED_SCHEMA to a schema of the ledger's own; no worker uses one of the kit",
         )
 
 

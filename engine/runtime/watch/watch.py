@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -411,6 +412,8 @@ class WatchProcess:
         except LedgerUnavailable:
             raise
         except LedgerError as error:
+            if isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+                raise  # until somebody migrates, or grants
             self._refusal = error
             self._loop.stop()
             raise LedgerUnavailable(str(error)) from error
