@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
 # Several wait at once: the servers are those of the whole run, so each costs its imports alone.
-TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 4
+TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 3
 PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-mutants prove-shadow
 # Tests start hundreds of processes, and each would compile the engine again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -77,8 +77,8 @@ bench: $(STAMP) ## Measure, against a rival in the same run
 prove: $(STAMP) ## Run every long proof, one after the other: hours
 	$(MAKE) --keep-going --no-print-directory ARGS= $(PROOFS) fuzz test-postgres test-python
 
-prove-tests: $(STAMP) ## Run the tests that are too long for `make test`
-	$(BIN)/pytest $(or $(ARGS),$(TOGETHER) -m prove)
+prove-tests: $(STAMP) ## Run what is too long for `make test`, and each property in full
+	SCHED_PROVE_PROPERTIES=1 $(BIN)/pytest $(or $(ARGS),$(TOGETHER) -m "prove or hypothesis")
 
 prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)

@@ -98,6 +98,7 @@ def every_second(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_stopped(
     containers: Containers, books: Books, postgres: Postgres
 ):
@@ -199,6 +200,7 @@ async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
         assert await worker.gone(10) == 0
 
 
+@pytest.mark.prove
 async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
     migrated: Containers, books: Books
 ):
@@ -211,6 +213,7 @@ async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
     await eventually(lambda: migrated.healthy("worker"), timeout=60)
 
 
+@pytest.mark.prove
 async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_is_back(
     migrated: Containers,
     tmp_path: Path,
@@ -239,6 +242,7 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
         assert await worker.gone(file["worker"].patience.total_seconds()) == 0
 
 
+@pytest.mark.prove
 async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_starts(
     migrated: Containers, books: Books, ledger: asyncpg.Connection, every_second: dict[str, str]
 ):

@@ -27,6 +27,7 @@ async def ledger(client: Client, database_url: str) -> AsyncIterator[Ledger]:
     await opened.close()
 
 
+@pytest.mark.prove
 async def test_a_third_run_waits_for_a_place_and_gets_it_though_its_worker_is_killed_meanwhile(
     fleet: Fleet, client: Client, ledger: Ledger
 ):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.acceptance.fleet import SCHED, Fleet
 from tests.acceptance.forked import ended
 from tests.waiting import eventually
@@ -22,6 +24,7 @@ async def sched(fleet: Fleet, *arguments: str) -> tuple[int, str]:
     return code, out or told
 
 
+@pytest.mark.prove
 async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
     fleet.environment["SCHED_IMPORTS"] = "tests.sample_workflows"
     await fleet.start(DECLARED)

@@ -7,6 +7,7 @@ import json
 import signal
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from tests.acceptance.fleet import SCHED, Books, Fleet
@@ -46,6 +47,7 @@ async def test_a_run_is_followed_from_its_start_over_its_progress_to_its_end(
         assert await process.wait() == 130
 
 
+@pytest.mark.prove
 async def test_what_was_there_before_is_not_shown_again_after_the_newest(
     fleet: Fleet, books: Books
 ):

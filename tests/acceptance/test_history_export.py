@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from engine.ledger import Ledger
@@ -30,6 +31,7 @@ async def test_the_histories_of_a_schedule_are_files_that_replay(
     assert await assert_replayable(out, workflows=[Echo]) == len(written)
 
 
+@pytest.mark.prove
 async def test_one_run_is_named_by_its_id_and_one_that_is_gone_is_told(
     operator: Operator, client: Client, tmp_path: Path
 ):
@@ -45,6 +47,7 @@ async def test_one_run_is_named_by_its_id_and_one_that_is_gone_is_told(
     assert (code, said) == (1, "sched:echo:7: Temporal has forgotten it\nnothing written\n")
 
 
+@pytest.mark.prove
 async def test_what_is_no_schedule_ends_with_two(operator: Operator):
     code, _, told = await operator.sched("history", "export", "busi")
     assert code == 2

@@ -213,6 +213,7 @@ async def _output(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 async def test_a_worker_of_the_image_runs_the_shipped_schedules_and_drains_on_the_stop_signal(
     image: Image, temporal: Temporal, client: Client, database_url: str
 ):

@@ -19,12 +19,12 @@ STEPS = ["reserve", "charge", "send"]
 UNDONE = ["void", "refund", "release"]
 MOMENTS = ["before", "in", "after"]
 ALL = os.environ.get("SCHED_PROVE_KILLS")
-# Each moment of a step and of an undo once; `make prove-kills` tries each place in each moment.
+# Each moment once, of a step and of two undos; `make prove-kills` tries each place in each moment.
 KILLS = [
     (place, moment)
     for number, place in enumerate([*STEPS, *UNDONE])
     for moment in MOMENTS
-    if ALL or moment == MOMENTS[number % 3]
+    if ALL or (number % 2 and moment == MOMENTS[number % 3])
 ]
 FILE = """
 schedules:
@@ -66,7 +66,7 @@ async def _effects(connection: asyncpg.Connection) -> list[str]:
     [(place, moment) for place, moment in
      [("void", "after"), ("refund", "before"), ("refund", "in"), ("refund", "after"),
       ("refund", "own")]
-     if ALL or moment in {"in", "own"}],
+     if ALL or moment == "own"],
 )  # fmt: skip
 async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_killed(
     place: str, moment: str, fleet, books, database_url: str, client: Client
@@ -96,6 +96,7 @@ async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_ki
     await connection.close()
 
 
+@pytest.mark.prove
 async def test_attempts_and_their_waits_go_on_where_a_killed_worker_left_them(
     fleet, books, database_url: str, client: Client
 ):

@@ -83,6 +83,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.prove
 async def test_a_second_ctrl_c_leaves_at_once_and_gives_the_terminal_back(
     home: Home, terminal: Terminal
 ):
@@ -101,6 +102,7 @@ async def test_a_second_ctrl_c_leaves_at_once_and_gives_the_terminal_back(
     await eventually(lambda: not terminal.cursor_is_hidden)
 
 
+@pytest.mark.prove
 async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_last(
     home: Home, terminal: Terminal
 ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.acceptance.fleet import Books, Fleet
 from tests.acceptance.home import Home
 from tests.servers import shared_folder
@@ -55,6 +57,7 @@ async def test_a_worker_reads_and_writes_models(fleet: Fleet, books: Books):
     assert set(await eventually(closed, timeout=60)) == {("completed", None)}
 
 
+@pytest.mark.prove
 async def test_sched_up_reads_and_writes_models():
     with shared_folder() as folder:
         home = Home(folder, example=False)

@@ -107,6 +107,7 @@ async def test_a_pause_stops_the_windows_and_resume_goes_on_with_the_next(operat
     assert (code, out) == (0, "busy was not paused\n")
 
 
+@pytest.mark.prove
 async def test_a_manual_run_keeps_to_overlap_and_each_run_to_its_own_argument(
     operator: Operator, client: Client
 ):
@@ -130,6 +131,7 @@ async def test_a_manual_run_keeps_to_overlap_and_each_run_to_its_own_argument(
     assert [fire["workflow_id"] for fire in page["queued"]] == ["sched:long:manual:next"]
 
 
+@pytest.mark.prove
 async def test_a_skipped_window_has_no_run_and_can_be_run_after_all_with_another_argument(
     operator: Operator, client: Client
 ):
@@ -192,6 +194,7 @@ async def steps(client: Client, workflow_id: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 async def test_eight_windows_are_backfilled_strictly_one_after_another(operator: Operator):
     now = datetime.now(UTC).replace(second=30, microsecond=0) - timedelta(minutes=2)
     begin, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (now - timedelta(minutes=8), now))
@@ -231,6 +234,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.prove
 async def test_what_cannot_be_done_is_explained_in_one_line(fleet: Fleet):
     path = fleet.folder / "declared.yaml"
     path.write_text(DECLARED)

@@ -81,7 +81,11 @@ def live(page: Page, path: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"viewport": DESK, "color_scheme": "light"}, id="desk and light"),
+        pytest.param(
+            {"viewport": DESK, "color_scheme": "light"},
+            id="desk and light",
+            marks=pytest.mark.prove,
+        ),
         pytest.param(
             {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}, id="phone and dark"
         ),
@@ -132,6 +136,7 @@ def test_a_pause_with_its_reason_by_keyboard_alone(page, server):
     assert row.pause.reason == "supplier is down"
 
 
+@pytest.mark.prove
 def test_a_trigger_leads_to_its_run(page, server):
     from playwright.sync_api import expect
 
@@ -163,6 +168,7 @@ async def begin_all(server: PageServer) -> None:
     await server.ledger.settle(outcomes)
 
 
+@pytest.mark.prove
 def test_a_backfill_is_previewed_and_then_started(page, server):
     from playwright.sync_api import expect
 
@@ -181,6 +187,7 @@ def test_a_backfill_is_previewed_and_then_started(page, server):
     assert (row.windows, row.reason) == (10, "the year was closed anew")
 
 
+@pytest.mark.prove
 def test_a_dead_letter_is_run_again(page, server):
     from playwright.sync_api import expect
 
@@ -209,6 +216,7 @@ def test_a_view_follows_the_ledger_and_keeps_what_is_being_typed(page, server):
     assert page.locator("#facts time[data-ago]").first.text_content()
 
 
+@pytest.mark.prove
 def test_attacks_are_read_and_not_run(page):
     from playwright.sync_api import expect
 
@@ -223,6 +231,7 @@ def test_attacks_are_read_and_not_run(page):
         assert page.locator("img").count() == 0
 
 
+@pytest.mark.prove
 def test_a_sign_in_leads_to_where_one_wanted_to_go(browser, shared_database_url):
     from playwright.sync_api import expect
 

@@ -28,6 +28,7 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 async def test_a_project_of_ones_own_in_an_empty_folder():
     """With other ports, and the built wheel and the locked packages instead of a download."""
     begin, meanwhile = blocks("A project of your own", "sh")

@@ -27,6 +27,7 @@ SLOW = "schedules: [{key: slow, workflow: slow, everyMs: 86400000}]"
 ORPHANED = SLOW.replace("slow", "orphaned")
 
 
+@pytest.mark.prove
 async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothing(
     fleet, books, database
 ):
@@ -78,6 +79,7 @@ def assert_no_window_is_missing(rows) -> None:
         assert windows == windows_between(schedules[key], windows[0], windows[-1]), key
 
 
+@pytest.mark.prove
 async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
     fleet, books, database
 ):
@@ -172,6 +174,7 @@ async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repea
     assert await steps_done() == [1]
 
 
+@pytest.mark.prove
 async def test_a_step_whose_worker_dies_is_tried_again_when_its_heartbeats_stay_out(
     fleet, books, client
 ):

@@ -66,7 +66,9 @@ def require_tree(receiver: Receiver) -> None:
     assert claim.links == ((plan.trace_id, plan.span_id),)
 
 
-@pytest.mark.parametrize("cache", ["", "tests.traced_workflows:forgetful"])
+@pytest.mark.parametrize(
+    "cache", ["", pytest.param("tests.traced_workflows:forgetful", marks=pytest.mark.prove)]
+)
 async def test_a_window_is_one_trace_without_a_span_twice_although_its_worker_is_killed(
     cache: str, fleet: Fleet, receiver: Receiver, tmp_path: Path
 ):
@@ -110,6 +112,7 @@ async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_end
     require_tree(receiver)
 
 
+@pytest.mark.prove
 async def test_a_replica_that_takes_a_claim_over_continues_its_trace(
     fleet: Fleet, receiver: Receiver, books: Books, client: Client
 ):

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
+import pytest
 
 from engine.embedded import free_port
 from tests.acceptance.fleet import SCHED
@@ -107,6 +108,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     assert "Traceback" not in home.log
 
 
+@pytest.mark.prove
 async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     await home.up()
     before = await home.until_fired("heartbeat", 1)
@@ -141,21 +143,16 @@ async def test_a_second_ctrl_c_leaves_no_server_behind(home: Home):
     assert not (home.folder / ".sched/up.json").exists()
 
 
-async def test_a_second_up_on_the_same_data_is_refused_in_one_sentence(home: Home):
+async def test_a_second_up_is_refused_in_one_sentence_that_names_the_first_and_what_works(
+    home: Home, tmp_path: Path
+):
     running = await home.up()
     await home.until_fired("heartbeat", 1)
     code, output = await home.sched("up", *home.ports)
     assert code == 2
     assert output.count("\n") == 1
     assert f"another `sched up` (process {running.pid})" in output
-    await home.stop()
 
-
-async def test_beside_another_up_the_refusal_names_it_and_the_options_that_work(
-    home: Home, tmp_path: Path
-):
-    running = await home.up()
-    await home.until_fired("heartbeat", 1)
     code, output = await home.sched("up", *home.ports, "--data-dir", str(tmp_path))
     assert code == 2
     assert output.count("\n") == 1
@@ -201,6 +198,7 @@ async def test_check_prints_every_mistake_with_its_place(home: Home):
     assert len({line.split(":")[1] for line in lines}) == 10
 
 
+@pytest.mark.prove
 async def test_a_broken_file_goes_on_with_the_last_good_one_or_is_refused_at_first(home: Home):
     good = home.schedules.read_text()
     home.schedules.write_text(MISTAKES)
@@ -218,6 +216,7 @@ async def test_a_broken_file_goes_on_with_the_last_good_one_or_is_refused_at_fir
     assert await home.stop() == 0
 
 
+@pytest.mark.prove
 async def test_a_server_that_dies_ends_everything_with_a_sentence(home: Home):
     await home.up()
     await home.until_fired("heartbeat", 1)
@@ -229,6 +228,7 @@ async def test_a_server_that_dies_ends_everything_with_a_sentence(home: Home):
     assert "temporal ended with code -9; see .sched/temporal.log" in home.log
 
 
+@pytest.mark.prove
 async def test_whoever_reads_the_lines_may_leave_and_everything_ends(home: Home):
     home.schedules.write_text("schedules: [{key: beat, workflow: heartbeat, everyMs: 1000}]")
     ours, theirs = os.pipe()

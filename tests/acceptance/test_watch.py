@@ -51,6 +51,7 @@ async def declare(database_url: str, client: Client, *schedules: str) -> None:
     await ledger.close()
 
 
+@pytest.mark.prove
 async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return(
     fleet: Fleet, client: Client, database_url: str, postgres: Postgres
 ):

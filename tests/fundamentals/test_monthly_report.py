@@ -89,6 +89,7 @@ async def test_the_extracts_follow_the_report_the_compilation_both_and_nobody_is
     assert alert.reason == "dependency: generate-monthly-report completed"
 
 
+@pytest.mark.prove
 async def test_without_the_report_nothing_is_extracted_or_compiled_and_somebody_is_alarmed(
     client: Client, database_url: str, ledger: Ledger
 ):

@@ -151,6 +151,7 @@ async def test_a_child_that_undid_itself_is_not_undone_and_one_that_could_not_is
     assert [row["cancelled_by"] for row in rows] == ["parent"]
 
 
+@pytest.mark.prove
 async def test_wherever_a_run_with_parts_is_reset_each_booking_stands_once(client, bookings):
     first = await start(client, "scopes-trip", ["a", "b"])
     assert await outcome(client, first) == "b"

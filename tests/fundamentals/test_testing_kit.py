@@ -183,7 +183,7 @@ async def _never(_: Order) -> None:
     ("overlap", "expected"),
     [
         ("skip", ["completed", "skipped", "completed", "skipped"]),
-        ("queue", ["completed"] * 4),
+        pytest.param("queue", ["completed"] * 4, marks=pytest.mark.prove),
         ("skip, maxConcurrentRuns: 2", ["completed"] * 4),
     ],
 )

@@ -123,6 +123,7 @@ async def test_what_was_committed_stays(client, database_url):
     await replayed(client, run.id, undo.workflow_id)
 
 
+@pytest.mark.prove
 async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, database_url):
     async with orders(client, database_url, "hurried") as book:
         run = await book.run()
@@ -133,6 +134,7 @@ async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, d
     assert EFFECTS == ["reserve a book", "charge a book", "refund", "release a book"]
 
 
+@pytest.mark.prove
 async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(client, database_url):
     async with orders(client, database_url, "ordered", waits_in="refund") as book:
         run = await book.run()

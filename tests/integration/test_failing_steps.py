@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 import asyncpg
+import pytest
 from temporalio.worker import Worker
 from temporalio.workflow import unsafe
 
@@ -142,6 +143,7 @@ async def test_it_is_told_once_and_in_the_ledger_until_it_succeeds(client, datab
     assert notice.text.startswith(f"{fire.workflow_id}: {over_now}, after ")
 
 
+@pytest.mark.prove
 async def test_a_step_of_a_childs_child_is_told_with_the_run_of_the_schedule(
     client, database_url, soon
 ):

@@ -78,6 +78,7 @@ async def make_read_only(url: str, *, only: bool) -> None:
     await connection.close()
 
 
+@pytest.mark.prove
 async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary, successor):
     told: list[Event] = []
     url = both(primary, successor)
@@ -173,7 +174,8 @@ def archiving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("become", "sign"),
-    [(crashed, "transactions that this replica has seen are missing"),
+    [pytest.param(crashed, "transactions that this replica has seen are missing",
+                  marks=pytest.mark.prove),
      (promoted, "timeline 2 has replaced 1")],
 )  # fmt: skip
 async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
@@ -244,6 +246,7 @@ async def has_run(client: Client, workflow_id: str) -> bool:
     return run.close_time is not None
 
 
+@pytest.mark.prove
 async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(client, primary):
     told: list[Event] = []
     plugin = SchedulePlugin(load_schedules(PULSE), database_url=primary.url, on_event=told.append)

@@ -40,7 +40,9 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=[15, 16, NEWEST])
+@pytest.fixture(
+    params=[*(pytest.param(each, marks=pytest.mark.prove) for each in (15, 16)), NEWEST]
+)
 async def database(request: pytest.FixtureRequest, empty_database_url: str) -> AsyncIterator[str]:
     """A database with one row, on a server of each version."""
     if request.param == NEWEST:

@@ -53,6 +53,7 @@ async def longest_line(ledger: Ledger, runs: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 @pytest.mark.parametrize("at_once", [1, 5])
 async def test_of_a_schedule_with_short_runs_never_more_than_two_windows_wait(
     client, database_url, namespace, at_once

@@ -60,6 +60,7 @@ def assert_apart(runs):
         assert earlier.closed_at <= later.started_at, (earlier.workflow_id, later.workflow_id)
 
 
+@pytest.mark.prove
 async def test_skip_never_starts_a_second_run_and_every_window_says_why(
     client, database_url, ledger
 ):
@@ -78,6 +79,7 @@ async def test_skip_never_starts_a_second_run_and_every_window_says_why(
     assert all((fire.reason or "").startswith("overlap: sched:k:") for fire in skipped)
 
 
+@pytest.mark.prove
 async def test_a_queue_runs_one_after_another_in_order(client, database_url, ledger):
     events: list[object] = []
     async with worker(
@@ -115,6 +117,7 @@ async def test_a_run_that_outlasts_its_grace_is_terminated(client, database_url,
     assert run.status == "terminated"
 
 
+@pytest.mark.prove
 async def test_a_run_of_a_window_that_was_coalesced_is_taken_out_of_its_range(
     client, database_url, ledger
 ):

@@ -137,6 +137,7 @@ async def test_a_run_that_was_reset_is_ended(client, database_url, ledger):
         assert await ended(ledger, fire) == "cancelled"
 
 
+@pytest.mark.prove
 async def test_each_window_replaces_the_one_before_however_often_that_has_continued(
     client, database_url, ledger
 ):
@@ -152,7 +153,7 @@ async def test_each_window_replaces_the_one_before_however_often_that_has_contin
         await eventually(three, timeout=60)
 
 
-@pytest.mark.parametrize("queue", ["sched", "elsewhere"])
+@pytest.mark.parametrize("queue", [pytest.param("sched", marks=pytest.mark.prove), "elsewhere"])
 async def test_a_run_that_continues_with_a_memo_of_its_own_is_not_lost(
     client, database_url, ledger, queue
 ):

@@ -502,7 +502,10 @@ async def fill(url: str) -> None:
     await connection.close()
 
 
-@pytest.fixture(scope="module", params=["builtin BUILTIN_LOCALE 'C.UTF-8'", "libc"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("builtin BUILTIN_LOCALE 'C.UTF-8'", marks=pytest.mark.prove), "libc"],
+)
 def large(request: pytest.FixtureRequest, postgres: Postgres) -> Iterator[str]:
     """The address of a full ledger whose texts compare by bytes, or as a locale has them."""
     name = f"test_{uuid4().hex}"

@@ -97,6 +97,7 @@ async def test_it_is_told_with_the_step_where_history_and_code_part(client, data
     ) in alert.text
 
 
+@pytest.mark.prove
 async def test_a_result_that_is_larger_than_temporal_takes_is_told(client, database_url, soon):
     """The limit is the namespace's, so that the run cannot know it: its last task is repeated."""
     told: list[object] = []

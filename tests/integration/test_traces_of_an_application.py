@@ -136,6 +136,7 @@ async def test_an_interceptor_of_the_application_is_enough_for_its_runs(
     assert names["StartActivity:hold_room"] == 1
 
 
+@pytest.mark.prove
 async def test_all_spans_of_a_window_are_sampled_or_none(
     client: Client, database_url: str, traces, service: ScheduleService
 ):

@@ -34,7 +34,7 @@ from tests.programs.oracle import after_an_interruption, every_label, expected
 from tests.programs.program import QUEUE, TABLE, Node, Program, Work
 from tests.waiting import eventually
 
-AT_ONCE = 15
+AT_ONCE = 8
 PROGRAMS = int(os.environ.get("SCHED_PROVE_PROGRAMS", AT_ONCE))
 SEED = int(os.environ.get("SCHED_PROVE_SEED", "1"))
 PATIENCE = 240
@@ -247,7 +247,7 @@ async def driver(client: Client, database_url: str) -> AsyncIterator[tuple[Drive
     await books.close()
 
 
-@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # fifteen trees at once
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # eight trees at once
 @pytest.mark.timeout(600 if PROGRAMS == AT_ONCE else 14_400)
 async def test_the_books_of_random_programs_are_right(driver: tuple[Driver, str]):
     player, url = driver

@@ -100,6 +100,7 @@ def test_a_folder_that_is_a_file_is_refused_in_one_sentence(tmp_path, capsys):
     assert "cannot be written to" in capsys.readouterr().err
 
 
+@pytest.mark.prove
 def test_the_generated_code_passes_strict_type_checks(tmp_path):
     assert run(["init", str(tmp_path)]) == 0
     cache = tmp_path / "cache"

@@ -122,6 +122,7 @@ def test_no_edit_of_a_file_raises_anything_but_a_schedule_file_error(at, length,
             assert error.problems  # noqa: PT017 - some edits are harmless
 
 
+@pytest.mark.prove
 def test_twenty_thousand_schedules_load_in_seconds():
     """About three seconds of processor time here; the limit leaves room for a slow machine."""
     rows = "".join(

@@ -19,6 +19,7 @@ from engine.schedules.loader.json_schema import json_schema, json_schema_text
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import CatchUp, Defaults, Expectation, Schedule
 from engine.schedules.timing.zones import zone_names
+from tests.examples import examples
 from tests.unit.schedule_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,7 +261,11 @@ FILES = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("when", WHENS, ids=str)
+@pytest.mark.parametrize(
+    "when",
+    [*WHENS[:1], *(pytest.param(each, marks=pytest.mark.prove) for each in WHENS[1:])],
+    ids=str,
+)
 @pytest.mark.parametrize("name", sorted(map(to_camel, Schedule.model_fields)))
 def test_no_value_of_a_field_is_refused_that_the_loader_takes(name, when):
     for value in GOOD_VALUES.get(name, []) + VALUES:
@@ -279,7 +284,7 @@ def test_no_value_of_the_file_is_refused_that_the_loader_takes(name):
             assert not is_loaded(json.dumps(file)), said
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.one_of(
         SIMPLE.map(lambda schedule: {"schedules": [schedule]}), FILES, SIMPLE.map(lambda x: [x])
