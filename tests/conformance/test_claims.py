@@ -377,6 +377,7 @@ async def test_open_runs_are_looked_at_in_turn(bench):
     await bench.declare(f"schedules: [{entries}]")
     claims = await bench.claim()
     await bench.ledger.settle([started(claim, claim.workflow_id) for claim in claims])
+    bench.wait()  # what is seen now is seen after what has started
     later = bench.now() + timedelta(hours=1)
     first = await bench.ledger.open_runs(2, started_before=later)
     second = await bench.ledger.open_runs(2, started_before=later)

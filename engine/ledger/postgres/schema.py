@@ -34,6 +34,7 @@ _APART = re.compile(
 )
 _LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
 _LOCK_NAME = "sched-engine migrations {schema}"
+_SCHEMA_EXISTS = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
 _LOCK_TIMEOUT = "1s"
 """Ticks queue behind a statement that waits for a lock of their table."""
 _STEP_TIMEOUT = 600.0
@@ -278,7 +279,9 @@ class _MigrationRun:
         return True
 
     async def _is_new(self, connection: Connection) -> bool:
-        if await connection.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+        # From the table: to_regnamespace may answer as it was before the lock, when another process
+        # had not committed the schema yet.
+        if not await connection.fetchval(_SCHEMA_EXISTS, self.schema):
             await connection.execute(f"CREATE SCHEMA {self.schema}")
         place = f"{self.schema}.migrations"
         return await connection.fetchval("SELECT to_regclass($1)", place) is None
