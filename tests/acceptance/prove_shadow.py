@@ -110,7 +110,7 @@ async def proved(client: Client, database_url: str, minutes: float) -> None:
         least = int(minutes * 60) - 10
         await eventually(lambda: is_equal(beside, least), timeout=60, every=1)
         print(f"equal: at least {least} windows of each")
-        at = await beside.hand_over(15 * SECOND)
+        at = await beside.hand_over(60 * SECOND)
         print(f"taken over at {at:%H:%M:%S}Z")
         await beside.passed(at + AFTER)
         first = beside.begun.replace(microsecond=0) + 2 * SECOND
