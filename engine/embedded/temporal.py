@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -111,7 +112,7 @@ class TemporalServer(Server):
     async def _answers(self) -> bool:
         """Return whether the Web UI listens, and the frontend describes every namespace."""
         for port in (self.port, self.ui_port):  # a port is cheaper to poll than a gRPC service
-            if port and not await _listens(port):
+            if port and not _listens(port):
                 return False
         with contextlib.suppress(RPCError, RuntimeError):
             client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
@@ -123,12 +124,6 @@ class TemporalServer(Server):
         return False
 
 
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
+def _listens(port: int) -> bool:
+    with socket.socket() as visitor:
+        return visitor.connect_ex((HOST, port)) == 0

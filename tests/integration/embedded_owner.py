@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+import psutil  # noqa: F401 - see below
 
 from engine.embedded import servers
 from engine.errors import EmbeddedError

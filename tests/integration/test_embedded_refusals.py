@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.embedded import PostgresServer, TemporalServer, free_port, servers
 from engine.embedded.binaries import Account
-from engine.embedded.process import Identity, Server
+from engine.embedded.process import Server
 from engine.errors import EmbeddedError
 from tests.servers import shared_folder
 from tests.waiting import eventually
@@ -96,11 +97,6 @@ async def test_all_taken_ports_are_named_at_once_with_options_that_are_free(fold
                 pass
 
 
-async def test_a_number_that_is_no_port_is_refused(folder: Path) -> None:
-    said = await refusal(TemporalServer(folder, port=70_000))
-    assert said == "70000 is not a port; --temporal-port takes 1 to 65535"
-
-
 async def test_one_port_for_two_servers_is_refused(folder: Path) -> None:
     port = free_port()
     with pytest.raises(EmbeddedError, match=f"two of the ports {port}, 1, {port} are the same"):
@@ -130,7 +126,7 @@ async def test_a_copied_data_folder_does_not_get_the_database_of_the_original(
     with pytest.raises(EmbeddedError, match=rf"another `sched up` \(process {os.getpid()}\) uses"):
         async with servers(folder / "copy", temporal_port=0, ui_port=0, postgres_port=0):
             pass
-    assert Identity.of(original.pid) is not None
+    assert psutil.pid_exists(original.pid)
     await original.stop()
 
 
@@ -192,7 +188,7 @@ async def test_a_server_that_does_not_answer_is_stopped_again(
     server = TemporalServer(folder)
     said = await refusal(server)
     assert said.startswith("Temporal does not answer (it wrote nothing); ")
-    assert Identity.of(server.pid) is None
+    assert not psutil.pid_exists(server.pid)
 
 
 async def test_a_folder_of_another_postgres_major_is_left_alone(folder: Path) -> None:
@@ -313,28 +309,3 @@ async def test_a_log_does_not_grow_for_ever(folder: Path, monkeypatch: pytest.Mo
         await process.stop()
     assert log.read_text() == "third, and longer\n"
     assert (folder / "some.log.1").read_text() == "first\nsecond\n"
-
-
-def test_a_process_is_more_than_its_pid() -> None:
-    ourselves = Identity.of(os.getpid())
-    assert ourselves is not None
-    assert ourselves.alive
-    earlier = Identity(os.getpid(), "another start")
-    assert not earlier.alive
-    assert not earlier.send(signal.SIGKILL), "we are still here to say so"
-
-
-def test_a_zombie_has_ended() -> None:
-    with subprocess.Popen(["true"]) as child:
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert Identity.of(child.pid) is None
-
-
-def test_identities_work_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "600"]) as child:
-        monkeypatch.setattr("engine.embedded.process._has_proc", lambda: False)  # as on macOS
-        identity = Identity.of(child.pid)
-        assert identity is not None
-        assert identity.send(signal.SIGKILL)
-        child.wait()
-        assert not identity.alive
