@@ -155,20 +155,34 @@ def print_table(
     ``spare`` columns are dropped in order, then lines are truncated; ``whole`` prevents both. A
     pipe gets everything. On a terminal statuses are coloured.
     """
+    out = console()
+    room = out.width if sys.stdout.isatty() and not whole else None
+    lines = table_lines(columns, rows, optional=optional, spare=spare, room=room)
+    for number, line in enumerate(lines):
+        out.print(line, style="" if number else "bold")
+
+
+def table_lines(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    optional: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    room: int | None,
+) -> list[Text]:
+    """Return the lines of `print_table` for a terminal of this width; None is any width."""
     table = [["" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
     shown = {name: shown[name] for name in shown if name not in optional or any(shown[name][1:])}
-    out = console()
-    room = out.width if sys.stdout.isatty() and not whole else None
     for name in spare:
         if room is not None and _least(shown) > room:
             shown.pop(name, None)
     widths = [max(map(cell_len, column)) for column in shown.values()]
-    for number, cells in enumerate(zip(*shown.values(), strict=True)):
-        line = _line(cells, widths)
-        if room is not None:
+    lines = [_line(cells, widths) for cells in zip(*shown.values(), strict=True)]
+    if room is not None:
+        for line in lines:
             line.truncate(room, overflow="ellipsis")
-        out.print(line, style="" if number else "bold")
+    return lines
 
 
 _ACTS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

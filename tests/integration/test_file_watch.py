@@ -16,8 +16,7 @@ import pytest
 from engine.cli.app import run
 from engine.cli.target import LazyService
 from engine.cli.up import file_watch
-from engine.cli.up.board import FileState
-from engine.cli.up.file_watch import FileWatch
+from engine.cli.up.file_watch import FileState, FileWatch
 from engine.runtime.apply.source import Source, digest_of, read_file
 from engine.runtime.discovery import import_user_code
 from engine.runtime.events import Applied, Degraded, Event, Notice

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from engine.cli.output import counted
 from engine.cli.target import DEFAULT_DATA_DIR, LazyService
-from engine.cli.up.board import FileState
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
 from engine.runtime.apply.attempts import REFUSALS, apply_source, named
 from engine.runtime.apply.edits import ApplyReport
@@ -30,6 +30,34 @@ _SETTLED_BY = 10.0
 """Seconds after which a file that keeps changing is reported; later polls try again."""
 _NOW = 0.0
 """Monotonic time that has always passed: due at the next poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """State of the schedule file.
+
+    Attributes:
+        since: when its schedules were applied; None until they are known to be.
+        schedules: number of schedules in force.
+        problems: why its current content is not applied; empty while it is valid.
+        refused: a sentence for each of its keys that is not applied, although the others are.
+        timezones: the time zones of its schedules, by key.
+    """
+
+    name: str
+    since: datetime | None
+    schedules: int
+    problems: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    timezones: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def warning(self) -> str:
+        """Sentence about what a broken file means for the running schedules."""
+        count = counted(self.schedules, "schedule")
+        named = {each.partition(":")[0] for each in self.problems}  # a module may be it
+        (name,) = named if len(named) == 1 and min(named).endswith(".py") else (self.name,)
+        return f"{name} is broken; the last good definitions stay in force ({count})"
 
 
 class FileWatch:
@@ -79,7 +107,7 @@ class FileWatch:
         self._prune_at: float | None = None
         self._leaving: tuple[str, ...] = ()
         # The replica reports problems of the file shortly.
-        self._state = FileState(str(path), None, living)
+        self._state = FileState(str(path), None, living, timezones=_timezones(self._good))
         show(self._state)
 
     def on_event(self, event: Event) -> None:
@@ -199,8 +227,15 @@ class FileWatch:
 
     def _show_applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
         self._prune_at, self._leaving = _NOW, ()
-        state = FileState(str(self._path), datetime.now(UTC), len(file.schedules), refused=refused)
-        self._show_state(state)
+        self._show_state(
+            FileState(
+                str(self._path),
+                datetime.now(UTC),
+                len(file.schedules),
+                refused=refused,
+                timezones=_timezones(file),
+            )
+        )
 
     async def _prune(self, file: ScheduleFile) -> None:
         """Record the keys that the file lacks, and retire those absent for long enough."""
@@ -231,3 +266,7 @@ class FileWatch:
     def _show_state(self, state: FileState) -> None:
         self._state = state
         self._show(state)
+
+
+def _timezones(file: ScheduleFile | None) -> Mapping[str, str]:
+    return {each.key: each.timezone for each in file.schedules} if file else {}

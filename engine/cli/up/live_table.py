@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import TaskGroup
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Self
+from typing import Final, Self, get_args
 
-from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -26,12 +25,18 @@ from engine.cli.output import (
     colour_of,
     console,
     counted,
+    effort_text,
+    fire_lag,
     relative,
     run_link,
+    shown_status,
+    table_lines,
+    took,
+    why,
 )
 from engine.cli.target import LazyService, Target
-from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
-from engine.ledger import SURELY_NOT_RUN
+from engine.cli.up.file_watch import FileState
+from engine.ledger import SURELY_NOT_RUN, Claim, ClosedStatus, Outcome
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -48,15 +53,60 @@ from engine.runtime.events import (
 )
 from engine.runtime.loop import Loop
 from engine.schedules import utc_text
-from engine.service import NextFire
+from engine.schedules.planner import FIRST_SIGHT
+from engine.service import Fire, NextFire, Status
+
+# --- counts ---
+
+_CLOSED = frozenset(get_args(ClosedStatus))
+_MAY_CHANGE = frozenset({"queued", "claimed", "started", UNANSWERED})
+_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class Counts:
+    """Windows since the start, by status; each counts once, under its latest status."""
+
+    windows: Counter[str] = field(default_factory=Counter)
+    _latest: dict[str, str] = field(default_factory=dict)
+
+    def on_event(self, event: Event) -> None:
+        """Process an event of the replica."""
+        match event:
+            case Settled(claim, outcome):
+                answered = outcome.status != "starting"
+                self._count(claim.workflow_id, outcome.status if answered else UNANSWERED)
+            case Decided(decision, workflow_id):
+                self._count(workflow_id, decision.verdict, decision.windows)
+            # Others are runs of an earlier session.
+            case Closed(evidence) if evidence.closed and evidence.workflow_id in self._latest:
+                self._count(evidence.workflow_id, evidence.closed)
+            case _:
+                pass
+
+    def _count(self, run: str, status: str, windows: int = 1) -> None:
+        before = self._latest.get(run)
+        if before in _CLOSED:
+            return  # its close was seen before the answer to its start
+        if before:
+            self.windows[before] -= 1
+        self.windows[status] += windows
+        self._latest[run] = status
+        if len(self._latest) > _REMEMBERED:
+            kept = {run: each for run, each in self._latest.items() if each in _MAY_CHANGE}
+            self._latest = kept
+
 
 # --- table ---
-# Rendering of the live table with rich. Pure: time and terminal size are arguments.
+# Rendering of the live table. Pure: time and terminal size are arguments.
 
+WRONG: Final[tuple[Status, ...]] = (
+    *("failed", "timed_out", "terminated"),
+    *("rejected", "expired", "unvouched"),
+)
+"""Statuses that may need attention: their windows are shown longer than others."""
 _BROKEN_LINES = 6
 _REFUSED = 3
-_PRECISE = 10.0
-"""Seconds of lag below which milliseconds are shown."""
 _LEAST_ROWS = 3
 _ABOVE = 8
 """One line in this many is reserved for messages above the table."""
@@ -64,97 +114,110 @@ _NOW = timedelta(seconds=5)
 """Grace before a due window is shown as due: until then it may be starting."""
 _WIDE = 110
 """Width of a terminal with room for the fire time in UTC as well."""
-_GAP, _LONGEST_KEY, _LEAST_RUN = 2, 28, 12
-_JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right", "TOOK": "right"}
+_LONGEST_KEY = 28
+
+
+@dataclass(slots=True)
+class TableContent:
+    """Content of the live table.
+
+    Attributes:
+        fires: the newest fires, as the ledger has them.
+        wrong: the newest fires that may need attention.
+        upcoming: the next fires; None while they are unknown.
+        timezones: the time zones of schedules by key; the default is UTC.
+        file: the state of the schedule file; None while it is unknown.
+    """
+
+    fires: Sequence[Fire] = ()
+    wrong: Sequence[Fire] = ()
+    upcoming: Sequence[NextFire] | None = None
+    timezones: dict[str, str] = field(default_factory=dict)
+    file: FileState | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    def set_file(self, file: FileState) -> None:
+        """Set the state of the schedule file; if nothing was to fire, that is now unknown."""
+        self.file, self.upcoming = file, self.upcoming or None
+        self.timezones |= file.timezones
+
+    def expect(self, upcoming: Sequence[NextFire]) -> None:
+        """Set the next fires as read from the ledger.
+
+        An empty list counts only once the file is applied, or is broken and will not be.
+        """
+        known = self.file is None or self.file.since or self.file.problems
+        self.upcoming = upcoming if upcoming or known else None
+        self.timezones |= {fire.key: fire.timezone for fire in upcoming}
+
+    def foremost(self, room: int) -> tuple[Sequence[Fire], Sequence[Fire]]:
+        """Return the newest fires, and older ones that went wrong.
+
+        The latter fill at most a third of the room, plus one row for a heading.
+        """
+        older = _without(self.fires[: room - room // 3 - 1], self.wrong)[: room // 3]
+        newest = self.fires[: room - len(older) - bool(older)]
+        return newest, _without(newest, older)
+
+
+def _without(shown: Iterable[Fire], fires: Iterable[Fire]) -> Sequence[Fire]:
+    runs = {fire.workflow_id for fire in shown}
+    return [fire for fire in fires if fire.workflow_id not in runs]
 
 
 def picture(
-    board: Board,
+    view: TableContent,
     now: datetime,
     width: int,
     height: int,
     run_address: Callable[[str, str], str] | None = None,
 ) -> RenderableType:
     """Return the whole live region for a terminal of this size."""
-    below = [Text(), *_next_lines(board.upcoming, now), Text(), *_file_lines(board.file)]
+    below = [Text(), *_next_lines(view.upcoming, now), Text(), *_file_lines(view.file)]
     room = height - len(below) - 5 - height // _ABOVE  # headings and counts
-    newest, wrong = board.foremost(max(_LEAST_ROWS, room))
-    windows = _windows(newest, wrong, width, run_address)
-    return Group(Text(), windows, _counts(board), *below)
+    newest, wrong = view.foremost(max(_LEAST_ROWS, room))
+    fires = [*newest, *wrong]
+    lines = [Text("no window yet", "dim")]
+    if fires:
+        rows = [_row(fire, view.timezones.get(fire.key, "UTC"), width) for fire in fires]
+        lines = table_lines(_COLUMNS, rows, optional=_SPARE, spare=_SPARE, room=width)
+        lines[0].stylize("bold")
+        for fire, line in zip(fires, lines[1:], strict=True):
+            if run_address and fire.run_id:
+                line.stylize(f"link {run_address(fire.workflow_id, fire.run_id)}")
+        if wrong:
+            lines.insert(len(newest) + 1, Text("…  earlier problems", "dim"))
+    return Group(Text(), *lines, Text(), _counts(view.counts), *below)
 
 
-def _windows(
-    newest: list[BoardLine],
-    wrong: list[BoardLine],
-    width: int,
-    run_address: Callable[[str, str], str] | None,
-) -> RenderableType:
-    lines = [*newest, *wrong]
-    if not lines:
-        return Text("no window yet", style="dim")
-    elsewhere = any(line.timezone != "UTC" for line in lines)
-    rows = [_cells(line, utc=elsewhere and width >= _WIDE) for line in lines]
-    widths, room = _widths(rows, width)
-    if room < _LEAST_RUN or not any(line.took for line in lines):
-        for row in rows:
-            del row["TOOK"]
-        widths, room = _widths(rows, width)
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for name, needed in widths.items():
-        table.add_column(name, no_wrap=True, width=needed, justify=_JUSTIFY.get(name, "left"))
-    if room >= _LEAST_RUN:
-        table.add_column("RUN", no_wrap=True)
-    for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
-        if number == len(newest):
-            table.add_row(Text("…", "dim"), Text("earlier problems", "dim"))
-        run = _run(line, room, run_address)
-        status = Text(row.pop("STATUS"), style=colour_of(line.status))
-        table.add_row(*row.values(), status, *([run] if room >= _LEAST_RUN else []))
-    return table
+_COLUMNS = ("KEY", "FIRE TIME", "UTC", "LAG", "TOOK", "STATUS", "RUN")
+_SPARE = ("UTC", "TOOK")
 
 
-def _widths(rows: Sequence[Mapping[str, str]], width: int) -> tuple[dict[str, int], int]:
-    """Return the widths of the columns, and what is left for the run."""
-    widths = {name: max(len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
-    return widths, width - sum(widths.values()) - _GAP * len(widths)
+def _row(fire: Fire, timezone: str, width: int) -> tuple[object, ...]:
+    """Return the cells of one fire; if it went wrong, the reason comes before the run's id."""
+    key, moment = fire.key, fire.fire_time
+    run = fire.workflow_id if fire.status not in SURELY_NOT_RUN else ""
+    timing = (fire.timing or "").replace("_", " ").removeprefix("on time")
+    note = "; ".join(filter(None, [effort_text(fire.tries, fire.step_retries), timing, why(fire)]))
+    wrong = fire.status in WRONG or fire.is_stuck
+    return (
+        key if len(key) <= _LONGEST_KEY else f"{key[: _LONGEST_KEY - 1]}…",
+        clock(moment, timezone, seconds=True),
+        f"{moment:%H:%M:%S}Z" if timezone != "UTC" and width >= _WIDE else "",
+        fire_lag(fire),
+        took(fire.duration_ms),
+        shown_status(fire),
+        "  ".join(filter(None, [note, run] if wrong else [run, note])),
+    )
 
 
-def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
-    return {
-        "KEY": line.key if len(line.key) <= _LONGEST_KEY else f"{line.key[: _LONGEST_KEY - 1]}…",
-        "FIRE TIME": clock(line.fire_time, line.timezone, seconds=True),
-        **({"UTC": f"{line.fire_time:%H:%M:%S}Z"} if utc else {}),
-        "LAG": _seconds(line.lag),
-        "TOOK": _seconds(line.took),
-        "STATUS": line.status,
-    }
-
-
-def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | None) -> Text:
-    """Return the run id and a note; if the run went wrong, the note, and the id if it fits."""
-    run = Text(line.workflow_id if line.status not in SURELY_NOT_RUN else "")
-    told = [line.effort, line.note if line.note != "on time" else ""]
-    note = Text("; ".join(filter(None, told)), "dim")
-    parts = [run, note]
-    if note and line.status in WRONG:
-        fits = note.cell_len + _GAP + run.cell_len <= room
-        parts = [note, run] if fits else [note]
-    shown = Text("  ").join(part for part in parts if part)
-    if run_address and line.run_id:
-        shown.stylize(f"link {run_address(line.workflow_id, line.run_id)}")
-    shown.truncate(room, overflow="ellipsis")  # keeps the other columns whole
-    return shown
-
-
-def _counts(board: Board) -> RenderableType:
-    text = Text("\n")
-    shown = [(status, count) for status, count in sorted(board.counts.items()) if count]
+def _counts(counts: Counts) -> Text:
+    shown = [(status, count) for status, count in sorted(counts.windows.items()) if count]
     if not shown:
-        return text.append("nothing has fired since the start", "dim")
-    for number, (status, count) in enumerate(shown):
-        text.append(" · " if number else "")
-        text.append(f"{count} {status}", colour_of(status))
-    return text.append("  since the start", "dim")
+        return Text("nothing has fired since the start", "dim")
+    parts = [Text(f"{count} {status}", colour_of(status)) for status, count in shown]
+    return Text(" · ").join(parts).append("  since the start", "dim")
 
 
 def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text]:
@@ -206,13 +269,6 @@ def _refused_lines(file: FileState) -> list[Text]:
     if (more := len(file.refused) - _REFUSED) > 0:
         shown.append(Text(f"  and {more} more: sched apply {file.name}", style="red"))
     return shown
-
-
-def _seconds(time: timedelta | None) -> str:
-    if time is None:
-        return ""
-    seconds = max(time.total_seconds(), 0.0)
-    return f"{seconds:.3f} s" if seconds < _PRECISE else f"{seconds:,.1f} s"
 
 
 # --- log lines ---
@@ -295,7 +351,7 @@ class LinePrinter:
         if file.problems and file.problems != before:
             self.log(f"{file.warning}\n" + "\n".join(file.problems), "red")
 
-    async def run(self, project: str) -> None:
+    async def run(self) -> None:
         """Do nothing: unlike a table, a line is printed once."""
 
     def restore(self) -> None:
@@ -337,6 +393,13 @@ class LinePrinter:
                 pass
 
 
+def manner(claim: Claim, outcome: Outcome) -> str:
+    """Return how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
+    words = claim.reason if claim.reason == FIRST_SIGHT else (outcome.timing or "")
+    caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
+    return words.replace("_", " ") + caught_up
+
+
 def _give_up_stdout() -> None:
     """Discard further output: the reader has closed the pipe, which is no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -347,11 +410,13 @@ def _give_up_stdout() -> None:
 # --- terminal ---
 # The terminal of ``sched up``: a live table at the bottom, and messages that scroll above it.
 
-_DRAW = 0.5
-_HERD, _ASK = timedelta(seconds=0.1), timedelta(seconds=2)
-"""Intervals: for drawing bursts of events at once, and for reading the next fires."""
-_NEXT = 5
-_REMEMBERED = 100
+_DRAW, _READ = timedelta(seconds=0.5), timedelta(seconds=2)
+"""Intervals: for drawing, and for reading the ledger when nothing happens."""
+_HERD = 0.1
+"""Seconds in which the events of a burst are read at once."""
+_NEXT, _FIRES, _PROBLEMS = 5, 100, 30
+_RECENT = timedelta(days=1)
+"""Age up to which a window that went wrong is shown after others have scrolled away."""
 
 
 def logs_events() -> bool:
@@ -372,22 +437,22 @@ class Screen:
 
     Args:
         target: the target whose Web UI the runs link to.
-        lazy: the service for earlier fires and next fires.
-        timezones: the time zones of schedules by key; the default is UTC.
+        lazy: the service for what the table shows.
+        project: the project whose next fires it shows.
         after: the printer of the lines above the table.
     """
 
     def __init__(
-        self, target: Target, lazy: LazyService, timezones: Mapping[str, str], *, after: LinePrinter
+        self, target: Target, lazy: LazyService, project: str, *, after: LinePrinter
     ) -> None:
-        self._target, self._lazy, self._timezones = target, lazy, timezones
-        self._board = Board()
+        self._target, self._lazy, self._project = target, lazy, project
+        self._view = TableContent()
         self._console = console(wraps=True)
         self._live = Live(console=self._console, auto_refresh=False)
         self._lines = LinePrinter(self._console, after=after)
         self._size = self._console.size
-        self._news = asyncio.Event()
-        self._remembers = False
+        self._drawing = Loop("live table", self._redraw, on_event=self)
+        self._reading = Loop("what is next", self._read, on_event=self)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -401,9 +466,9 @@ class Screen:
 
     def __call__(self, event: Event) -> None:
         """Process an event: windows go to the table, other events are printed."""
-        self._board.on_event(event)
+        self._view.counts.on_event(event)
         if isinstance(event, (Settled, Decided, Closed)):
-            self._news.set()
+            self._reading.wake_within(_HERD)
         else:
             self._lines(event)
 
@@ -413,48 +478,46 @@ class Screen:
 
     def show(self, file: FileState) -> None:
         """Show the state of the schedule file."""
-        self._board.set_file(file)
-        self._news.set()
+        self._view.set_file(file)
+        self._drawing.wake()
 
     def restore(self) -> None:
         """Restore the terminal at once."""
         self._live.stop()
 
-    async def run(self, project: str) -> None:
-        """Draw, and read the next fires from the ledger, until cancelled."""
+    async def run(self) -> None:
+        """Draw, and read the ledger, until cancelled."""
+        async with TaskGroup() as group:
+            for loop in (self._drawing, self._reading):
+                group.create_task(loop.run())
 
-        async def ask() -> timedelta:
-            async with self._lazy.service() as service:
-                fires = await service.fires(limit=_REMEMBERED)
-                if not self._remembers:
-                    self._board.remember(fires, self._timezones)
-                    self._remembers = True
-                self._board.learn(fires)
-                file = self._board.file
-                upcoming = await service.upcoming(project, _NEXT)
-                if file is self._board.file:  # else the read may predate the file's new state
-                    self._board.expect(upcoming)
-            return _ASK
-
-        async with asyncio.TaskGroup() as group:
-            for name, work in (("live table", self._redraw), ("what is next", ask)):
-                group.create_task(Loop(name, work, on_event=self).run())
+    async def _read(self) -> timedelta:
+        view, now = self._view, datetime.now(UTC)
+        async with self._lazy.service() as service:
+            fires = await service.fires(limit=_FIRES)
+            view.fires = [fire for fire in fires if fire.fire_time <= now]  # not skipped in advance
+            wrong = [each for each in await service.failing(limit=_PROBLEMS) if each.is_stuck]
+            for status in WRONG:
+                wrong += await service.fires(status=status, limit=_PROBLEMS)
+            recent = (each for each in wrong if now - _RECENT < each.fire_time <= now)
+            view.wrong = sorted(recent, key=lambda each: each.fire_time, reverse=True)
+            file = view.file
+            upcoming = await service.upcoming(self._project, _NEXT)
+            if file is view.file:  # else the read may predate the file's new state
+                view.expect(upcoming)
+        self._drawing.wake()
+        return _READ
 
     async def _redraw(self) -> timedelta:
-        """Draw, then wait for an event, at most half a second."""
         self._draw()
-        self._news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAW):
-                await self._news.wait()
-        return _HERD
+        return _DRAW
 
     def _draw(self) -> None:
         size = self._console.size
         if size != self._size:
             self._size = size
             self._wipe()
-        shown = picture(self._board, datetime.now(UTC), size.width, size.height, self._address)
+        shown = picture(self._view, datetime.now(UTC), size.width, size.height, self._address)
         self._live.update(shown, refresh=True)
 
     def _wipe(self) -> None:

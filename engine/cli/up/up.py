@@ -531,7 +531,7 @@ class _Application:
             living = await self._living(lazy, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.log(await open_page(target.ui_url))
-            with self._screen(target, lazy, lines) as screen:
+            with self._screen(target, lazy, plugin.project, lines) as screen:
                 signals.before_leaving_at_once.append(screen.restore)
                 watch = FileWatch(
                     self.schedules,
@@ -586,13 +586,9 @@ class _Application:
             listener(event)
 
     def _screen(
-        self, target: Target, lazy: LazyService, lines: LinePrinter
+        self, target: Target, lazy: LazyService, project: str, lines: LinePrinter
     ) -> AbstractContextManager[Screen | LinePrinter]:
-        if not self.live:
-            return nullcontext(lines)
-        known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
-        timezones = {schedule.key: schedule.timezone for schedule in known}
-        return Screen(target, lazy, timezones, after=lines)
+        return Screen(target, lazy, project, after=lines) if self.live else nullcontext(lines)
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
@@ -629,7 +625,7 @@ class _Application:
         jobs = [
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),
-            screen.run(plugin.project),
+            screen.run(),
             *([code.run()] if self.reloads else []),
         ]
         beside = [asyncio.create_task(job) for job in jobs]
