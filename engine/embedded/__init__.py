@@ -16,15 +16,15 @@ if sys.platform == "win32":
     )
 
 from engine.embedded.postgres import PostgresServer
-from engine.embedded.process import FolderLock, free_port
+from engine.embedded.process import folder_lock, free_port
 from engine.embedded.servers import EmbeddedServers, servers
 from engine.embedded.temporal import TemporalServer
 
 __all__ = [
     "EmbeddedServers",
-    "FolderLock",
     "PostgresServer",
     "TemporalServer",
+    "folder_lock",
     "free_port",
     "servers",
 ]

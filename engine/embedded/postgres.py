@@ -16,7 +16,7 @@ from pathlib import Path
 import asyncpg
 
 from engine.embedded.binaries import ENVIRONMENT, POSTGRES_MAJOR, Account, postgres_bin
-from engine.embedded.process import HOST, FolderLock, Server, free_port, require_free
+from engine.embedded.process import HOST, Server, folder_lock, free_port, require_free
 from engine.errors import EmbeddedError
 
 # --- data folder ---
@@ -222,7 +222,7 @@ class PostgresServer(Server):
         super().__init__("PostgreSQL", "postgres", data_dir, port, _SIGNALS)
         self._durable, self._more = durable, settings or {}
         self._password = ""
-        self._lock: FolderLock | None = None
+        self._held = contextlib.ExitStack()
 
     @property
     def url(self) -> str:
@@ -243,19 +243,14 @@ class PostgresServer(Server):
         try:
             await super().stop()
         finally:
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+            self._held.close()
 
     async def stop_orphan(self) -> bool:
-        """See ``Server``: PostgreSQL's own pid file counts, too."""
+        """See ``Server``. A copied data folder may point to a home that has a living owner."""
         home = home_of(self.data_dir)
         if not home.is_dir():
             return False
-        with contextlib.ExitStack() as stack:
-            if self._lock is None:
-                # A copied data folder may point to a home that has a living owner.
-                stack.enter_context(FolderLock(home))
+        with folder_lock(home):
             return await super().stop_orphan()
 
     def _left_behind(self) -> int | None:
@@ -264,8 +259,8 @@ class PostgresServer(Server):
 
     async def _start(self) -> None:
         home = await asyncio.to_thread(make_home, self.data_dir)
-        self._lock = FolderLock(home).acquire()
-        await self.stop_orphan()
+        self._held.enter_context(folder_lock(home))
+        await super().stop_orphan()
         require_free({"--postgres-port": self.port})
         self.port = self.port or free_port()
         programs, account, self._password = await asyncio.to_thread(

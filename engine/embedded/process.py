@@ -14,9 +14,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from engine.errors import EmbeddedError
 
@@ -45,7 +45,12 @@ class Server(abc.ABC):
         port: 0 takes a free one.
         signals: the stop sequence: signals with their timeouts in seconds. The last two are the
             fastest one that loses no data, and SIGKILL.
+
+    Attributes:
+        pid: the pid of the server, even after it has ended; 0 before its start.
     """
+
+    pid = 0
 
     def __init__(
         self,
@@ -63,13 +68,6 @@ class Server(abc.ABC):
         self._signals = signals
         self._popen: subprocess.Popen[bytes] | None = None
         self._log_start = 0
-
-    @property
-    def pid(self) -> int:
-        """The pid of the server, even after it has ended."""
-        if self._popen is None:
-            raise RuntimeError(f"{self.name} has not been started")
-        return self._popen.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -136,7 +134,8 @@ class Server(abc.ABC):
                 pass_fds=[note.fileno()],
                 **switch,
             )
-            json.dump({"pid": self._popen.pid, "port": self.port}, note)  # the port is for people
+            self.pid = self._popen.pid
+            json.dump({"pid": self.pid, "port": self.port}, note)  # the port is for people
 
     async def wait(self) -> int:
         """Wait until the server ends, for any reason, and return its exit code."""
@@ -148,7 +147,7 @@ class Server(abc.ABC):
     async def stop(self) -> None:
         """Stop the server, gracefully first; a no-op if it has ended or was never started."""
         if self._popen is not None:
-            await self._end(self._popen.pid)
+            await self._end(self.pid)
             self._pid_file.unlink(missing_ok=True)
 
     def abandon(self) -> None:
@@ -214,8 +213,8 @@ class Server(abc.ABC):
             ) from None
 
     def _runs(self, pid: int) -> bool:
-        if self._popen is not None and self._popen.pid == pid:
-            return self._popen.poll() is None  # also reaps it
+        if self.pid == pid:
+            return self.exit_code is None  # which also reaps it
         return self._left_behind() == pid
 
     def _check(self, deadline: float) -> None:
@@ -254,49 +253,31 @@ class Server(abc.ABC):
 # --- lock of a data folder ---
 
 
-class FolderLock:
-    """An exclusive lock on a folder; the kernel releases it when the holder dies in any way.
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which is created; the kernel releases it when the holder dies.
 
     The file ``lock`` in the folder contains the pid of its last holder. It is never deleted,
     because a second process may already have it open.
+
+    Raises:
+        EmbeddedError: another process holds it, or the folder cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._held = contextlib.ExitStack()
-
-    def acquire(self) -> Self:
-        """Create the folder if it is missing, and take the lock.
-
-        Raises:
-            EmbeddedError: another process holds it, or the folder cannot be written.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context((self.folder / "lock").open("a+", encoding="ascii"))
-                if holder := _holder_of(file):
-                    raise EmbeddedError(
-                        f"another `sched up` (process {holder}) uses the data folder {self.folder}",
-                        cure="stop it or give this one another --data-dir",
-                    )
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
-            except OSError as error:
-                raise unwritable(self.folder, error) from error
-            self._held = stack.pop_all()
-        return self
-
-    def release(self) -> None:
-        """Release the lock; a no-op if it is not held."""
-        self._held.close()
-
-    def __enter__(self) -> Self:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((folder / "lock").open("a+", encoding="ascii"))
+            if holder := _holder_of(file):
+                raise EmbeddedError(
+                    f"another `sched up` (process {holder}) uses the data folder {folder}",
+                    cure="stop it or give this one another --data-dir",
+                )
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        yield
 
 
 def _holder_of(file: TextIO) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.embedded.postgres import PostgresServer
-from engine.embedded.process import FolderLock, require_free
+from engine.embedded.process import folder_lock, require_free
 from engine.embedded.temporal import TemporalServer
 from engine.errors import EmbeddedError
 
@@ -69,7 +69,7 @@ async def servers(
     temporal = TemporalServer(data_dir, temporal_port, ui_port)
     postgres = PostgresServer(data_dir, postgres_port, durable=durable)
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(FolderLock(temporal.data_dir))
+        stack.enter_context(folder_lock(temporal.data_dir))
         # First stop servers of a killed owner, whichever servers are wanted this time.
         ended = [await server.stop_orphan() for server in (temporal, postgres)]
         require_free(ports)  # all at once: a server alone would name its own port only

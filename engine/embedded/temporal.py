@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
-import secrets
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,35 +33,27 @@ class TemporalServer(Server):
     """``temporal server start-dev`` on 127.0.0.1.
 
     Args:
-        data_dir: folder of ``temporal.db``, ``temporal.log`` and the pid file; None keeps nothing.
+        data_dir: folder of ``temporal.db``, ``temporal.log`` and the pid file.
         port: port of the frontend; 0 takes a free one.
         ui_port: port of the Web UI; 0 takes a free one, None disables it.
-        namespaces: created at the start, in addition to ``default``.
         dynamic_config: server settings by name, e.g. ``{"frontend.namespaceRPS": 10_000}``; they
             override those that step queues require.
-        search_attributes: type by name, e.g. ``{"Customer": "Keyword"}``.
         in_memory: keep no history, only the log and the pid file.
     """
 
     def __init__(
         self,
-        data_dir: Path | None,
+        data_dir: Path,
         port: int = 0,
         ui_port: int | None = None,
         *,
-        namespaces: Sequence[str] = (),
         dynamic_config: Mapping[str, str | float | bool] | None = None,
-        search_attributes: Mapping[str, str] | None = None,
         in_memory: bool = False,
     ) -> None:
-        self._temporary = data_dir is None
-        scratch = Path(tempfile.gettempdir(), f"sched-temporal-{secrets.token_hex(8)}")
-        super().__init__("Temporal", "temporal", data_dir or scratch, port, _SIGNALS)
+        super().__init__("Temporal", "temporal", data_dir, port, _SIGNALS)
         self.ui_port = ui_port
-        self._namespaces = ("default", *namespaces)
         self._dynamic_config = {**_QUEUES, **(dynamic_config or {})}
-        self._search_attributes = dict(search_attributes or {})
-        self._in_memory = in_memory or self._temporary
+        self._in_memory = in_memory
 
     @property
     def address(self) -> str:
@@ -75,12 +64,6 @@ class TemporalServer(Server):
     def ui_url(self) -> str | None:
         """Address of the Web UI; None without one."""
         return None if self.ui_port is None else f"http://{HOST}:{self.ui_port}"
-
-    async def stop(self) -> None:
-        """See ``Server``: a temporary folder is deleted."""
-        await super().stop()
-        if self._temporary:
-            await asyncio.to_thread(shutil.rmtree, self.data_dir, ignore_errors=True)
 
     async def _start(self) -> None:
         program = await asyncio.to_thread(temporal_cli)
@@ -101,25 +84,20 @@ class TemporalServer(Server):
             arguments += ["--ui-port", str(self.ui_port)]
         if not self._in_memory:
             arguments += ["--db-filename", str(self.data_dir / "temporal.db")]
-        for namespace in self._namespaces:
-            arguments += ["--namespace", namespace]
         for name, value in self._dynamic_config.items():
             arguments += ["--dynamic-config-value", f"{name}={json.dumps(value)}"]
-        for name, kind in self._search_attributes.items():
-            arguments += ["--search-attribute", f"{name}={kind}"]
         return arguments
 
     async def _answers(self) -> bool:
-        """Return whether the Web UI listens, and the frontend describes every namespace."""
+        """Return whether the Web UI listens, and the frontend describes its namespace."""
         for port in (self.port, self.ui_port):  # a port is cheaper to poll than a gRPC service
             if port and not _listens(port):
                 return False
         with contextlib.suppress(RPCError, RuntimeError):
             client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
-            for namespace in self._namespaces:
-                await client.workflow_service.describe_namespace(
-                    DescribeNamespaceRequest(namespace=namespace), timeout=timedelta(seconds=5)
-                )
+            await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace="default"), timeout=timedelta(seconds=5)
+            )
             return True
         return False
 

@@ -117,7 +117,6 @@ _LIBRARIES: Final = (
     "opentelemetry",
     "temporalio",
     "uvicorn",
-    "watchfiles",
 )
 _OF_USERS: Final = ("temporalio.activity", "temporalio.workflow")
 """The SDK's loggers for steps and workflows: what they say is of the user."""
@@ -142,8 +141,7 @@ def _is_of(name: str, families: tuple[str, ...]) -> bool:
 class LibraryLimit(logging.Filter):
     """Filter that lets through few lines of libraries, and all others.
 
-    Below WARNING they have none: httpx would log addresses with their secrets, and watchfiles each
-    change of a log that lies beside the schedule file. That a server is
+    Below WARNING they have none: httpx would log addresses with their secrets. That a server is
     away is reported by the worker. Of each kind of line one passes in a minute, and the next says
     how many it stands for. Only asyncio keeps its tracebacks: they may be of any task.
     """

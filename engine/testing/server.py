@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, Interceptor, Plugin
 
-from engine.embedded import FolderLock, PostgresServer, TemporalServer
+from engine.embedded import PostgresServer, TemporalServer, folder_lock
 from engine.errors import EmbeddedError, LedgerRequired
 
 # --- server ---
@@ -182,7 +182,7 @@ def shared_folder() -> Iterator[Path]:
     """Yield a fresh folder that every user may enter (pytest's own are closed to others)."""
     _sweep()
     fresh = Path(tempfile.mkdtemp(prefix="sched-new-", dir=_base()))
-    with FolderLock(fresh):
+    with folder_lock(fresh):
         fresh.chmod(0o755)
         # Renamed only after it is locked, or the sweep of another test run would delete it.
         folder = fresh.rename(fresh.with_name(fresh.name.replace("sched-new-", _PREFIX)))
@@ -213,7 +213,7 @@ def _sweep() -> None:
         with contextlib.suppress(EmbeddedError, OSError):  # still in use, or another user's
             if folder.stat().st_uid != os.geteuid():
                 continue
-            with FolderLock(folder):
+            with folder_lock(folder):
                 _stop_servers_in(folder)
                 shutil.rmtree(folder, ignore_errors=True)  # another run may be sweeping, too
 

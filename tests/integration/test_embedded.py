@@ -179,8 +179,7 @@ async def test_an_orphan_is_found_without_our_pid_file_too(folder: Path) -> None
     orphan = PostgresServer(folder, durable=False)
     await orphan.start()
     # As if its owner had died between the start and the pid file.
-    assert orphan._lock is not None
-    orphan._lock.release()
+    orphan._held.close()
     (folder / "postgres.pid.json").unlink()
     successor = PostgresServer(folder, durable=False)
     await successor.start()
@@ -255,20 +254,6 @@ async def test_without_postgres_only_temporal_runs(folder: Path) -> None:
         assert running.postgres is None
         assert running.temporal.ui_url is None
         assert not (folder / "postgres").exists()
-
-
-async def test_temporal_without_a_folder_leaves_nothing(tmp_path: Path) -> None:
-    server = TemporalServer(
-        None,
-        namespaces=["second"],
-        search_attributes={"Customer": "Keyword"},
-        dynamic_config={"system.namespaceMinRetentionLocal": "1s"},
-    )
-    await server.start()
-    client = await Client.connect(server.address, namespace="second")
-    await client.count_workflows("Customer = 'one'")
-    await server.stop()
-    assert not server.data_dir.exists()
 
 
 async def test_the_role_of_sched_up_owns_its_database_and_is_no_superuser(folder: Path) -> None:

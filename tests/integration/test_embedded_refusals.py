@@ -230,11 +230,11 @@ def test_an_unwritable_data_folder_is_refused(folder: Path) -> None:
     code = """if True:
         import os, sys
         from pathlib import Path
-        from engine.embedded import FolderLock
+        from engine.embedded import folder_lock
         from engine.errors import EmbeddedError
         os.getuid() or os.setuid(65534)
         try:
-            FolderLock(Path(sys.argv[1])).acquire()
+            folder_lock(Path(sys.argv[1])).__enter__()
         except EmbeddedError as error:
             print(error)
     """

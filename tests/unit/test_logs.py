@@ -345,7 +345,6 @@ def core(text: str) -> logging.LogRecord:
         core("Error while completing: Status { code: Unavailable, message: x"),
         record("httpx", 20, "HTTP Request: POST https://hooks/SECRET"),
         record("temporalio.worker", 20, "Beginning worker shutdown"),
-        record("watchfiles.main", 20, "1 change detected"),
         record("uvicorn.error", 20, "Application startup complete."),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,8 +21,9 @@ from engine.runtime.loop import Loop
 from engine.schedules import Declaration, ScheduleFile
 from engine.service import PRUNE_AFTER
 
-_LOOK_EVERY_MS = 5_000
-"""Poll interval without file system events, which some (network, container) never send."""
+_LOOK = timedelta(seconds=0.5)
+"""Time between two looks. A look reads the files, which costs less than a millisecond, and needs no
+notifications of the file system, which containers and networks often lack."""
 _SETTLE = 0.5
 """Seconds for which a file must be unchanged before it is applied: half of a file may be valid, and
 mean something else."""
@@ -135,12 +136,10 @@ class FileWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        signs = self._signs()
 
         async def look() -> timedelta:
-            await anext(signs)
             await self.run_once()
-            return timedelta(0)
+            return _LOOK
 
         await Loop(str(self._path), look, on_event=self._emit).run()
 
@@ -174,28 +173,6 @@ class FileWatch:
         restless = f"{self._path} or a calendar of it keeps changing: it is applied when it rests"
         self._show_state(replace(self._state, problems=(restless,)))
         return None
-
-    async def _signs(self) -> AsyncIterator[None]:
-        """Yield after each change in the file's folder, and every few seconds."""
-        # From the extra `embedded`, which a worker's installation does not need.
-        from watchfiles import awatch  # noqa: PLC0415
-
-        try:
-            async for _ in awatch(
-                self._path if self._path.is_dir() else self._path.absolute().parent,
-                watch_filter=None,  # an atomic save renames a file; a mounted volume swaps a link
-                recursive=False,
-                rust_timeout=_LOOK_EVERY_MS,
-                yield_on_timeout=True,
-            ):
-                yield
-        except (OSError, RuntimeError) as error:  # no watches left, or the folder was removed
-            every = timedelta(milliseconds=_LOOK_EVERY_MS)
-            text = f"{self._path} is looked at every {every.seconds} s ({error})"
-            self._emit(Notice(text, good=False))
-            while True:
-                await asyncio.sleep(every.total_seconds())
-                yield
 
     async def _apply(self) -> None:
         try:

@@ -248,27 +248,24 @@ def _from_now(moment: datetime, now: datetime) -> str:
 def _file_lines(file: FileState | None) -> list[Text]:
     if file is None:
         return []
-    if not file.problems:
-        count = counted(file.schedules, "schedule")
-        text = Text(f"{file.name}  ", style="bold")
-        applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
-        text.append(f"{count}, {applied}; saving it applies it", "not bold")
-        return [text, *_refused_lines(file)]
-    head = Text(file.warning, style="bold red")
-    shown = [Text(f"  {problem}", style="red") for problem in file.problems[:_BROKEN_LINES]]
-    if (more := len(file.problems) - _BROKEN_LINES) > 0:
-        shown.append(Text(f"  and {more} more: sched check {file.name}", style="red"))
-    return [head, *shown]
-
-
-def _refused_lines(file: FileState) -> list[Text]:
-    """Return a line for each key that is not applied, for as long as that lasts."""
-    shown = [Text(f"  not applied: {each}", style="red") for each in file.refused[:_REFUSED]]
-    for line in shown:
+    name, count = file.name, counted(file.schedules, "schedule")
+    if file.problems:
+        head = Text(file.warning, "bold red")
+        return [head, *_first(file.problems, _BROKEN_LINES, f"sched check {name}")]
+    applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
+    text = Text.assemble((f"{name}  ", "bold"), f"{count}, {applied}; saving it applies it")
+    refused = _first(
+        [f"not applied: {each}" for each in file.refused], _REFUSED, f"sched apply {name}"
+    )
+    for line in refused:  # each for as long as that lasts
         line.no_wrap, line.overflow = True, "ellipsis"
-    if (more := len(file.refused) - _REFUSED) > 0:
-        shown.append(Text(f"  and {more} more: sched apply {file.name}", style="red"))
-    return shown
+    return [text, *refused]
+
+
+def _first(sentences: Sequence[str], most: int, command: str) -> list[Text]:
+    """Return the first sentences as lines, and the command that shows the others."""
+    more = [f"and {len(sentences) - most} more: {command}"] if len(sentences) > most else []
+    return [Text(f"  {each}", "red") for each in [*sentences[:most], *more]]
 
 
 # --- log lines ---
@@ -516,18 +513,12 @@ class Screen:
         size = self._console.size
         if size != self._size:
             self._size = size
-            self._wipe()
+            # Terminals differ in how they move lines on a resize: the old table may be anywhere.
+            with self._console:  # in one log, to avoid flicker
+                self._console.clear()
+                self._lines.repeat()
         shown = picture(self._view, datetime.now(UTC), size.width, size.height, self._address)
         self._live.update(shown, refresh=True)
-
-    def _wipe(self) -> None:
-        """Clear the screen and print the last lines again.
-
-        Terminals differ in how they move lines on a resize, so the old table may be anywhere.
-        """
-        with self._console:  # in one log, to avoid flicker
-            self._console.clear()
-            self._lines.repeat()
 
     def _address(self, workflow_id: str, run_id: str) -> str:
         return run_link(self._target.ui_url or "", self._target.namespace, workflow_id, run_id)

@@ -51,8 +51,10 @@ from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable, W
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
+from engine.runtime.clock import wait_for
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName
+from engine.runtime.loop import beside
 from engine.runtime.settings import Settings, database_schema, database_url, require_database_url
 from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import WatchProcess
@@ -66,6 +68,7 @@ from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
     from engine.embedded import EmbeddedServers
+    from engine.embedded.process import Server
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -135,11 +138,7 @@ async def wait_for_temporal(
             if not reported:
                 log(f"waiting: {error}")
             reported = True
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await signals.asked.wait()
-        except TimeoutError:
-            continue
+        await wait_for(signals.asked, _PATIENCE)
     return None
 
 
@@ -395,13 +394,10 @@ async def open_page(url: str) -> str:
 
 _NAMESPACE = "default"
 
-TemporalPort = Annotated[
-    int, typer.Option(metavar="PORT", help="Temporal's port.", parser=port_number)
-]
-UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.", parser=port_number)]
-PostgresPort = Annotated[
-    int, typer.Option(metavar="PORT", help="PostgreSQL's port.", parser=port_number)
-]
+_port = partial(typer.Option, metavar="PORT", parser=port_number)
+TemporalPort = Annotated[int, _port(help="Temporal's port.")]
+UiPort = Annotated[int, _port(help="The Web UI's port.")]
+PostgresPort = Annotated[int, _port(help="PostgreSQL's port.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
 Lines = Annotated[
     bool,
@@ -456,7 +452,6 @@ def up(
     file = _read(schedules, declared)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
-    own_database = database_url()
     export_traces()
     application = _Application(
         schedules=schedules,
@@ -467,7 +462,6 @@ def up(
         file=file,
         reloads=sys.stdout.isatty() if reload is None else reload,
         data_dir=data_dir,
-        own_database=own_database,
         # `sched up` always means the file in this folder.
         settings=replace(settings, apply="on-start"),
         setup=options,
@@ -484,7 +478,7 @@ def up(
         temporal_port=temporal_port,
         ui_port=ui_port,
         postgres_port=postgres_port,
-        with_postgres=own_database is None,
+        with_postgres=database_url() is None,
     )
     raise typer.Exit(asyncio.run(application.run(running)))
 
@@ -501,7 +495,6 @@ class _Application:
     file: ScheduleFile | ScheduleFileError
     reloads: bool
     data_dir: Path
-    own_database: str | None
     settings: Settings
     setup: Setup
     open_ui: bool
@@ -555,7 +548,7 @@ class _Application:
 
     def _log_start(self, lines: LinePrinter) -> None:
         if sys.stdout.isatty():  # for interactive use; a log needs only the result
-            servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
+            servers_named = "Temporal" if database_url() else "PostgreSQL and Temporal"
             lines.log(f"starting {servers_named}")
 
     def _plugin(
@@ -591,7 +584,7 @@ class _Application:
         return Screen(target, lazy, project, after=lines) if self.live else nullcontext(lines)
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
-        url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
+        url = embedded.postgres.url if embedded.postgres else require_database_url()
         target = Target(url, _NAMESPACE, embedded.temporal.ui_url, embedded.temporal.address)
         # The example's steps and the users' own find the database and the data folder here.
         os.environ["SCHED_DATABASE_URL"] = url
@@ -622,14 +615,16 @@ class _Application:
         signals: StopSignals,
     ) -> None:
         code = CodeWatch(self.code, self.imports, log=screen.log)
+        falls = filter(None, (embedded.temporal, embedded.postgres))
         jobs = [
-            self._notice_a_fall(embedded, signals, screen),
+            *(self._notice_a_fall(server, signals, screen) for server in falls),
             watch.run(),
             screen.run(),
             *([code.run()] if self.reloads else []),
         ]
-        beside = [asyncio.create_task(job) for job in jobs]
-        try:
+        async with AsyncExitStack() as stack:
+            for job in jobs:
+                await stack.enter_async_context(beside(job))
             address = embedded.temporal.address
             await self._work(address, plugin, code, screen, signals)
             while code.renewed.is_set() and not signals.asked.is_set():
@@ -642,10 +637,6 @@ class _Application:
                 except EngineError as error:
                     screen.log(f"the worker cannot work with this code: {error}", "red")
                     await _first_of(None, signals.asked, code.renewed)
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
 
     async def _work(
         self,
@@ -673,23 +664,14 @@ class _Application:
         )
 
     async def _notice_a_fall(
-        self, embedded: EmbeddedServers, signals: StopSignals, screen: Screen | LinePrinter
+        self, server: Server, signals: StopSignals, screen: Screen | LinePrinter
     ) -> None:
         """Stop everything, with a message, if a server ends by itself."""
-        named = {"temporal": embedded.temporal, "postgres": embedded.postgres}
-        waits = {
-            asyncio.create_task(server.wait()): name for name, server in named.items() if server
-        }
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                name, log = waits[task], self.data_dir / f"{waits[task]}.log"
-                screen.log(f"{name} ended with code {task.result()}; see {log}", "red")
-            self.fallen = True
-            signals.asked.set()
-        finally:
-            for task in waits:
-                task.cancel()
+        code, log = await server.wait(), server.log.name
+        name = log.removesuffix(".log")
+        screen.log(f"{name} ended with code {code}; see {self.data_dir / log}", "red")
+        self.fallen = True
+        signals.asked.set()
 
 
 def _read(schedules: Path, declared: Sequence[Declaration]) -> ScheduleFile | ScheduleFileError:
