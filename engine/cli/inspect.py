@@ -18,15 +18,15 @@ from rich.text import Text
 
 from engine.cli.output import (
     EFFORT,
+    OUTCOME,
     colour_of,
     console,
     counted,
-    effort,
     fields,
     fire_json,
-    fire_lag,
     instant_text,
     is_to_be_laid,
+    outcome,
     print_json,
     print_table,
     problem_of,
@@ -344,7 +344,7 @@ def list_fires(
     state = f"is {status} now" if status else "has been decided yet"
     session.print_rows(
         [fire_json(fire, laying) for fire in fires],
-        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", *EFFORT, "RUN", "REASON"),
+        ("FIRE TIME", "KEY", *OUTCOME, "RUN", "REASON"),
         (_fire_row(fire, laying) for fire in fires),
         spare=("TIMING", "LAG", "RUN", *EFFORT),
         optional=EFFORT,
@@ -400,10 +400,7 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
     return (
         instant_text(fire.fire_time),
         fire.key,
-        shown_status(fire),
-        fire.timing,
-        fire_lag(fire),
-        *effort(fire),
+        *outcome(fire),
         fire.workflow_id,
         "; ".join(filter(None, [why(fire), *to_come])),
     )

@@ -41,7 +41,6 @@ from engine.schedules import instant_text
 from engine.schedules.planner import Pause
 from engine.service import (
     Backfill,
-    DeadLetter,
     FailingStep,
     Fire,
     RunSummary,
@@ -249,13 +248,15 @@ def pause_json(pause: Pause | None) -> dict[str, object] | None:
 
 
 EFFORT = ("TOOK", "TRIES", "RETRIES")
-"""Columns of `effort`."""
+OUTCOME = ("STATUS", "TIMING", "LAG", *EFFORT)
+"""Columns of `outcome`; the last ones tell how long a run took, and how often it was tried."""
 
 
-def effort(fire: Fire | DeadLetter) -> tuple[str | None, int | None, int | None]:
-    """Return cells: how long a run took, its tries and the retries of its steps, if there were."""
+def outcome(fire: Fire) -> tuple[object, ...]:
+    """Return what became of a fire as cells; tries and retries only if there were any."""
     tries = fire.tries if fire.tries != 1 else None
-    return took(fire.duration_ms), tries, fire.step_retries or None
+    effort = took(fire.duration_ms), tries, fire.step_retries or None
+    return shown_status(fire), fire.timing, fire_lag(fire), *effort
 
 
 def effort_text(tries: int | None, step_retries: int | None) -> str:

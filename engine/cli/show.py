@@ -14,16 +14,16 @@ from rich.console import Console
 from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     EFFORT,
+    OUTCOME,
     as_yaml,
     backfill_json,
     clock,
     console,
     counted,
-    effort,
     fields,
     fire_json,
-    fire_lag,
     instant_text,
+    outcome,
     pause_json,
     print_json,
     print_table,
@@ -326,7 +326,7 @@ class Page:
         out.print()
         if self.fires:
             print_table(
-                ("LAST FIRES", "STATUS", "TIMING", "LAG", *EFFORT, "RUN", "REASON"),
+                ("LAST FIRES", *OUTCOME, "RUN", "REASON"),
                 map(_fire_row, self.fires),
                 optional=("REASON", *EFFORT),
                 spare=("TIMING", "LAG", "RUN", *EFFORT),
@@ -351,15 +351,8 @@ def _backfill(of: Backfill) -> str:
 
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
-    return (
-        instant_text(fire.fire_time),
-        shown_status(fire),
-        fire.timing,
-        fire_lag(fire),
-        *effort(fire),
-        fire.run_id and fire.workflow_id,
-        why(fire),
-    )
+    run = fire.run_id and fire.workflow_id
+    return instant_text(fire.fire_time), *outcome(fire), run, why(fire)
 
 
 # --- one window ---

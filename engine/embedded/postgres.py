@@ -45,7 +45,13 @@ def open_cluster(home: Path, *, durable: bool) -> tuple[Path, Account, str]:
     programs = postgres_bin(account, home)
     if not data.exists():
         _initialise(home, programs, account, durable=durable)
-    _check_major(data)
+    major = (data / "PG_VERSION").read_text(encoding="ascii").strip()
+    if major != POSTGRES_MAJOR:
+        raise EmbeddedError(
+            f"the database in {data} was made by PostgreSQL {major}, "
+            f"this sched-engine brings {POSTGRES_MAJOR}",
+            cure="use the sched-engine that made it, or choose another --data-dir",
+        )
     try:
         password = (home / "password").read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -165,16 +171,6 @@ def _write_secret(path: Path, account: Account) -> None:
     fresh.write_text(secrets.token_urlsafe(24) + "\n", encoding="ascii")
     account.own(fresh)  # initdb reads it as that user
     fresh.replace(path)
-
-
-def _check_major(data: Path) -> None:
-    major = (data / "PG_VERSION").read_text(encoding="ascii").strip()
-    if major != POSTGRES_MAJOR:
-        raise EmbeddedError(
-            f"the database in {data} was made by PostgreSQL {major}, "
-            f"this sched-engine brings {POSTGRES_MAJOR}",
-            cure="use the sched-engine that made it, or choose another --data-dir",
-        )
 
 
 # --- server ---

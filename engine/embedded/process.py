@@ -188,8 +188,16 @@ class Server(abc.ABC):
         """
         for signum, seconds in self._signals:
             deadline = time.monotonic() + seconds
-            if self._runs(pid):
-                self._send(pid, signum)
+            try:
+                if self._runs(pid):
+                    os.kill(pid, signum)
+            except ProcessLookupError:
+                pass
+            except PermissionError:
+                raise EmbeddedError(
+                    f"{self.name} still runs as process {pid} of another user",
+                    cure="stop it as that user, or choose another --data-dir",
+                ) from None
             while self._runs(pid):
                 if time.monotonic() > deadline:
                     break
@@ -200,17 +208,6 @@ class Server(abc.ABC):
             f"{self.name} (process {pid}) does not end",
             cure="choose another --data-dir until this machine has been restarted",
         )
-
-    def _send(self, pid: int, signum: signal.Signals) -> None:
-        try:
-            os.kill(pid, signum)
-        except ProcessLookupError:
-            pass
-        except PermissionError:
-            raise EmbeddedError(
-                f"{self.name} still runs as process {pid} of another user",
-                cure="stop it as that user, or choose another --data-dir",
-            ) from None
 
     def _runs(self, pid: int) -> bool:
         if self.pid == pid:

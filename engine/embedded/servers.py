@@ -65,7 +65,12 @@ async def servers(
         "--ui-port": ui_port,
         "--postgres-port": postgres_port if with_postgres else None,
     }
-    _require_distinct(*ports.values())
+    chosen = [port for port in ports.values() if port]
+    if len(set(chosen)) < len(chosen):
+        raise EmbeddedError(
+            f"two of the ports {', '.join(map(str, chosen))} are the same",
+            cure="give --temporal-port, --ui-port and --postgres-port one each",
+        )
     temporal = TemporalServer(data_dir, temporal_port, ui_port)
     postgres = PostgresServer(data_dir, postgres_port, durable=durable)
     async with contextlib.AsyncExitStack() as stack:
@@ -79,12 +84,3 @@ async def servers(
         stack.push_async_callback(temporal.stop)
         await temporal.start()
         yield EmbeddedServers(temporal, postgres if with_postgres else None, any(ended))
-
-
-def _require_distinct(*ports: int | None) -> None:
-    chosen = [port for port in ports if port]
-    if len(set(chosen)) < len(chosen):
-        raise EmbeddedError(
-            f"two of the ports {', '.join(map(str, chosen))} are the same",
-            cure="give --temporal-port, --ui-port and --postgres-port one each",
-        )

@@ -7,6 +7,7 @@ import importlib
 import linecache
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -74,11 +75,9 @@ class CodeWatch:
             files |= {*package.rglob("*.py")}
         found = {}
         for path in files:
-            try:
+            with suppress(OSError):
                 stat = path.stat()
-            except OSError:
-                continue
-            found[path] = (stat.st_mtime_ns, stat.st_size)
+                found[path] = (stat.st_mtime_ns, stat.st_size)
         return found
 
     async def renew(self, changed: Sequence[Path]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -42,7 +42,6 @@ class FileState:
         schedules: number of schedules in force.
         problems: why its current content is not applied; empty while it is valid.
         refused: a sentence for each of its keys that is not applied, although the others are.
-        timezones: the time zones of its schedules, by key.
     """
 
     name: str
@@ -50,7 +49,6 @@ class FileState:
     schedules: int
     problems: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    timezones: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def warning(self) -> str:
@@ -108,7 +106,7 @@ class FileWatch:
         self._prune_at: float | None = None
         self._leaving: tuple[str, ...] = ()
         # The replica reports problems of the file shortly.
-        self._state = FileState(str(path), None, living, timezones=_timezones(self._good))
+        self._state = FileState(str(path), None, living)
         show(self._state)
 
     def on_event(self, event: Event) -> None:
@@ -204,15 +202,8 @@ class FileWatch:
 
     def _show_applied(self, file: ScheduleFile, refused: tuple[str, ...]) -> None:
         self._prune_at, self._leaving = _NOW, ()
-        self._show_state(
-            FileState(
-                str(self._path),
-                datetime.now(UTC),
-                len(file.schedules),
-                refused=refused,
-                timezones=_timezones(file),
-            )
-        )
+        state = FileState(str(self._path), datetime.now(UTC), len(file.schedules), refused=refused)
+        self._show_state(state)
 
     async def _prune(self, file: ScheduleFile) -> None:
         """Record the keys that the file lacks, and retire those absent for long enough."""
@@ -243,7 +234,3 @@ class FileWatch:
     def _show_state(self, state: FileState) -> None:
         self._state = state
         self._show(state)
-
-
-def _timezones(file: ScheduleFile | None) -> Mapping[str, str]:
-    return {each.key: each.timezone for each in file.schedules} if file else {}

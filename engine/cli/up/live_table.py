@@ -139,7 +139,6 @@ class TableContent:
     def set_file(self, file: FileState) -> None:
         """Set the state of the schedule file; if nothing was to fire, that is now unknown."""
         self.file, self.upcoming = file, self.upcoming or None
-        self.timezones |= file.timezones
 
     def expect(self, upcoming: Sequence[NextFire]) -> None:
         """Set the next fires as read from the ledger.
@@ -225,7 +224,11 @@ def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text
         return []
     if not upcoming:
         return [Text("nothing will fire", style="dim")]
-    words = [_from_now(fire.fire_time, now) for fire in upcoming]
+    # What no worker has started for a while is due.
+    words = [
+        f"due {relative(at, now)}" if at < now - _NOW else relative(max(at, now), now)
+        for at in (fire.fire_time for fire in upcoming)
+    ]
     key_width, width = max(len(fire.key) for fire in upcoming), max(map(len, words))
     lines = []
     for number, (fire, from_now) in enumerate(zip(upcoming, words, strict=True)):
@@ -237,12 +240,6 @@ def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text
         utc = "" if local.endswith("UTC") else f"  {utc_text(fire.fire_time)}"
         lines.append(text.append(f"{local}{utc}", "not bold"))
     return lines
-
-
-def _from_now(moment: datetime, now: datetime) -> str:
-    if moment < now - _NOW:
-        return f"due {relative(moment, now)}"  # no worker has started it
-    return relative(max(moment, now), now)
 
 
 def _file_lines(file: FileState | None) -> list[Text]:
@@ -444,6 +441,7 @@ class Screen:
     ) -> None:
         self._target, self._lazy, self._project = target, lazy, project
         self._view = TableContent()
+        self._zones_of: FileState | None = None
         self._console = console(wraps=True)
         self._live = Live(console=self._console, auto_refresh=False)
         self._lines = LinePrinter(self._console, after=after)
@@ -499,6 +497,10 @@ class Screen:
             recent = (each for each in wrong if now - _RECENT < each.fire_time <= now)
             view.wrong = sorted(recent, key=lambda each: each.fire_time, reverse=True)
             file = view.file
+            if file is not self._zones_of:
+                rows = await service.schedules(self._project)
+                view.timezones |= {row.key: row.schedule.timezone for row in rows if row.schedule}
+                self._zones_of = file
             upcoming = await service.upcoming(self._project, _NEXT)
             if file is view.file:  # else the read may predate the file's new state
                 view.expect(upcoming)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -18,7 +18,7 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from temporalio import activity
@@ -61,7 +61,7 @@ from engine.runtime.watch.watch import WatchProcess
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
-from engine.telemetry.export import Exports, configure
+from engine.telemetry.export import configure
 from engine.telemetry.http import serving
 from engine.telemetry.logs import configure_logging, core_runtime
 from engine.telemetry.tracer import export_traces
@@ -81,7 +81,7 @@ _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again
 
 
 class StopSignals:
-    """Stop signals as an event to wait for.
+    """Stop signals as an event to wait for, until the running loop is closed.
 
     A second SIGINT or SIGTERM ends the process at once. SIGHUP (the terminal closed) never does.
     """
@@ -92,17 +92,9 @@ class StopSignals:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.before_leaving_at_once: list[Callable[[], None]] = []
-
-    def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         for number in self._numbers:
             on_signal(number, partial(self._received, number))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in self._numbers:
-            with contextlib.suppress(NotImplementedError):  # Windows
-                self._loop.remove_signal_handler(number)
 
     def leave(self) -> None:
         """Request a stop; callable from any thread."""
@@ -118,19 +110,10 @@ class StopSignals:
 
 
 async def wait_for_temporal(
-    signals: StopSignals,
-    plugin: SchedulePlugin,
-    setup: Setup,
-    *,
-    log: Callable[[str], None],
-    exports: Exports | None = None,
-    beside: Target | None = None,
+    signals: StopSignals, options: Mapping[str, Any], *, log: Callable[[str], None]
 ) -> Client | None:
     """Connect as soon as the server answers; return None on an earlier stop signal."""
     reported = False
-    options = {**setup.client_options(plugin), **(exports or Exports()).client_options()}
-    if beside and beside.temporal:
-        options |= {"target_host": beside.temporal, "namespace": beside.namespace}
     while not signals.asked.is_set():
         try:
             return await connect_temporal(**options)
@@ -211,7 +194,6 @@ async def _first_of(running: asyncio.Task[None] | None, *events: asyncio.Event |
 HttpPort = Annotated[
     int | None,
     typer.Option(
-        "--http-port",
         metavar="PORT",
         help="Serve /metrics, /healthz and /readyz on this port.",
         envvar="SCHED_HTTP_PORT",
@@ -221,7 +203,6 @@ HttpPort = Annotated[
 HttpHost = Annotated[
     str,
     typer.Option(
-        "--http-host",
         metavar="ADDRESS",
         help="The address that this port listens on; by default only this machine.",
         envvar="SCHED_HTTP_HOST",
@@ -229,23 +210,26 @@ HttpHost = Annotated[
 ]
 
 
-@dataclass(frozen=True)
 class Endpoint:
-    """The HTTP endpoint that the command was asked for; without a port there is none."""
+    """The HTTP endpoint that the command was asked for; without a port there is none.
 
-    port: int | None = None
-    host: str = "127.0.0.1"
+    Attributes:
+        exports: what is measured, with or without an endpoint.
+    """
+
+    def __init__(self, port: int | None, host: str) -> None:
+        self.port, self.host = port, host
+        export_traces()
+        self.exports = configure(prometheus=port is not None)
 
     @contextlib.asynccontextmanager
-    async def open(
-        self, exports: Exports, plugin: SchedulePlugin, log: Callable[[str], None]
-    ) -> AsyncIterator[None]:
+    async def open(self, plugin: SchedulePlugin, log: Callable[[str], None]) -> AsyncIterator[None]:
         """Export metrics and serve health while the block lasts; a taken port is a warning."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(exports.running())
+            await stack.enter_async_context(self.exports.running())
             if self.port is not None:
                 place = serving(
-                    plugin.health, port=self.port, host=self.host, metrics=exports.respond
+                    plugin.health, port=self.port, host=self.host, metrics=self.exports.respond
                 )
                 try:
                     port = await stack.enter_async_context(place)
@@ -311,24 +295,22 @@ def worker(
     beside = _running_beside(data_dir)
     url = require_database_url(beside.database_url if beside else None)
     printer = LinePrinter(logs=logs_events())
-    export_traces()
+    endpoint = Endpoint(http_port, http_host)
     plugin = SchedulePlugin(
         schedules, database_url=url, settings=settings, on_event=printer, listeners=code.listeners
     )
-    endpoint = Endpoint(http_port, http_host)
-    exports = configure(prometheus=http_port is not None)
 
     async def run() -> None:
-        with StopSignals() as signals:
-            printer.on_closed = signals.leave
-            async with endpoint.open(exports, plugin, printer.log):
-                if beside:
-                    printer.log(f"joins the `sched up` here: {beside.place}, {beside.temporal}")
-                client = await wait_for_temporal(
-                    signals, plugin, options, log=printer.log, exports=exports, beside=beside
-                )
-                if client is None:
-                    return
+        signals = StopSignals()
+        printer.on_closed = signals.leave
+        async with endpoint.open(plugin, printer.log):
+            if beside:
+                printer.log(f"joins the `sched up` here: {beside.place}, {beside.temporal}")
+            connecting = {**options.client_options(plugin), **endpoint.exports.client_options()}
+            if beside and beside.temporal:
+                connecting |= {"target_host": beside.temporal, "namespace": beside.namespace}
+            client = await wait_for_temporal(signals, connecting, log=printer.log)
+            if client is not None:
                 await serve(
                     client, plugin, code, task_queue, signals, setup=options, log=printer.log
                 )
@@ -362,17 +344,15 @@ def watch() -> None:
     )
 
     async def run() -> None:
-        with StopSignals() as signals:
-            printer.on_closed = signals.leave
-            receiver = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
-            every = format_duration(settings.heartbeat / 2)
-            printer.log(f"watching the ledger every {every}, alerts go to {receiver}")
-            running = asyncio.create_task(alone.run())
-            asked = asyncio.create_task(signals.asked.wait())
-            await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            alone.stop()
-            await running
+        signals = StopSignals()
+        printer.on_closed = signals.leave
+        receiver = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
+        every = format_duration(settings.heartbeat / 2)
+        printer.log(f"watching the ledger every {every}, alerts go to {receiver}")
+        running = asyncio.create_task(alone.run())
+        await _first_of(running, signals.asked)
+        alone.stop()
+        await running
 
     asyncio.run(run())
 
@@ -448,17 +428,14 @@ def up(
     settings = _begin()
     options = Setup.load(setup)
     code = _served(imports)
-    declared = declarations_of(code.workflows)
-    file = _read(schedules, declared)
+    file = _read(schedules, declarations_of(code.workflows))
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
-    export_traces()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
         imports=imports or (),
         code=code,
-        declared=declared,
         file=file,
         reloads=sys.stdout.isatty() if reload is None else reload,
         data_dir=data_dir,
@@ -469,7 +446,6 @@ def up(
         live=wants_live(lines=lines),
         endpoint=Endpoint(http_port, http_host),
         api=LocalApi(api_port),
-        exports=configure(prometheus=http_port is not None),
     )
     from engine.embedded import servers  # noqa: PLC0415 - a worker needs none, and Windows has none
 
@@ -491,7 +467,6 @@ class _Application:
     task_queue: str
     imports: Sequence[str]
     code: UserCode
-    declared: tuple[Declaration, ...]
     file: ScheduleFile | ScheduleFileError
     reloads: bool
     data_dir: Path
@@ -501,14 +476,13 @@ class _Application:
     live: bool
     endpoint: Endpoint
     api: LocalApi
-    exports: Exports
     fallen: bool = False
     listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
 
     async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
         lines = LinePrinter(logs=logs_events())
         async with AsyncExitStack() as stack:
-            signals = stack.enter_context(StopSignals())
+            signals = StopSignals()
             lines.on_closed = signals.leave
             self._log_start(lines)
             embedded = await stack.enter_async_context(running)
@@ -534,7 +508,7 @@ class _Application:
                     living=living,
                     types=self.code.types,
                     data_dir=self.data_dir,
-                    declared=self.declared,
+                    declared=declarations_of(self.code.workflows),
                     show=screen.show,
                     on_event=screen,
                 )
@@ -567,7 +541,7 @@ class _Application:
         self, stack: AsyncExitStack, target: Target, plugin: SchedulePlugin, lines: LinePrinter
     ) -> None:
         """Serve metrics, health and the API until the stack is closed."""
-        await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
+        await stack.enter_async_context(self.endpoint.open(plugin, lines.log))
         api = self.api.running(target, self.setup.converter, lines.log)
         await stack.enter_async_context(api)
 
@@ -648,7 +622,7 @@ class _Application:
     ) -> None:
         """Run a worker with the newest code until a stop signal, or until there is newer code."""
         code.renewed.clear()
-        options = {**self.setup.client_options(plugin), **self.exports.client_options()}
+        options = {**self.setup.client_options(plugin), **self.endpoint.exports.client_options()}
         client = await Client.connect(address, namespace=_NAMESPACE, **options)
         if (problem := await register_keyword(client, KEY_ATTRIBUTE)) is not None:
             screen.log(f"the Web UI cannot filter by schedule: {problem}", "yellow")
