@@ -190,7 +190,7 @@ def picture(
 
 
 _COLUMNS = ("KEY", "FIRE TIME", "UTC", "LAG", "TOOK", "STATUS", "RUN")
-_SPARE = ("UTC", "TOOK")
+_SPARE = ("UTC", "TOOK", "RUN")
 
 
 def _row(fire: Fire, timezone: str, width: int) -> tuple[object, ...]:
