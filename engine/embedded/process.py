@@ -177,7 +177,8 @@ class Server(abc.ABC):
                 fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 with contextlib.suppress(ValueError):  # the owner died before it wrote the pid
-                    return int(json.load(note)["pid"])
+                    pid = int(json.load(note)["pid"])
+                    return pid if _has_open(pid, self._pid_file) else None
         return None
 
     async def _end(self, pid: int) -> None:
@@ -245,6 +246,22 @@ class Server(abc.ABC):
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > _LOG_LIMIT:
                 os.replace(self.log, f"{self.log}.1")  # noqa: PTH105 - keeps the whole name
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Return whether a process has this file open; if that is another user's secret, it has.
+
+    A process of a server may outlive it, with the lock, while the server's own pid is given to
+    another.
+    """
+    import psutil  # noqa: PLC0415 - from the extra `embedded`, which the testing kit does not need
+
+    try:
+        return str(path) in {each.path for each in psutil.Process(pid).open_files()}
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 # --- lock of a data folder ---
@@ -375,8 +392,7 @@ def _sentence(ports: Sequence[str], holder: str) -> str:
 
 def _holder(port: int) -> str:
     """Return a description of the process that listens on the port, if this user can see it."""
-    # From the extra `embedded`, which the testing kit does not need.
-    import psutil  # noqa: PLC0415
+    import psutil  # noqa: PLC0415 - as above
 
     with contextlib.suppress(psutil.Error):
         for each in psutil.net_connections("tcp"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import pwd
@@ -194,6 +195,9 @@ async def test_a_recycled_pid_is_never_signalled(folder: Path) -> None:
         for server in (PostgresServer(folder), TemporalServer(folder)):
             server._pid_file.write_text(json.dumps(entry))
             assert not await server.stop_orphan()
+            with server._pid_file.open() as held:  # as by a process that has outlived its server
+                fcntl.flock(held, fcntl.LOCK_EX)
+                assert not await server.stop_orphan()
         assert stranger.poll() is None
         stranger.kill()
 
