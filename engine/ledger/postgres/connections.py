@@ -496,7 +496,6 @@ _FILTER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 @cache
-@cache
 def filtered_query(name: str, given: frozenset[str]) -> tuple[str, tuple[str, ...]]:
     """Return the text of a query with the lines of these filters, and the order of its arguments.
 

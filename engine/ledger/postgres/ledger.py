@@ -436,7 +436,6 @@ class Ledger(RunStatements, Reads, Replicas):
         await self._connections.listen(self._schema, f"events:{self._namespace}", wake)
 
     async def wake(self) -> list[str]:
-        """Make keys due whose queue waits for nothing any more; return them."""
         """Make due the keys whose queue waits for nothing any more, and return them.
 
         Fewer runs of such a key are open than may be, and no window of another schedule may still

@@ -70,7 +70,6 @@ class Replicas(LedgerPart):
         return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """Take or renew a duty; return its watermark, or None if another replica holds it."""
         """Take or keep a duty; return its watermark (at first the epoch), or None if not ours."""
         rows = await self._run("hold_duty", duty, holder, lease)
         return rows[0]["watermark"] if rows else None

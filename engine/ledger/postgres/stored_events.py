@@ -10,10 +10,9 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from engine.errors import EngineError
 from engine.ledger.floors import LOOK_AGAIN, again_after
 from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
-from engine.ledger.postgres.rows import parse_definition
+from engine.ledger.postgres.rows import decoded_schedule
 from engine.schedules import EventType, Schedule
 
 _KEPT_DEFINITIONS: Final = 2000
@@ -282,17 +281,10 @@ class EventStore:
             return
         keys, versions = [key for key, _ in unknown], [version for _, version in unknown]
         for row in await self._run("definitions_of", keys, versions):
-            self._definitions[row["key"], row["version"]] = _readable(row["definition"])
+            self._definitions[row["key"], row["version"]] = decoded_schedule(row["definition"])
         while len(self._definitions) > max(_KEPT_DEFINITIONS, len(wanted)):
             self._definitions.popitem(last=False)
 
 
 def _columns(attempts: Sequence[Attempt], of: Sequence[str]) -> list[list[Any]]:
     return [[getattr(each, name) for each in attempts] for name in of]
-
-
-def _readable(definition: str) -> Schedule | None:
-    try:
-        return parse_definition(definition)
-    except (EngineError, ValueError):
-        return None
