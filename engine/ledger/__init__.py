@@ -114,7 +114,6 @@ from engine.ledger.schedule_rows import (
     ScheduleKind as ScheduleKind,
     ScheduleRow as ScheduleRow,
     State as State,
-    job_status as job_status,
 )
 
 if TYPE_CHECKING:

@@ -9,58 +9,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
 from engine.ledger.fires import Died, Status
 from engine.schedules import STARTS, TICK, Schedule
-from engine.schedules.planner import TIME_RULES, Hold, Origin, Pause
+from engine.schedules.planner import TIME_RULES, Origin, Pause
 
 # --- states ---
-# Two vocabularies: ours for operators, and five words for applications, which a test compares with
-# the functions of 0001_ledger.sql.
+# Two vocabularies: ours for operators, and five words for applications. For rows and filters alike,
+# the functions ``schedule_state`` and ``job_status`` of 0001_ledger.sql decide on them.
 
 State = Literal["active", "paused", "disabled", "ended", "retired"]
-
-
-def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
-    """Return the state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
-    return hold or ("active" if next_fire_at else "ended")
-
+"""The state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
 
 JobStatus = Literal["pending", "active", "completed", "failed", "cancelled"]
 """The state of a schedule in the words of job queues; docs/one-shots.md has the table."""
 
 _UNDER_WAY: Final = ("claimed", "starting", "started")
-_OUTCOMES: Final[Mapping[Status, JobStatus]] = {
-    "completed": "completed",
-    "failed": "failed",
-    "timed_out": "failed",
-    "expired": "failed",
-    "rejected": "failed",
-    "unvouched": "failed",
-    "cancelled": "cancelled",
-    "terminated": "cancelled",
-    "skipped": "cancelled",
-}
-
-
-def job_status(state: State, last_status: Status | None, *, once: bool) -> JobStatus:
-    """Return the state of a schedule in the words of job queues.
-
-    Args:
-        state: its state in our words.
-        last_status: of its newest fire.
-        once: whether it is a one-shot, whose outcome is that of its only window.
-    """
-    outcome = _OUTCOMES.get(last_status) if last_status else None
-    if state == "retired":
-        return (once and outcome) or "cancelled"
-    if last_status in _UNDER_WAY:
-        return "active"
-    if state == "ended":
-        return outcome or ("pending" if last_status == "queued" else "completed")
-    return "pending"
+_FAILED: Final = ("expired", "failed", "rejected", "timed_out", "unvouched")
 
 
 # --- rows ---
@@ -76,6 +42,7 @@ class ScheduleRow:
         definition_version: the newest definition's, in force since ``effective_from``.
         defined_at: when that was written. The first window of an interval that is new lies before,
             and so does ``effective_from`` then.
+        status: the state in the words of job queues.
         next_fire_at: when it is planned next; see ``next_start_at``.
         started: with a ``limit``, how many windows have started or may still start; None without.
         last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
@@ -91,6 +58,7 @@ class ScheduleRow:
     workflow: str
     schedule: Schedule | None
     state: State
+    status: JobStatus
     next_fire_at: datetime | None
     last_fire_at: datetime | None
     last_status: Status | None
@@ -106,12 +74,6 @@ class ScheduleRow:
     request_id: str | None = None
     defined_at: datetime | None = None
     started: int | None = None
-
-    @property
-    def status(self) -> JobStatus:
-        """The state in the words of job queues."""
-        once = self.schedule is not None and self.schedule.kind == "at"
-        return job_status(self.state, self.last_status, once=once)
 
     @property
     def of_starts(self) -> bool:
@@ -295,13 +257,13 @@ class ScheduleFilter:
 
     def _implied(self) -> dict[str, Any]:
         """Return what follows from the states and statuses, and is cheaper to look for."""
-        became: set[str] = set()
+        became: tuple[str, ...] = ()
         if self.last_status is not None and self.last_status != "completed":
-            became = {self.last_status}
+            became = (self.last_status,)
         elif self.status == "failed":
-            became = {each for each, outcome in _OUTCOMES.items() if outcome == "failed"}
+            became = _FAILED
         elif self.status == "active":
-            became = {*_UNDER_WAY}
+            became = _UNDER_WAY
         ended = self.state == "ended" or self.status in {"completed", "failed", "cancelled"}
         return {
             "became": sorted(became) or None,
@@ -309,51 +271,8 @@ class ScheduleFilter:
             "over": ended or None,
         }
 
-    def matches(self, row: ScheduleRow) -> bool:
-        """Return whether a schedule matches; ``list_schedules.sql`` decides the same."""
-        schedule = row.schedule
-        facts = {
-            "project": row.project,
-            "origin": row.origin,
-            "state": row.state,
-            "status": row.status,
-            "last_status": row.last_status,
-            "workflow": row.workflow.partition("@")[0],
-            "version": row.workflow,
-            "request_id": row.request_id,
-            "enabled": row.state not in {"disabled", "retired"},
-            "topic": schedule and schedule.topic,
-            "kind": schedule and _KINDS[schedule.kind],
-        }
-        given = self.given()
-        if any(given[name] != fact for name, fact in facts.items() if name in given):
-            return False
-        if self.tag is not None and not (schedule and self.tag in schedule.tags):
-            return False
-        if self.key_prefix is not None and not row.key.startswith(self.key_prefix):
-            return False
-        if self.keys and not any(fnmatchcase(row.key, each) for each in self.keys):
-            return False
-        if self.due_before is not None and not (
-            row.next_fire_at is not None and row.next_fire_at < self.due_before
-        ):
-            return False
-        metadata = schedule.metadata if schedule else {}
-        return all(
-            name in metadata and _same(metadata[name], value)
-            for name, value in self.all_metadata.items()
-        )
-
-
-_KINDS: Final = {"at": "at", "cron": "cron", "interval": "everyMs"}
-
 
 def as_like(patterns: Iterable[str]) -> list[str] | None:
     """Return patterns of keys as those of LIKE; None if there are none."""
     signs = str.maketrans({"\\": r"\\", "%": r"\%", "_": r"\_", "*": "%", "?": "_"})
     return [each.translate(signs) for each in patterns] or None
-
-
-def _same(one: object, other: object) -> bool:
-    """Return whether two values are equal as JSON, where true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other

@@ -20,7 +20,7 @@ def row(
     return ScheduleRow(
         key=key, project="default", workflow="w",
         schedule=Schedule.from_json({"key": key, "workflow": "w", "everyMs": 1000, **fields}),
-        state="active", next_fire_at=moment, last_fire_at=None, last_status=None,
+        state="active", status="pending", next_fire_at=moment, last_fire_at=None, last_status=None,
         workflow_type=kind, definition_version=1, series=1, effective_from=NOW, error=error,
     )  # fmt: skip
 

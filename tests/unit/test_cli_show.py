@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ROW = ScheduleRow(
     key="k", project="default", workflow="w",
     schedule=Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000}), state="active",
-    next_fire_at=NOW, last_fire_at=None, last_status=None, workflow_type="w@1",
+    status="pending", next_fire_at=NOW, last_fire_at=None, last_status=None, workflow_type="w@1",
     definition_version=1, series=1, effective_from=NOW, error=None,
 )  # fmt: skip
 TARGET = Target("postgresql://host/db", "default")

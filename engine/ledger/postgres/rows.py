@@ -26,7 +26,7 @@ from engine.ledger.records import (
     NewFire,
     Standing,
 )
-from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleRow, state_of
+from engine.ledger.schedule_rows import NextFire, RunSummary, ScheduleRow
 from engine.schedules import Schedule, Sealed, code_of, storable
 from engine.schedules.planner import (
     ALL_READ,
@@ -36,7 +36,6 @@ from engine.schedules.planner import (
     Pause,
     ScheduleState,
     ahead,
-    hold_of,
 )
 
 # --- rows ---
@@ -251,14 +250,14 @@ def as_schedule(row: Row) -> ScheduleRow:
         if paused_at
         else None
     )
-    next_fire_at = row["next_fire_at"]
     return ScheduleRow(
         key=row["key"],
         project=row["project"],
         workflow=row["workflow"],
         schedule=schedule,
-        state=state_of(hold_of(row["retired_at"], schedule, pause), next_fire_at),
-        next_fire_at=next_fire_at,
+        state=row["state"],
+        status=row["status"],
+        next_fire_at=row["next_fire_at"],
         last_fire_at=row["last_fire_at"],
         last_status=row["last_status"],
         workflow_type=row["workflow_type"],

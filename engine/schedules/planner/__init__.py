@@ -19,7 +19,6 @@ from engine.schedules.planner.decisions import (
     ScheduleState as ScheduleState,
     Verdict as Verdict,
     current_cursor as current_cursor,
-    hold_of as hold_of,
     reading_at as reading_at,
     unresolved_workflow as unresolved_workflow,
     without as without,

@@ -411,17 +411,6 @@ class Pause:
         return f"until {instant_text(self.until)}" if self.until else "until it is resumed"
 
 
-def hold_of(
-    retired_at: datetime | None, schedule: Schedule | None, pause: Pause | None
-) -> Hold | None:
-    """Return why a schedule does not fire, if so; an unreadable definition is not ``disabled``."""
-    if retired_at is not None:
-        return "retired"
-    if schedule is not None and not schedule.enabled:
-        return "disabled"
-    return "paused" if pause is not None else None
-
-
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
     """A schedule's row, read under its lock.
@@ -500,7 +489,11 @@ class ScheduleState:
     @property
     def hold(self) -> Hold | None:
         """The reason why the schedule does not fire, if so."""
-        return hold_of(self.retired_at, self.schedule, self.pause)
+        if self.retired_at is not None:
+            return "retired"
+        if not self.schedule.enabled:
+            return "disabled"
+        return "paused" if self.pause is not None else None
 
 
 def current_cursor(state: ScheduleState) -> datetime:

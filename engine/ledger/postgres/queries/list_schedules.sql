@@ -6,8 +6,8 @@
 -- schedules for a page; of a CASE it expects every other one, and follows the keys.
 WITH became AS MATERIALIZED (SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped', 'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
     UNION ALL SELECT key FROM fires WHERE namespace = $1 AND status = ANY (:became) AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL LIMIT 5001)
-SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
-       s.paused_by, s.paused_until, stands.next_fire_at, s.workflow_type,
+SELECT s.key, s.project, s.workflow, d.definition, its.state, job_status(its.state, last.status, d.definition ? 'at') AS status,
+       s.paused_at, s.paused_reason, s.paused_by, s.paused_until, stands.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, d.applied_at AS defined_at, s.error, s.rules, s.origin, s.request_id,
        last.last_fire_time AS last_fire_at, last.status AS last_status,
        ahead.skipped_at, ahead.skipped_why,
@@ -23,6 +23,7 @@ JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 CROSS JOIN LATERAL (
     SELECT CASE WHEN p.due_at > clock_timestamp() THEN p.due_at ELSE p.next_fire_at END AS next_fire_at) AS stands
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
+CROSS JOIN LATERAL (SELECT schedule_state(s.retired_at, s.enabled, s.paused_at, stands.next_fire_at) AS state) AS its
 LEFT JOIN LATERAL (
     SELECT f.last_fire_time, f.status FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key
@@ -55,8 +56,8 @@ WHERE s.namespace = $1
   AND d.definition ? 'tags' AND d.definition -> 'tags' ? :tag
   AND d.definition ? 'metadata' AND d.definition -> 'metadata' @> :metadata
   AND stands.next_fire_at < :due_before
-  AND CASE schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at) WHEN :state THEN true END
-  AND CASE job_status(schedule_state(s.retired_at, d.definition, s.paused_at, p.next_fire_at), last.status, d.definition ? 'at') WHEN :status THEN true END
+  AND CASE its.state WHEN :state THEN true END
+  AND CASE job_status(its.state, last.status, d.definition ? 'at') WHEN :status THEN true END
   AND CASE last.status WHEN :last_status THEN true END
 ORDER BY s.key
 LIMIT :limit
