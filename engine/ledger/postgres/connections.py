@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Self, TypeAlias
 from uuid import uuid4
 
@@ -478,35 +479,64 @@ def _detail(error: BaseException) -> str:
     return detail
 
 
+# --- queries ---
+# Their texts have named parameters, as ``:fire_time``, which are the fields of a record: no list of
+# them is kept elsewhere.
+
+_PARAMETER = re.compile(r"(?<![:']):([a-z_][a-z_.]*)")
+"""A named parameter; a cast has two colons, and a text begins with a quote."""
+_NUMBERED = re.compile(r"\$([0-9]+)")
 _names: dict[str, str] = {}
 """Names of the queries that were read, by their texts."""
 
 
 @cache
-def query(name: str) -> str:
-    """Return the text of ``queries/<name>.sql``."""
-    found = files("engine.ledger.postgres") / "queries" / f"{name}.sql"
-    text = found.read_text(encoding="utf-8")
+def _read(name: str) -> str:
+    return (files("engine.ledger.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def _named(name: str) -> tuple[str, Mapping[str, Callable[[object], object]]]:
+    """Return a query with numbers for its named parameters, and these in the order of the numbers.
+
+    They follow the parameters that have numbers in the file; ``$1`` is the namespace. Each has the
+    function that gets it from a record.
+    """
+    text = _read(name)
+    taken = max(map(int, _NUMBERED.findall(text)), default=0)
+    order = [*dict.fromkeys(_PARAMETER.findall(text))]
+    text = _PARAMETER.sub(lambda found: f"${taken + 1 + order.index(found[1])}", text)
     _names[text] = name
-    return text
+    return text, {each: attrgetter(each) for each in order}
 
 
-_FILTER = re.compile(r"(?<!:):([a-z_]+)")
-"""A named parameter of a query whose lines are optional; a cast has two colons."""
+def query(name: str) -> str:
+    """Return the text of ``queries/<name>.sql``, with a number for each parameter."""
+    return _named(name)[0]
+
+
+def values(name: str, record: object, **others: object) -> list[object]:
+    """Return the arguments for the named parameters of a query, in the order of their numbers.
+
+    Each is one of ``others``, or else the field of the record that has its name: ``:schedule.key``
+    is the key of its schedule.
+    """
+    _, getters = _named(name)
+    return [others[each] if each in others else get(record) for each, get in getters.items()]
 
 
 @cache
 def filtered_query(name: str, given: frozenset[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a query with the lines of these filters, and the order of its arguments.
+    """Return a query with the lines of these filters, and the order of its arguments.
 
-    The first argument, ``$1``, is the namespace.
+    A line with a named parameter is one of a filter. The first argument, ``$1``, is the namespace.
     """
     kept, order = [], sorted(given)
-    for line in query(name).splitlines():
+    for line in _read(name).splitlines():
         if line.startswith("--"):
             continue
-        if set(_FILTER.findall(line)) <= given:
-            kept.append(_FILTER.sub(lambda found: f"${order.index(found[1]) + 2}", line))
+        if set(_PARAMETER.findall(line)) <= given:
+            kept.append(_PARAMETER.sub(lambda found: f"${order.index(found[1]) + 2}", line))
     text = "\n".join(kept)
     _names[text] = name
     return text, tuple(order)

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 
 from engine.ledger.alerts import FailedInRow
 from engine.ledger.fires import Claim, DeadLetter, Ended, Evidence, Fire, FollowUp, Status, Timing
+from engine.ledger.postgres.connections import values
 from engine.ledger.postgres.rows import (
     Statements,
+    arrays,
     as_backfill,
     as_ended,
     as_fire,
@@ -47,26 +49,9 @@ class FireStatements(Statements):
 
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
-        rows = await self.run(
-            "request_fire",
-            new.project,
-            new.key,
-            new.series,
-            new.bucket,
-            new.fire_time,
-            new.kind,
-            new.definition_version,
-            new.workflow_id,
-            new.workflow_type,
-            new.task_queue,
-            new.status,
-            new.reason,
-            new.reason_code,
-            new.timing,
-            new.overlap,
-            *(input_columns(new.own_input[0]) if new.own_input else (None, None)),
-        )
-        return bool(rows)
+        given, sealed = input_columns(new.own_input[0]) if new.own_input else (None, None)
+        row = values("request_fire", new, input=given, sealed_input=sealed)
+        return bool(await self.run("request_fire", *row))
 
     async def declare_starts(self, workflow: str, *, by: str) -> None:
         """Write the row to which the fires of a workflow's starts belong, unless it is there."""
@@ -91,16 +76,7 @@ class FireStatements(Statements):
 
         ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
         """
-        written = await self.run(
-            "start",
-            new.workflow,
-            new.start_id,
-            new.digest,
-            new.requested,
-            new.project,
-            new.task_queue,
-            new.requested_by,
-        )
+        written = await self.run("start", *values("start", new))
         if written:
             await self.request(fire)
         return bool(written)
@@ -166,7 +142,7 @@ class FireStatements(Statements):
             row.key,
             row.series,
             row.fire_time,
-            *map(list, zip(*columns, strict=True)),
+            *arrays(columns),
             row.windows,
             row.last_fire_time,
         )
@@ -250,18 +226,12 @@ class DeadLetterStatements(Statements):
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         """Write follow-up runs of these fires, each once; return the IDs of the new ones."""
-        columns = [
-            (
-                each.fire_id,
-                each.workflow_id,
-                each.workflow_type,
-                each.reason,
-                code_of(each.reason),
-                *input_columns(each.argument),
-            )
-            for each in news
-        ]
-        rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
+        given = []
+        for each in news:
+            plain, sealed = input_columns(each.argument)
+            others = {"input": plain, "sealed_input": sealed, "reason_code": code_of(each.reason)}
+            given.append(values("follow", each, **others))
+        rows = await self.run("follow", *arrays(given)) if given else []
         await self.run("followed", list(looked_at))
         return {row["workflow_id"] for row in rows}
 
@@ -286,39 +256,14 @@ class BackfillStatements(Statements):
 
     async def request_backfill(self, new: Backfill) -> int:
         """Write a requested backfill and return its number."""
-        (row,) = await self.run(
-            "request_backfill",
-            new.project,
-            new.key,
-            new.series,
-            new.definition_version,
-            new.first,
-            new.last,
-            new.cursor,
-            new.overlap,
-            list(new.include),
-            new.reason,
-            new.requested_by,
-            new.requested_at,
-            new.windows,
-        )
+        (row,) = await self.run("request_backfill", *values("request_backfill", new))
         return int(row["id"])
 
     async def move_backfill(self, to: Backfill) -> None:
         """Write the progress and state of a backfill."""
-        await self.run(
-            "move_backfill",
-            to.id,
-            to.cursor,
-            to.state,
-            to.ended_reason,
-            to.next_at,
-            to.laid_at,
-            to.ended_at,
-            to.laid,
-            json.dumps(dict(to.left_alone)),
-            to.error,
-        )
+        left_alone = json.dumps(dict(to.left_alone))
+        moved = values("move_backfill", to, left_alone=left_alone)
+        await self.run("move_backfill", to.id, *moved)
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
         """Record that the key's runs were looked up for signs of lost commits up to ``at``."""
@@ -376,18 +321,8 @@ class BackfillStatements(Statements):
             ]
             if not fires:
                 continue
-            columns = [
-                (fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
-                for fire in fires
-            ]
-            rows = await self.run(
-                name,
-                *about,
-                overlap,
-                owner,
-                lease,
-                *map(list, zip(*columns, strict=True)),
-            )
+            given = [values(name, fire) for fire in fires]
+            rows = await self.run(name, *about, overlap, owner, lease, *arrays(given))
             laid |= {row["workflow_id"] for row in rows}
             claims += claimed(fires, rows)
         new = [each.window.bucket for each in windows if not each.again]

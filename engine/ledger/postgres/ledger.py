@@ -30,12 +30,13 @@ from engine.ledger.postgres.connections import (
     Connections,
     OnStatement,
     query,
+    values,
 )
 from engine.ledger.postgres.joined import create_within
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.reads import Reads
 from engine.ledger.postgres.replicas import Replicas
-from engine.ledger.postgres.rows import LedgerPart, as_claim, parse_apart
+from engine.ledger.postgres.rows import LedgerPart, arrays, as_claim, parse_apart
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, refuse_shadows
 from engine.ledger.postgres.stored_access import AccessStore
 from engine.ledger.postgres.stored_alerts import AlertStore
@@ -116,41 +117,11 @@ class RunStatements(LedgerPart):
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """Write the outcomes whose token still holds; return their number."""
-        fields = (
-            "fire_id",
-            "token",
-            "status",
-            "timing",
-            "run_id",
-            "started_at",
-            "reason",
-            "error",
-            "retry_after",
-            "first_run_id",
-            "reason_code",
-            "reported",
-        )
-        return len(await self._write("settle", fields, outcomes))
+        return len(await self._write("settle", outcomes))
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write evidence of runs; return the workflow IDs of the fires that it changed."""
-        fields = (
-            "workflow_id",
-            "run_id",
-            "started_at",
-            "closed",
-            "closed_at",
-            "error",
-            "last",
-            "not_undone",
-            "first_run_id",
-            "failure_text",
-            "given_up",
-            "tries",
-            "step_retries",
-            "tried_text",
-        )
-        rows = await self._write("record_evidence", fields, evidence, self._namespace)
+        rows = await self._write("record_evidence", evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
@@ -211,7 +182,7 @@ class RunStatements(LedgerPart):
         until they are seen to end.
         """
         asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
-        await self._run("stopped", *map(list, zip(*asked, strict=True)))
+        await self._run("stopped", *arrays(asked))
 
     async def anything_ended(self) -> bool:
         """Return whether a fire ended badly whose follow-up runs are not decided yet."""
@@ -223,8 +194,7 @@ class RunStatements(LedgerPart):
 
         A run of which something else was noted meanwhile, or that has ended, is left as it is.
         """
-        fields = ("workflow_id", "before", "now")
-        rows = await self._write("note_failing", fields, notes, self._namespace)
+        rows = await self._write("note_failing", notes, self._namespace)
         return {row["workflow_id"] for row in rows}
 
     async def uncounted(self, limit: int) -> list[Uncounted]:
@@ -233,13 +203,11 @@ class RunStatements(LedgerPart):
 
     async def note_counts(self, counts: Sequence[RunCounts]) -> None:
         """Note what was read of closed runs. It counts for the run that was read alone."""
-        fields = ("workflow_id", "run_id", "tries", "step_retries", "tried_text")
-        await self._write("note_counts", fields, counts, self._namespace)
+        await self._write("note_counts", counts, self._namespace)
 
     async def note_retries(self, notes: Sequence[RetryNote]) -> None:
         """Add retries of steps that workers have seen, of open runs and those closed just now."""
-        fields = ("workflow_id", "retries", "elsewhere")
-        await self._write("note_retries", fields, notes, self._namespace)
+        await self._write("note_retries", notes, self._namespace)
 
     async def run_details(self, workflow_id: str) -> RunDetails:
         """Return why a run failed and its tries, as the ledger keeps them."""
@@ -517,22 +485,14 @@ class Ledger(RunStatements, Reads, Replicas):
         # With 100,000 schedules, a new version takes seconds to reach them all.
         async with self.transaction(long=True) as transaction:
             run = transaction.run
-            await run(
-                "announce_replica",
-                serving.replica,
-                serving.project,
-                task_queue,
-                types,
-                engine,
-                tzdata,
-                heartbeat,
-            )
+            said = {"types": types, "engine": engine, "tzdata": tzdata, "heartbeat": heartbeat}
+            await run("announce_replica", *values("announce_replica", serving, **said))
             if retention is not None:
                 await run("announce_retention", retention)
             await run("forget_replicas")
             rules = [serving.rules.get(name) for name in types]
-            said = [json.dumps(each) if each else None for each in rules]
-            changes = await run("announce_types", task_queue, types, said)
+            texts = [json.dumps(each) if each else None for each in rules]
+            changes = await run("announce_types", task_queue, types, texts)
             if any(row["news"] for row in changes) or self._resolved != seen:
                 rows = await run("wanted_workflows", task_queue)
             else:  # with 100,000 schedules the query above takes 60 ms

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from engine.ledger.floors import Floors
-from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import LedgerPart
 from engine.ledger.records import PolledQueue, Served, Serving, SlotAsk, Wanted, as_served
 from engine.schedules import TZDATA_VERSION
@@ -110,11 +109,9 @@ class Replicas(LedgerPart):
             [getattr(ask, field) for ask in asks]
             for field in ("lane", "queue", "running", "wanted")
         ]
-        rows = await self._connections.fetch(
-            query("hold_slots"), self._namespace, holder, *columns, lease, take_over, number
-        )
+        rows = await self._run("hold_slots", holder, *columns, lease, take_over, number)
         return {row["lane"]: row["usable"] for row in rows}
 
     async def give_back_slots(self, holder: str) -> None:
         """Give back all slots of a holder."""
-        await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
+        await self._run("give_back_slots", holder)

@@ -6,10 +6,9 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -17,7 +16,7 @@ import asyncpg
 from engine.errors import EngineError
 from engine.ledger.failures import as_failing
 from engine.ledger.fires import AccountRow, Claim, DeadLetter, Ended, Fire, as_left, begins
-from engine.ledger.postgres.connections import Connection, Connections, query
+from engine.ledger.postgres.connections import Connection, Connections, query, values
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -329,30 +328,10 @@ def as_backfill(row: Row) -> Backfill:
 
 # --- statements of a transaction ---
 
-_FIRE_COLUMNS = (
-    "project",
-    "key",
-    "series",
-    "bucket",
-    "fire_time",
-    "windows",
-    "last_fire_time",
-    "definition_version",
-    "workflow_id",
-    "workflow_type",
-    "task_queue",
-    "status",
-    "reason",
-    "reason_code",
-    "timing",
-    "missed",
-    "missed_from",
-    "not_before",
-    "token",
-    "awaits",
-    "overlap",
-)
-"""The order of the arrays in ``insert_fires.sql``."""
+
+def arrays(rows: Iterable[Sequence[object]]) -> list[list[object]]:
+    """Return the columns of these rows, of which there is at least one."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 class Statements:
@@ -376,15 +355,17 @@ class Statements:
     ) -> list[Claim]:
         if not fires:
             return []
-        columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
-        rows = await self.run("insert_fires", owner, lease, *columns)
-        return claimed(fires, rows)
+        given = [
+            values("insert_fires", fire, awaits=fire.awaits and json.dumps(fire.awaits.to_json()))
+            for fire in fires
+        ]
+        return claimed(fires, await self.run("insert_fires", owner, lease, *arrays(given)))
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Apply what plans decided on open fires."""
         promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
         if promoted:
-            await self.run("promote", *map(list, zip(*promoted, strict=True)))
+            await self.run("promote", *arrays(promoted))
         if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
             await self.run("release", released)
         if skipped := [
@@ -392,26 +373,20 @@ class Statements:
             for _, move in moves
             if move.to == "skip"
         ]:
-            await self.run("give_up", *map(list, zip(*skipped, strict=True)))
+            await self.run("give_up", *arrays(skipped))
         wishes = [
             (move.fire.fire_id, move.to, grace, move.reason)
             for grace, move in moves
             if move.to in {"cancel", "terminate"}
         ]
         if wishes:
-            await self.run("wish_stops", *map(list, zip(*wishes, strict=True)))
+            await self.run("wish_stops", *arrays(wishes))
 
     async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         """Run ``queries/<name>.sql``; its first argument is the namespace."""
         return await self.connection.fetch(
             query(name), self._namespace, *arguments, timeout=self._patience
         )
-
-
-def _stored(fire: NewFire, field: str) -> object:
-    if field == "awaits":
-        return json.dumps(fire.awaits.to_json()) if fire.awaits else None
-    return getattr(fire, field)
 
 
 def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
@@ -442,23 +417,22 @@ class LedgerPart:
     _namespace: str
 
     async def _write(
-        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
+        self, name: str, records: Sequence[object], *first: object
     ) -> list[asyncpg.Record]:
-        """Write all at once; if that fails, one by one, so that only a bad value is lost."""
-        columns = [
-            [
-                storable(each) if isinstance(each, str) else each
-                for each in map(attrgetter(field), values)
-            ]
-            for field in fields
+        """Write all at once; if that fails, one by one, so that only a bad record is lost."""
+        if not records:
+            return []
+        rows = [
+            [storable(each) if isinstance(each, str) else each for each in values(name, record)]
+            for record in records
         ]
         try:
-            return await self._connections.fetch(query(name), *first, *columns)
+            return await self._connections.fetch(query(name), *first, *arrays(rows))
         except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
-            if len(values) == 1:
-                logger.exception("%s: %r could not be written", name, values[0])
+            if len(records) == 1:
+                logger.exception("%s: %r could not be written", name, records[0])
                 return []
-        return [row for value in values for row in await self._write(name, fields, [value], *first)]
+        return [row for record in records for row in await self._write(name, [record], *first)]
 
     async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         """Run ``queries/<name>.sql``; its first argument is the namespace."""

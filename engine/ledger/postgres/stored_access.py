@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
+from engine.ledger.postgres.connections import values
 
 
 class AccessStore:
@@ -26,16 +27,7 @@ class AccessStore:
 
     async def add(self, new: TokenRow) -> datetime | None:
         """Write a token and return when; None if one in force has its name."""
-        rows = await self._run(
-            "add_token",
-            new.id,
-            new.name,
-            new.scope,
-            list(new.keys),
-            new.digest,
-            new.created_by,
-            new.expires_at,
-        )
+        rows = await self._run("add_token", *values("add_token", new))
         return rows[0]["created_at"] if rows else None
 
     async def tokens(self) -> list[TokenRow]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from engine.errors import Code
 from engine.ledger.alerts import (
-    CONDITION_FIELDS,
     ENGINE,
     AlertChanges,
     AlertRow,
@@ -23,7 +22,8 @@ from engine.ledger.alerts import (
     Watched,
     pause_text,
 )
-from engine.ledger.postgres.rows import decoded_schedule
+from engine.ledger.postgres.connections import values
+from engine.ledger.postgres.rows import arrays, decoded_schedule
 from engine.ledger.records import POLLS_COUNT_FOR, PolledQueue
 from engine.schedules import Alerting
 
@@ -116,8 +116,8 @@ class AlertStore:
         """
         opened: list[AlertRow] = []
         if found:
-            columns = [[getattr(each, name) for each in found] for name in CONDITION_FIELDS]
-            written = await self._run("open_alerts", *columns)
+            rows = [values("open_alerts", each) for each in found]
+            written = await self._run("open_alerts", *arrays(rows))
             opened = [_as_alert(row) for row in written if row["opened"]]
         names = [problem.name for problem in found]
         gone = await self._run("resolve_alerts", list(map(str, of)), names)

@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 from engine.ledger.floors import LOOK_AGAIN, again_after
 from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
-from engine.ledger.postgres.rows import decoded_schedule
+from engine.ledger.postgres.connections import values
+from engine.ledger.postgres.rows import arrays, decoded_schedule
 from engine.schedules import EventType, Schedule
 
 _KEPT_DEFINITIONS: Final = 2000
@@ -21,9 +22,6 @@ _OPEN: Final = 10.0
 _LOOKED_AT: Final = 5000
 """The newest events that a search by key reads."""
 _OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
-_OF_DONE: Final = ("position", "name")
-_OF_FAILED: Final = (*_OF_DONE, "attempts", "wait", "error")
-_OF_FRESH: Final = (*_OF_DONE, "key", "attempts", "wait", "error")
 Run = Callable[..., Awaitable[list[Any]]]
 
 
@@ -99,18 +97,7 @@ class EventStore:
 
         One of this name keeps its position.
         """
-        its = subscription
-        await self._run(
-            "subscribe",
-            its.name,
-            its.kind,
-            its.project,
-            list(its.events),
-            list(its.keys),
-            lasts,
-            by,
-            list(its.types),
-        )
+        await self._run("subscribe", *values("subscribe", subscription, lasts=lasts, by=by))
 
     async def unsubscribe(self, name: str) -> bool:
         """Remove a subscription and its deliveries; return False if there is none."""
@@ -214,12 +201,14 @@ class EventStore:
         async with self._transaction() as transaction:
             if not await transaction.run("move_subscription", name, holder, position):
                 return False
-            if fresh:
-                await transaction.run("put_back", name, *_columns(fresh, _OF_FRESH))
-            if done := [each for each in again if each.done]:
-                await transaction.run("delivered", name, *_columns(done, _OF_DONE))
-            if failed := [each for each in again if not each.done]:
-                await transaction.run("put_off_deliveries", name, *_columns(failed, _OF_FAILED))
+            for statement, attempts in (
+                ("put_back", fresh),
+                ("delivered", [each for each in again if each.done]),
+                ("put_off_deliveries", [each for each in again if not each.done]),
+            ):
+                if attempts:
+                    rows = [values(statement, each) for each in attempts]
+                    await transaction.run(statement, name, *arrays(rows))
         return True
 
     async def dead(self, limit: int = 50) -> list[Delivery]:
@@ -284,7 +273,3 @@ class EventStore:
             self._definitions[row["key"], row["version"]] = decoded_schedule(row["definition"])
         while len(self._definitions) > max(_KEPT_DEFINITIONS, len(wanted)):
             self._definitions.popitem(last=False)
-
-
-def _columns(attempts: Sequence[Attempt], of: Sequence[str]) -> list[list[Any]]:
-    return [[getattr(each, name) for each in attempts] for name in of]

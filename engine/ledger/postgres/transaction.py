@@ -14,7 +14,7 @@ from engine.errors import EngineError, KeyInUse, RequestInUse
 from engine.ledger.fires import Claim
 from engine.ledger.floors import Floors
 from engine.ledger.outbox import Subscription, SubscriptionOrigin
-from engine.ledger.postgres.connections import Connection, query
+from engine.ledger.postgres.connections import Connection, query, values
 from engine.ledger.postgres.fire_statements import (
     BackfillStatements,
     DeadLetterStatements,
@@ -22,6 +22,7 @@ from engine.ledger.postgres.fire_statements import (
 )
 from engine.ledger.postgres.rows import (
     Statements,
+    arrays,
     as_drift,
     as_state,
     parse_definition,
@@ -68,69 +69,25 @@ def bounded(
         yield part
 
 
-def _schedule_row(new: NewDefinition) -> tuple[object, ...]:
-    """Return the columns of ``schedules`` that a definition writes, in the statements' order."""
-    schedule = new.schedule
-    return (
-        schedule.key,
-        new.project,
-        new.version,
-        schedule.digest,
-        new.series,
-        new.suffixed,
-        new.max_bucket,
-        new.effective_from,
-        new.cursor,
-        new.next_fire_at,
-        schedule.workflow,
-        new.workflow_type,
-        schedule.task_queue,
-        schedule.external,
-        schedule.grace,
-        schedule.enabled,
-        new.paused,
-        reading_at(schedule, new.cursor),
-        new.origin,
-        new.request_id,
-        " ".join(rule.parent for rule in schedule.follows),
-    )
+def _schedule_row(new: NewDefinition, name: str) -> list[object]:
+    """Return what ``define_schedules`` or ``create_schedule`` writes."""
+    parents = " ".join(rule.parent for rule in new.schedule.follows)
+    return values(name, new, reading=reading_at(new.schedule, new.cursor), parents=parents)
 
 
-def _version_row(new: NewDefinition, text: str) -> tuple[object, ...]:
-    """Return the columns of ``definitions``, in the statement's order."""
-    schedule = new.schedule
-    return (
-        schedule.key,
-        new.version,
-        new.series,
-        new.project,
-        text,
-        schedule.digest,
-        new.effective_from,
-    )
-
-
-def _action_row(action: Action) -> tuple[object, ...]:
-    """Return the columns of ``actions``, in the statement's order."""
-    return (
-        action.project,
-        action.key,
-        action.verb,
-        action.reason,
-        action.workflow_id,
-        action_json(action.before),
-        action_json(action.after),
-    )
+def _action_row(action: Action) -> list[object]:
+    before, after = action_json(action.before), action_json(action.after)
+    return values("act", action, before=before, after=after)
 
 
 def creation(
     new: NewDefinition, action: Action, *, by: str
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Yield the statements that create a schedule, each with its arguments after the namespace."""
-    text = json.dumps(new.schedule.to_json())
-    yield "create_schedule", (TIME_RULES, *_schedule_row(new))
-    yield "define_versions", (by, *([value] for value in _version_row(new, text)))
-    yield "act", (by, *([value] for value in _action_row(action)))
+    version = values("define_versions", new, definition=json.dumps(new.schedule.to_json()))
+    yield "create_schedule", (TIME_RULES, *_schedule_row(new, "create_schedule"))
+    yield "define_versions", (by, *arrays([version]))
+    yield "act", (by, *arrays([_action_row(action)]))
 
 
 def in_use(error: asyncpg.UniqueViolationError, new: NewDefinition) -> EngineError:
@@ -163,11 +120,11 @@ class DefinitionStatements(Statements):
             await self._define(part, by)
 
     async def _define(self, definitions: Sequence[tuple[NewDefinition, str]], by: str) -> None:
-        columns = zip(*(_schedule_row(new) for new, _ in definitions), strict=True)
-        await self.run("define_schedules", TIME_RULES, *map(list, columns))
-        versions = zip(*(_version_row(new, text) for new, text in definitions), strict=True)
+        heads = [_schedule_row(new, "define_schedules") for new, _ in definitions]
+        await self.run("define_schedules", TIME_RULES, *arrays(heads))
+        versions = [values("define_versions", new, definition=text) for new, text in definitions]
         try:
-            await self.run("define_versions", by, *map(list, versions))
+            await self.run("define_versions", by, *arrays(versions))
         except asyncpg.UniqueViolationError as error:
             raise KeyInUse(
                 "an application has declared a key of the file meanwhile", cure="apply it again"
@@ -243,8 +200,7 @@ class DefinitionStatements(Statements):
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """Record actions."""
         if actions:
-            columns = zip(*map(_action_row, actions), strict=True)
-            await self.run("act", by, *map(list, columns))
+            await self.run("act", by, *arrays(map(_action_row, actions)))
             await self.run("hint")
 
 
@@ -272,16 +228,8 @@ class ProjectStatements(Statements):
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
         """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
-        await self.run(
-            "save_project",
-            file.project,
-            file.revision,
-            file.name,
-            file.digest,
-            by,
-            list(refused),
-            forgotten,
-        )
+        others = {"by": by, "refused": list(refused), "forgotten": forgotten}
+        await self.run("save_project", *values("save_project", file, **others))
         await self.run("hint")
 
     async def raise_epoch(self) -> None:
@@ -549,7 +497,7 @@ class Transaction(
             )
             for s in steps
         ]
-        await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
+        await self.run("move_cursors", TIME_RULES, *arrays(moved))
         if long := [s.state.key for s in steps if s.state.line_changes > _FOLDED]:
             await self.run("fold_lines", long)
         return claims

@@ -1,5 +1,5 @@
 INSERT INTO replicas (namespace, replica, project, task_queue, types, engine, tzdata, heartbeat, started_at, seen_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), clock_timestamp())
+VALUES ($1, :replica, :project, :task_queue, :types, :engine, :tzdata, :heartbeat, clock_timestamp(), clock_timestamp())
 ON CONFLICT (namespace, replica) DO UPDATE
 SET project = excluded.project, task_queue = excluded.task_queue, types = excluded.types,
     engine = excluded.engine, tzdata = excluded.tzdata, seen_at = excluded.seen_at,

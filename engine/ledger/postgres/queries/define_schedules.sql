@@ -8,10 +8,12 @@ SELECT $1, n.key, n.project, n.version, n.digest, n.series, n.suffixed, n.max_bu
        CASE WHEN n.paused THEN clock_timestamp() END,
        CASE WHEN n.paused THEN 'paused: true in the file' END, $2, n.reading,
        n.origin, n.request_id, string_to_array(n.parents, ' ')
-FROM unnest($3::text[], $4::text[], $5::int[], $6::text[], $7::int[], $8::bool[], $9::bigint[],
-            $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::text[], $14::text[],
-            $15::text[], $16::bool[], $17::interval[], $18::bool[], $19::bool[], $20::timestamp[],
-            $21::text[], $22::text[], $23::text[])
+FROM unnest(:schedule.key::text[], :project::text[], :version::int[], :schedule.digest::text[], :series::int[],
+            :suffixed::bool[], :max_bucket::bigint[], :effective_from::timestamptz[], :cursor::timestamptz[],
+            :next_fire_at::timestamptz[], :schedule.workflow::text[], :workflow_type::text[],
+            :schedule.task_queue::text[], :schedule.external::bool[], :schedule.grace::interval[],
+            :schedule.enabled::bool[], :paused::bool[], :reading::timestamp[], :origin::text[], :request_id::text[],
+            :parents::text[])
      AS n (key, project, version, digest, series, suffixed, max_bucket, effective_from, cursor,
            next_fire_at, workflow, workflow_type, task_queue, external, grace, enabled, paused,
            reading, origin, request_id, parents)

@@ -7,8 +7,8 @@ SELECT $1, f.project, f.key, f.series, f.bucket, f.fire_time, f.fire_time, 'hand
        CASE WHEN n.reason IS NULL THEN 'claimed' ELSE 'rejected' END, n.reason, n.code, 'handler',
        n.input::jsonb, n.sealed_input::jsonb,
        CASE WHEN n.reason IS NULL THEN clock_timestamp() END, f.data_from
-FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-            $8::text[])
+FROM unnest(:fire_id::bigint[], :workflow_id::text[], :workflow_type::text[], :reason::text[], :reason_code::text[],
+            :input::text[], :sealed_input::text[])
      AS n (fire_id, workflow_id, workflow_type, reason, code, input, sealed_input)
 JOIN fires f ON f.namespace = $1 AND f.id = n.fire_id
 ON CONFLICT (namespace, workflow_id) DO NOTHING

@@ -9,7 +9,7 @@ SELECT $1, $2, $3, d.series, d.bucket, d.fire_time, d.fire_time, $4, d.workflow_
        CASE WHEN d.token IS NOT NULL THEN clock_timestamp() + $9::interval END,
        CASE WHEN d.token IS NOT NULL THEN clock_timestamp() END,
        CASE WHEN d.token IS NULL THEN 0 ELSE 1 END
-FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
+FROM unnest(:series::int[], :bucket::bigint[], :fire_time::timestamptz[], :workflow_id::text[], :token::uuid[])
      AS d (series, bucket, fire_time, workflow_id, token)
 ORDER BY d.fire_time
 ON CONFLICT DO NOTHING

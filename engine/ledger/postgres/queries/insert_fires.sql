@@ -15,10 +15,12 @@ SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_
        CASE WHEN d.status = 'starting' THEN clock_timestamp() END,
        CASE WHEN d.status = 'starting' THEN 1 ELSE 0 END,
        d.awaits::jsonb, d.overlap, begins.data_from
-FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::int[],
-            $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::text[], $19::int[], $20::timestamptz[], $21::timestamptz[],
-            $22::uuid[], $23::text[], $24::text[])
+FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest(
+            :project::text[], :key::text[], :series::int[], :bucket::bigint[], :fire_time::timestamptz[], :windows::int[],
+            :last_fire_time::timestamptz[], :definition_version::int[], :workflow_id::text[], :workflow_type::text[],
+            :task_queue::text[], :status::text[], :reason::text[], :reason_code::text[], :timing::text[],
+            :missed::int[], :missed_from::timestamptz[], :not_before::timestamptz[], :token::uuid[], :awaits::text[],
+            :overlap::text[])
      AS u (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
            workflow_type, task_queue, status, reason, reason_code, timing, missed, missed_from, not_before,
            token, awaits, overlap)) AS d

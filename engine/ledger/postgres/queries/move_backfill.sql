@@ -1,4 +1,4 @@
 UPDATE backfills
-SET cursor = $3, state = $4, ended_reason = $5, next_at = $6, laid_at = $7, ended_at = $8,
-    laid = $9, left_alone = $10::jsonb, error = $11
+SET cursor = :cursor, state = :state, ended_reason = :ended_reason, next_at = :next_at, laid_at = :laid_at,
+    ended_at = :ended_at, laid = :laid, left_alone = :left_alone::jsonb, error = :error
 WHERE namespace = $1 AND id = $2 AND state = 'laying'

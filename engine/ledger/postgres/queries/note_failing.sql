@@ -2,10 +2,10 @@
 -- ID order, as in record_evidence.sql.
 WITH locked AS (
     SELECT id FROM fires
-    WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started' AND lost_at IS NULL
+    WHERE namespace = $1 AND workflow_id = ANY (:workflow_id::text[]) AND status = 'started' AND lost_at IS NULL
     ORDER BY id FOR UPDATE)
 UPDATE fires f SET failing = n.now
-FROM unnest($2::text[], $3::jsonb[], $4::jsonb[]) AS n (workflow_id, before, now)
+FROM unnest(:workflow_id::text[], :before::jsonb[], :now::jsonb[]) AS n (workflow_id, before, now)
 WHERE f.id IN (SELECT id FROM locked)
   AND f.namespace = $1 AND f.workflow_id = n.workflow_id AND f.status = 'started' AND f.lost_at IS NULL
   AND f.failing IS NOT DISTINCT FROM n.before

@@ -2,7 +2,8 @@
 -- has not confirmed the end, still has it.
 INSERT INTO alerts AS a (namespace, name, code, text, since, project, key, cause, opened_at, due_at)
 SELECT $1, p.*, statement_timestamp(), statement_timestamp()
-FROM unnest($2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::text[], $8::text[]) AS p
+FROM unnest(:name::text[], :code::text[], :text::text[], :since::timestamptz[], :project::text[], :key::text[],
+            :cause::text[]) AS p
 ON CONFLICT (namespace, name) DO UPDATE
 SET code = excluded.code, text = excluded.text, project = excluded.project, key = excluded.key,
     cause = excluded.cause, resolved_at = NULL,

@@ -10,13 +10,13 @@
 -- a closed run is read from its history later. The duration of one run is by Temporal's clock alone.
 WITH locked AS (
     SELECT id, workflow_id, first_run_id FROM fires
-    WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND windows = 1
+    WHERE namespace = $1 AND workflow_id = ANY (:workflow_id::text[]) AND windows = 1
     ORDER BY id FOR UPDATE
 ), evidence AS (
     SELECT locked.id, seen.*, seen.run_id = coalesce(locked.first_run_id, seen.first_run_id) AS is_first
-    FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[],
-                $8::bool[], $9::jsonb[], $10::text[], $11::jsonb[], $12::text[], $13::int[], $14::int[],
-                $15::jsonb[])
+    FROM unnest(:workflow_id::text[], :run_id::text[], :started_at::timestamptz[], :closed::text[],
+                :closed_at::timestamptz[], :error::text[], :last::bool[], :not_undone::jsonb[], :first_run_id::text[],
+                :failure_text::jsonb[], :given_up::text[], :tries::int[], :step_retries::int[], :tried_text::jsonb[])
          AS seen (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone, first_run_id,
                   failure, given_up, tries, step_retries, tried)
     JOIN locked USING (workflow_id)

@@ -14,7 +14,7 @@ SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'startin
     history = history || jsonb_build_object('status', status, 'reason', reason, 'error', error,
                                             'reason_code', reason_code,
                                             'until', clock_timestamp())
-FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
+FROM unnest(:series::int[], :bucket::bigint[], :fire_time::timestamptz[], :workflow_id::text[], :token::uuid[])
      AS d (series, bucket, fire_time, workflow_id, token)
 WHERE f.namespace = $1 AND f.key = $3 AND f.workflow_id = d.workflow_id
   AND f.fire_time = d.fire_time AND f.windows = 1

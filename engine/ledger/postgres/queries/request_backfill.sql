@@ -1,4 +1,5 @@
 INSERT INTO backfills (namespace, project, key, series, definition_version, first, last, cursor, overlap,
                        include, reason, requested_by, requested_at, next_at, windows)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13, $14)
+VALUES ($1, :project, :key, :series, :definition_version, :first, :last, :cursor, :overlap, :include, :reason,
+        :requested_by, :requested_at, :requested_at, :windows)
 RETURNING id

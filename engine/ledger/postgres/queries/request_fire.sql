@@ -2,7 +2,9 @@
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    reason_code, timing, overlap, input, sealed_input, lease_until)
-VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::jsonb, $18::jsonb,
-        CASE WHEN $12 = 'claimed' THEN clock_timestamp() END)
+VALUES ($1, :project, :key, :series, :bucket, :fire_time, :fire_time, :kind, :definition_version, :workflow_id,
+        :workflow_type, :task_queue, :status, :reason, :reason_code, :timing, :overlap, :input::jsonb,
+        :sealed_input::jsonb,
+        CASE WHEN :status = 'claimed' THEN clock_timestamp() END)
 ON CONFLICT (namespace, workflow_id) DO NOTHING
 RETURNING id

@@ -1,7 +1,8 @@
 WITH saved AS (
     INSERT INTO projects (namespace, project, revision, file_name, file_digest, applied_at, applied_by,
                           refused, forgotten_at)
-    VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6, $7, CASE WHEN $8 THEN clock_timestamp() END)
+    VALUES ($1, :project, :revision, :name, :digest, clock_timestamp(), :by, :refused,
+            CASE WHEN :forgotten THEN clock_timestamp() END)
     ON CONFLICT (namespace, project) DO UPDATE
     SET revision = excluded.revision, file_name = excluded.file_name,
         file_digest = excluded.file_digest, applied_at = excluded.applied_at,

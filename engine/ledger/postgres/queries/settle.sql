@@ -3,9 +3,9 @@
 -- is compared by an expression that no index has: fires being sent are so few that the planner
 -- would read all of them, and beside an old snapshot all that ever were.
 WITH outcomes AS (
-    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[],
-                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[], $11::text[],
-                         $12::bool[])
+    SELECT * FROM unnest(:fire_id::bigint[], :token::uuid[], :status::text[], :timing::text[], :run_id::text[],
+                         :started_at::timestamptz[], :reason::text[], :error::text[], :retry_after::interval[],
+                         :first_run_id::text[], :reason_code::text[], :reported::bool[])
         AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id, code,
               reported)
 ), locked AS (

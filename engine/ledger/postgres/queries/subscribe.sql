@@ -4,8 +4,9 @@ WITH head AS (
     ON CONFLICT (namespace) DO UPDATE SET position = h.position
     RETURNING position
 ), its AS (
-    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, expires_at, declared_by)
-    VALUES ($1, $2, $3, $4, 'code', $5::text[], $6::text[], $9::text[], clock_timestamp() + $7::interval, $8)
+    INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, expires_at, declared_by, types)
+    VALUES ($1, :name, :kind, :project, 'code', :events::text[], :keys::text[], clock_timestamp() + :lasts::interval,
+            :by, :types::text[])
     ON CONFLICT (namespace, name) DO UPDATE
     SET events = excluded.events, keys = excluded.keys, types = excluded.types, expires_at = excluded.expires_at
     RETURNING name)
