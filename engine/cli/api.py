@@ -342,7 +342,7 @@ def list_tokens(session: Session) -> None:
                 row.name,
                 row.scope,
                 " ".join(row.keys),
-                _state(row),
+                row.state,
                 instant_text(row.expires_at),
                 instant_text(row.used_at),
                 row.used_from,
@@ -364,15 +364,8 @@ def revoke(session: Session, name: Name) -> None:
 
 def token_json(row: TokenRow) -> dict[str, object]:
     """Return a token as in ``sched token list --json``, without its digest."""
-    return {
-        **fields(row, "id name scope"),
-        "keys": [*row.keys],
-        "state": _state(row),
-        **fields(row, "created_at created_by expires_at revoked_at revoked_by used_at used_from"),
-    }
-
-
-def _state(row: TokenRow) -> str:
-    if row.in_force:
-        return "in force"
-    return "revoked" if row.revoked_at else "expired"
+    return fields(
+        row,
+        "id name scope keys state created_at created_by expires_at revoked_at revoked_by used_at"
+        " used_from",
+    )

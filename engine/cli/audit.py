@@ -87,21 +87,17 @@ def audit(
 def report_json(report: AuditReport) -> dict[str, Any]:
     """Return a report as in ``sched audit --json``."""
     return {
-        **fields(report, "since until against_temporal rules"),
-        "complete": report.is_clean,
-        "verdicts": report.verdict,
-        "notes": list(report.notes),
-        "unknown": dict(report.unknown),
+        **fields(report, "since until against_temporal rules complete=is_clean verdicts=verdict"),
+        **fields(report, "notes unknown"),
         "schedules": [_audit_json(each) for each in report.schedules],
     }
 
 
 def _audit_json(audit: KeyAudit) -> dict[str, Any]:
     of_fault = "kind fire_time last_fire_time windows workflow_id what"
-    names = "key project verdict expected statuses due held outside unchecked fault_windows"
+    names = "key project verdict expected statuses due held outside unchecked fault_windows notes"
     return {
         **fields(audit, names),
-        "notes": list(audit.notes),
         "faults": [fields(fault, of_fault) for fault in audit.faults],
     }
 
@@ -197,11 +193,10 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
     names = (
         "series bucket fire_time last_fire_time windows status reason reason_code timing missed"
         " missed_from workflow_id run_id started_at closed_at decided_at attempts replica"
-        " definition_version"
+        " definition_version history"
     )
-    history = {"history": list(row.history)} if row else {}
     return {
         **fields(found, "key at is_window is_missing local_time definition_version rules text"),
-        "decision": {**fields(row, names), **history} if row else None,
-        "replay": fields(found.replay, "agrees said") if found.replay else None,
+        "decision": fields(row, names) if row else None,
+        **fields(found, "replay"),
     }

@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from engine.cli.output import backfill_json, counted, instant_text, print_json, print_table
+from engine.cli.output import backfill_json, counted, fields, instant_text, print_json, print_table
 from engine.cli.target import Key, Reason, Session, command, moment, one_of
 from engine.service import (
     INCLUDED,
@@ -201,27 +201,12 @@ async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_WindowSp
 
 def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_WindowSpan]) -> None:
     if session.as_json:
-        of = seen.backfill
         print_json(
             {
-                "key": of.key,
-                "from": instant_text(of.first),
-                "to": instant_text(of.last),
-                "overlap": of.overlap,
-                "include": list(of.include),
-                "windows": of.windows,
-                "counts": _counts(seen),
+                **fields(seen.backfill, "key from=first to=last overlap include windows"),
+                "counts": fields(seen, _COUNTS),
                 "cost": seen.cost,
-                "spans": [
-                    {
-                        "from": instant_text(each.first),
-                        "to": instant_text(each.last),
-                        "windows": each.windows,
-                        "starts": each.starts,
-                        "why": each.why,
-                    }
-                    for each in spans
-                ],
+                "spans": [fields(each, "from=first to=last windows starts why") for each in spans],
             }
         )
         return
@@ -241,12 +226,7 @@ def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_Win
     typer.echo("nothing was asked for: without --dry-run it is")
 
 
-def _counts(seen: BackfillRequested) -> dict[str, object]:
-    return {
-        "would_start": seen.would_start,
-        "starts": dict(seen.starts),
-        "left_alone": dict(seen.left_alone),
-    }
+_COUNTS = "would_start starts left_alone"
 
 
 def describe_end(done: Backfill) -> str:
@@ -265,13 +245,12 @@ def as_document(
     alone = done.left_alone if done.state != "laying" else asked.left_alone
     return {
         **backfill_json(done),
-        "windows": done.windows,
-        "until": instant_text(done.last),
+        **fields(done, "until=last"),
         "started": [fire.workflow_id for fire in fires],
         "left_alone": [
             {"workflow_id": None, "why": why, "windows": number} for why, number in alone.items()
         ],
-        "counts": _counts(asked),
+        "counts": fields(asked, _COUNTS),
         "cost": asked.cost,
     }
 

@@ -20,16 +20,7 @@ from engine.cli.operate import (
     decided_soon,
     request_run,
 )
-from engine.cli.output import (
-    console,
-    counted,
-    fields,
-    instant_text,
-    print_json,
-    print_table,
-    step_json,
-    why,
-)
+from engine.cli.output import console, counted, fields, instant_text, print_json, print_table, why
 from engine.cli.run_names import workflow_id
 from engine.cli.run_page import (
     RunReport,
@@ -178,7 +169,7 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
     """Return one step that keeps failing as in ``sched dead list --failing --json``."""
     return {
         **fields(fire, "key series bucket fire_time workflow_id started_at"),
-        **step_json(step),
+        **fields(step),
         "link": where.run_link(step.child or fire.workflow_id, step.run_id),
     }
 
@@ -341,16 +332,16 @@ def _not_undone(left: Mapping[str, object]) -> str:
 
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
     """Return one letter as in ``sched dead list --json``."""
+    names = (
+        "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
+        " workflow=workflow_type status cause reason error attempts starting_at started_at died_at"
+        " duration_ms tries step_retries definition_version"
+    )
     return {
-        **fields(
-            letter, "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
-        ),
-        "workflow": letter.workflow_type,
-        **fields(letter, "status cause reason error attempts starting_at started_at died_at"),
-        **fields(letter, "duration_ms tries step_retries definition_version"),
+        **fields(letter, names),
         "has_input": bool(letter.arguments),
         "input": readable(letter.arguments[0]) if letter.arguments else None,
-        "not_undone": list(letter.not_undone),
+        **fields(letter, "not_undone"),
         "link": where.run_link(letter.workflow_id, letter.run_id),
     }
 

@@ -146,11 +146,8 @@ def _show_dead(session: Session, limit: int) -> None:
 
 
 def _dead_json(each: Delivery) -> dict[str, object]:
-    return {
-        "id": each.event.event_id,
-        "key": each.event.key,
-        **fields(each, "name subscription attempts first_at died_at error"),
-    }
+    names = "id=event.event_id event.key name subscription attempts first_at died_at error"
+    return fields(each, names)
 
 
 def _redeliver(session: Session, event_id: str) -> None:

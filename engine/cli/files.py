@@ -583,53 +583,30 @@ _PROJECT = "revision file_digest applied_at file_name applied_by refused"
 
 def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
     """Return the output of ``--json``."""
-    last = found.last
+    drift = (
+        "key origin paused_since=pause.at paused_until=pause.until paused_by=pause.by pause.reason"
+        " skipped"
+    )
     return {
         "file": file.name,
         "declared": file.places,
-        "project": found.project,
-        "from": instant_text(found.now),
-        "to": instant_text(found.until),
-        "last": last and fields(last, _PROJECT),
+        **fields(found, "project from=now to=until"),
+        "last": found.last and fields(found.last, _PROJECT),
         "same_file": found.same,
         "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
         "refused_keys": found.refused_keys,
         "changes": [_change_json(change) for change in found.changes],
         "unchanged": len(found.unchanged),
-        "absent": found.absent,
-        "foreign": found.foreign,
-        "fires_on_apply": found.fires,
-        "drift": [
-            {
-                "key": row.key,
-                "origin": row.origin,
-                "paused_since": instant_text(row.pause.at) if row.pause else None,
-                "paused_until": instant_text(row.pause.until) if row.pause else None,
-                "paused_by": row.pause.by if row.pause else None,
-                "reason": row.pause.reason if row.pause else None,
-                "skipped": _instants(row.skipped),
-            }
-            for row in found.drift
-        ],
-        "resumed": found.resumed,
-        "queues": found.queues,
-        "hooks": found.hooks,
+        **fields(found, "absent foreign fires_on_apply=fires"),
+        "drift": [fields(row, drift) for row in found.drift],
+        **fields(found, "resumed queues hooks"),
     }
 
 
 def _change_json(change: Change) -> dict[str, Any]:
     moved = {"appear": change.moved.appear, "vanish": change.moved.vanish}
     return {
-        "key": change.key,
-        "change": change.kind,
-        "edits": change.edits,
-        **{
-            name: {"count": starts.count, "fire_times": _instants(starts.first)}
-            for name, starts in moved.items()
-        },
-        "fires_on_apply": _instants(change.fires),
+        **fields(change, "key change=kind edits"),
+        **{name: fields(starts, "count fire_times=first") for name, starts in moved.items()},
+        **fields(change, "fires_on_apply=fires"),
     }
-
-
-def _instants(moments: Sequence[datetime]) -> list[str | None]:
-    return [instant_text(moment) for moment in moments]

@@ -20,7 +20,6 @@ from engine.cli.output import (
     fire_json,
     instant_text,
     key_without_worker,
-    pause_json,
     wait_for_worker as wait_for_a_worker,
     why,
 )
@@ -263,7 +262,7 @@ def pause(
         done = await opened.pause(key, reason=reason, until=end)
         again = "again " if done.before else ""
         return (
-            {"key": key, "paused": pause_json(done.pause), "before": pause_json(done.before)},
+            fields(done, "key paused=pause before"),
             f"{key} is paused {again}{done.pause.lasts}: {reason}",
         )
 
@@ -302,8 +301,7 @@ def resume(
     async def act(opened: ScheduleService, key: str) -> Answer:
         catch_up = await _made_up(opened, key, asked) if asked else None
         done = await opened.resume(key, reason=reason, catch_up=catch_up)
-        before, after = pause_json(done.before), fields(done, "next_fire_at caught_up")
-        return {"key": key, "before": before, **after}, _describe_resume(done)
+        return fields(done), _describe_resume(done)
 
     named = Selector(tuple(keys or ()), project, tag, every)
     left = Left(lambda row: row.pause is not None, "not paused")
@@ -405,7 +403,7 @@ def retire(
     async def act(opened: ScheduleService, key: str) -> Answer:
         done = await opened.retire(key, reason=reason)
         again = "is retired" if done.changed else "was retired before"
-        return fields(done, "key at changed"), f"{key} {again}; its open runs continue"
+        return fields(done), f"{key} {again}; its open runs continue"
 
     left = Left(lambda _: True, "")
     act_on_each(session, "retire", named, act, left=left, yes=yes, dry_run=dry_run)
@@ -486,8 +484,7 @@ def _window(
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
-    document = fields(done, "key fire_time workflow_id changed")
-    session.print(document, f"{done.workflow_id} of {instant_text(done.fire_time)} {outcome}")
+    session.print(fields(done), f"{done.workflow_id} of {instant_text(done.fire_time)} {outcome}")
 
 
 # --- trigger and rerun ---

@@ -9,7 +9,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import is_dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -37,17 +38,8 @@ from engine.page.text import (
     why,
 )
 from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives
-from engine.schedules import instant_text
-from engine.schedules.planner import Pause
-from engine.service import (
-    Backfill,
-    FailingStep,
-    Fire,
-    RunSummary,
-    ScheduleRow,
-    ScheduleService,
-    Served,
-)
+from engine.schedules import in_ms, instant_text
+from engine.service import Backfill, Fire, RunSummary, ScheduleRow, ScheduleService, Served
 
 __all__ = [
     "ASKED_LATER",
@@ -129,15 +121,38 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def fields(record: object, names: str) -> dict[str, Any]:
-    """Return attributes of a record, by their names in this order, as they are printed in JSON."""
-    return {name: _plain(getattr(record, name)) for name in names.split()}
+def fields(record: object, names: str | None = None) -> dict[str, Any]:
+    """Return attributes of a record as they are printed in JSON.
+
+    Args:
+        record: the record; those in it are printed likewise, with all of their fields.
+        names: the attributes in this order, each printed by its name; None are all fields.
+            ``from=first`` prints ``first`` as ``from``. ``pause.at`` is that of its pause, printed
+            as ``at``, and null without a pause.
+    """
+    found = {}
+    for each in names.split() if names is not None else record.__dataclass_fields__:  # type: ignore[attr-defined] # of a dataclass
+        shown, _, path = each.rpartition("=")
+        value, steps = record, path.split(".")
+        for step in steps:
+            value = None if value is None else getattr(value, step)
+        found[shown or steps[-1]] = _plain(value)
+    return found
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return instant_text(value)
-    return str(value) if isinstance(value, Path) else value
+    match value:
+        case datetime():
+            return instant_text(value)
+        case timedelta():
+            return in_ms(value)
+        case Path():
+            return str(value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {name: _plain(each) for name, each in value.items()}
+    return fields(value) if is_dataclass(value) else value
 
 
 def print_table(
@@ -214,19 +229,14 @@ def colour_of(status: str) -> str:
 
 def schedule_json(row: ScheduleRow) -> dict[str, object]:
     """Return one schedule as in ``sched list --json``."""
-    schedule = row.schedule
     return {
-        **fields(row, "key project workflow"),
-        "kind": schedule.kind if schedule else None,
-        "spec": schedule.when if schedule else None,
-        "timezone": schedule.timezone if schedule else None,
-        "topic": schedule.topic if schedule else None,
-        "tags": [*schedule.tags] if schedule else [],
+        **fields(row, "key project workflow schedule.kind spec=schedule.when schedule.timezone"),
+        **fields(row, "schedule.topic"),
+        "tags": [*row.schedule.tags] if row.schedule else [],
         "state": row.state,
         **({"shadow": True} if row.in_shadow else {}),
-        "status": row.status,
-        "next_fire_at": instant_text(row.next_start_at),
-        **fields(row, "last_fire_at last_status workflow_type origin"),
+        **fields(row, "status next_fire_at=next_start_at last_fire_at last_status workflow_type"),
+        "origin": row.origin,
         "error": problem_of(row),
     }
 
@@ -234,17 +244,8 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
 def summary_json(of: RunSummary) -> dict[str, object]:
     """Return what ``sched list --wide --json`` adds to a schedule."""
     rate = None if of.success_rate is None else round(of.success_rate, 4)
-    return {
-        "last_runs": of.runs,
-        "success_rate": rate,
-        **fields(of, "median_duration_ms last_failure_at last_failure"),
-        "last_failure_error": of.error,
-    }
-
-
-def pause_json(pause: Pause | None) -> dict[str, object] | None:
-    """Return a pause with its start, reason, actor and end."""
-    return fields(pause, "at reason by until") if pause else None
+    names = "median_duration_ms last_failure_at last_failure last_failure_error=error"
+    return {"last_runs": of.runs, "success_rate": rate, **fields(of, names)}
 
 
 EFFORT = ("TOOK", "TRIES", "RETRIES")
@@ -272,14 +273,11 @@ def effort_text(tries: int | None, step_retries: int | None) -> str:
 
 def backfill_json(of: Backfill) -> dict[str, object]:
     """Return a backfill as in ``sched show --json``."""
-    return {
-        **fields(of, "id key state ended_reason"),
-        "from": instant_text(of.first),
-        "to": instant_text(of.last),
-        **fields(of, "cursor overlap include windows done laid"),
-        "left_alone": dict(of.left_alone),
-        **fields(of, "requested_by requested_at ended_at reason error"),
-    }
+    return fields(
+        of,
+        "id key state ended_reason from=first to=last cursor overlap include windows done laid"
+        " left_alone requested_by requested_at ended_at reason error",
+    )
 
 
 def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
@@ -300,17 +298,8 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
     return {
         **fields(fire, names),
         "backfill_pending": is_to_be_laid(fire, laying),
-        "failing": [step_json(step) for step in fire.failing],
-        "stuck": fire.is_stuck,
+        **fields(fire, "failing stuck=is_stuck"),
     }
-
-
-def step_json(step: FailingStep) -> dict[str, object]:
-    """Return one step that keeps failing as in ``sched fires --json``."""
-    return fields(
-        step,
-        "step place run_id child attempts max_attempts error_type error since next_attempt_at",
-    )
 
 
 # --- schedules without a worker ---

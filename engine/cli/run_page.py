@@ -93,8 +93,7 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
 def details_json(of: RunReport) -> dict[str, object]:
     """Return the failure, the tries and the undo steps, if any ran, of a run as in ``--json``."""
     return {
-        "failure": [link.to_json() for link in of.failure],
-        "tried": [fields(each, "number run_id started_at closed_at error") for each in of.tried],
+        **fields(of, "failure tried"),
         **({"undo_steps": [*of.undo]} if of.undo else {}),
     }
 
@@ -170,7 +169,7 @@ def run_to_its_end(
     result = result_of(session, fire.workflow_id) if completed else None
     if session.as_json:
         head = {**fire_json(fire), "new": asked.new, "result": result}
-        print_json({**head, "failure": [link.to_json() for link in details.failure]})
+        print_json({**head, **fields(details, "failure")})
     else:
         lines = [
             _end_of(fire, within),

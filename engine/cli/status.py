@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 import typer
 
-from engine.cli.output import console, fields, instant_text, print_json, relative, step_json
+from engine.cli.output import console, fields, instant_text, print_json, relative
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
-from engine.schedules import first_of, in_ms
-from engine.service import Condition, Fire, ScheduleService, ServerState, StatusReport, WorkerRow
+from engine.schedules import first_of
+from engine.service import Fire, ScheduleService, ServerState, StatusReport, WorkerRow
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -52,13 +51,11 @@ def workers(session: Session) -> None:
 
 def worker_json(row: WorkerRow) -> dict[str, object]:
     """Return one worker as in ``sched workers --json``."""
-    return {
-        **fields(row, "replica host version tzdata project task_queue"),
-        "types": list(row.types),
-        **fields(row, "started_at seen_at"),
-        "age_ms": in_ms(row.age),
-        **fields(row, "claims state"),
-    }
+    return fields(
+        row,
+        "replica host version tzdata project task_queue types started_at seen_at age_ms=age claims"
+        " state",
+    )
 
 
 def _worker_row(row: WorkerRow) -> tuple[object, ...]:
@@ -124,39 +121,25 @@ def status(session: Session, setup: SetupFunction = None) -> None:
 def status_json(report: StatusReport) -> dict[str, object]:
     """Return the report as in ``sched status --json``."""
     totals = report.totals
+    condition = "name code cause project key since text"
     return {
-        "good": report.is_good,
-        "at": instant_text(report.at),
-        "servers": [
-            {"server": each.server, "answers": each.error is None, "error": each.error}
-            for each in report.servers
-        ],
+        **fields(report, "good=is_good at"),
+        "servers": [fields(each, "server answers error") for each in report.servers],
         "workers": [worker_json(each) for each in report.workers],
-        "unserved": report.unserved,
-        "lag_ms": in_ms(report.lag),
+        **fields(report, "unserved lag_ms=lag"),
         **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
-        "overdue": [_condition_json(each) for each in report.overdue],
-        "conditions": [*map(_condition_json, report.others)],
-        "stuck": [
-            {**fields(each, "key workflow_id run_id"), "failing": [*map(step_json, each.failing)]}
-            for each in report.stuck
-        ],
-        "alerts": [
-            {**_condition_json(each), "opened_at": instant_text(each.opened_at)}
-            for each in report.alerts
-        ],
+        "overdue": [fields(each, condition) for each in report.overdue],
+        "conditions": [fields(each, condition) for each in report.others],
+        "stuck": [fields(each, "key workflow_id run_id failing") for each in report.stuck],
+        "alerts": [fields(each, f"{condition} opened_at") for each in report.alerts],
     }
-
-
-def _condition_json(of: Condition) -> dict[str, Any]:
-    return {"name": of.name, "code": str(of.code), **fields(of, "cause project key since text")}
 
 
 def _print(report: StatusReport, target: Target) -> None:
     for each in report.servers:
-        state = "answers" if each.error is None else f"away: {each.error}"
+        state = "answers" if each.answers else f"away: {each.error}"
         place = f" {place_of(target.database_url)}" if each.server == "ledger" else ""
-        _line(f"{_NOUNS[each.server]}{place}", state, good=each.error is None)
+        _line(f"{_NOUNS[each.server]}{place}", state, good=each.answers)
     if report.at is None:
         return
     living = sum(each.state == "alive" for each in report.workers)

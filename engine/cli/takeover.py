@@ -133,17 +133,11 @@ async def _client(session: Session, setup: str | None) -> Client:
 
 def _comparison_json(each: Comparison) -> dict[str, Any]:
     return {
-        **fields(each, "key project since until"),
-        "source": fields(each.source, "kind name"),
-        "is_equal": each.is_equal,
-        "equal": each.equal,
-        "ours": each.ours,
-        "held": each.held,
+        **fields(each, "key project since until source is_equal equal ours held"),
         "only_ours": each.count("only_ours"),
         "only_theirs": each.count("only_theirs"),
         "doubled": each.count("doubled"),
-        "differences": [fields(one, "kind at workflow_id what") for one in each.differences],
-        "notes": list(each.notes),
+        **fields(each, "differences notes"),
     }
 
 
@@ -207,8 +201,7 @@ def takeover(
 
     async def act(opened: ScheduleService) -> dict[str, Any]:
         native = NativeSchedules(await _client(session, setup))
-        done = await opened.take_over(key, native, name=temporal_schedule, reason=reason)
-        return {**fields(done, "key native at"), "notes": list(done.notes)}
+        return fields(await opened.take_over(key, native, name=temporal_schedule, reason=reason))
 
     done = session.ask(act)
     text = (

@@ -44,6 +44,13 @@ class TokenRow:
     used_from: str | None = None
     in_force: bool = True
 
+    @property
+    def state(self) -> str:
+        """Its state in words."""
+        if self.in_force:
+            return "in force"
+        return "revoked" if self.revoked_at else "expired"
+
 
 # --- requests that may be repeated ---
 

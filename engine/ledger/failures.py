@@ -45,25 +45,25 @@ class FailingStep:
         place: the activity id, unique in the run; empty for the workflow task, in which the code of
             the run itself is executed.
         run_id: the run; a reset run, or one that continued as new, has the same places.
+        child: the workflow id of the child whose step it is; None for a step of the run itself.
         attempts: the number of failed attempts, from 1.
         max_attempts: the number of attempts that its retry rule allows; None is no limit.
         error_type: the type of the last error. If it changes, the step fails in another way.
         error: the first line of the last error, after its type.
         since: when it first failed, if one attempt has; otherwise when the step was scheduled.
         next_attempt_at: when the next attempt begins; None if it runs now, or is paused.
-        child: the workflow id of the child whose step it is; None for a step of the run itself.
     """
 
     step: str
     place: str
     run_id: str
+    child: str | None = None
     attempts: int
     max_attempts: int | None
     error_type: str
     error: str
     since: datetime
     next_attempt_at: datetime | None
-    child: str | None = None
 
     @property
     def is_stuck(self) -> bool:

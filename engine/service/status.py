@@ -57,6 +57,11 @@ class ServerState:
     server: ServerName
     error: str | None = None
 
+    @property
+    def answers(self) -> bool:
+        """Whether it can be reached."""
+        return self.error is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport:
@@ -103,7 +108,7 @@ class StatusReport:
     @property
     def is_good(self) -> bool:
         """Whether servers answer, a worker lives, no condition lasts and no run is stuck."""
-        away = any(each.error is not None for each in self.servers)
+        away = not all(each.answers for each in self.servers)
         return not (away or self.unserved or self.conditions or self.stuck)
 
 
