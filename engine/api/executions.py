@@ -250,7 +250,7 @@ async def list_dead(
         return LetterList(letters=[LetterView.of(each) for each in mine])
     read = [await service.run_details(each.workflow_id) for each in mine[:_MOST_DETAILS]]
     pairs = zip(mine, read, strict=False)
-    return LetterList(letters=[LetterView.of(each, more) for each, more in pairs])
+    return LetterList(letters=[LetterView.of(each).with_details(more) for each, more in pairs])
 
 
 async def letters_for(

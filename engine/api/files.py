@@ -8,18 +8,17 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from engine.api.access import PREFIX
 from engine.api.bodies import Moment
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
-from engine.api.views import ApiView
+from engine.api.views import ApiView, taken_from
 from engine.errors import RequestMalformed
 from engine.schedules import ScheduleFile, load_schedules
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate
-from engine.service import Change, DryRun
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
 
@@ -68,35 +67,18 @@ class StartsView(ApiView):
     """StartsView of the coming days: their number, and the first of them."""
 
     count: int
-    fire_times: list[datetime]
+    fire_times: list[datetime] = taken_from("first")
 
 
 class ChangeView(ApiView):
     """Effect of an apply on one schedule."""
 
     key: str
-    change: str
+    change: str = taken_from("kind")
     edits: list[str]
-    appear: StartsView
-    vanish: StartsView
-    fires_on_apply: list[datetime]
-
-    @classmethod
-    def of_change(cls, change: Change) -> ChangeView:
-        """Return the view of a change."""
-        moved = change.moved
-        appear, vanish = (
-            StartsView(count=each.count, fire_times=[*each.first])
-            for each in (moved.appear, moved.vanish)
-        )
-        return cls(
-            key=change.key,
-            change=change.kind,
-            edits=[*change.edits],
-            appear=appear,
-            vanish=vanish,
-            fires_on_apply=[*change.fires],
-        )
+    appear: StartsView = taken_from("moved", "appear")
+    vanish: StartsView = taken_from("moved", "vanish")
+    fires_on_apply: list[datetime] = taken_from("fires")
 
 
 class Refusal(ApiView):
@@ -110,40 +92,19 @@ class PlanView(ApiView):
     """Effect of an apply of the file, which did not happen."""
 
     project: str
-    begin: datetime = Field(alias="from")
-    end: datetime = Field(alias="to")
-    same_file: bool
+    begin: datetime = taken_from("now", serialization_alias="from")
+    end: datetime = taken_from("until", serialization_alias="to")
+    same_file: bool = taken_from("same")
     refused: Refusal | None
     refused_keys: list[str]
     changes: list[ChangeView]
-    unchanged: int
+    unchanged: Annotated[int, BeforeValidator(len)]
     absent: list[str]
     foreign: dict[str, str]
     unknown: dict[str, str]
     resumed: list[str]
     queues: list[str]
-    fires_on_apply: int
-
-    @classmethod
-    def of_run(cls, found: DryRun) -> PlanView:
-        """Return the view of a dry run."""
-        why = found.refused
-        return cls(
-            project=found.project,
-            begin=found.now,
-            end=found.until,
-            same_file=found.same,
-            refused=Refusal(code=why.code, message=why.message) if why else None,
-            refused_keys=[*found.refused_keys],
-            changes=[ChangeView.of_change(each) for each in found.changes],
-            unchanged=len(found.unchanged),
-            absent=[*found.absent],
-            foreign=dict(found.foreign),
-            unknown=dict(found.unknown),
-            resumed=[*found.resumed],
-            queues=[*found.queues],
-            fires_on_apply=found.fires,
-        )
+    fires_on_apply: int = taken_from("fires")
 
 
 @router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
@@ -156,7 +117,7 @@ async def plan(
 ) -> PlanView:
     """Show what applying the file in the body would change, and which fires move."""
     file = await _read(request)
-    return PlanView.of_run(await service.plan(file, prune=prune, force=force))
+    return PlanView.of(await service.plan(file, prune=prune, force=force))
 
 
 # --- simulate ---
@@ -176,8 +137,8 @@ class TotalsView(ApiView):
 class SimulationView(ApiView):
     """Windows of a file between two moments."""
 
-    begin: datetime = Field(alias="from")
-    end: datetime = Field(alias="to")
+    begin: datetime = Field(serialization_alias="from")
+    end: datetime = Field(serialization_alias="to")
     windows: int
     totals: dict[str, int]
     schedules: list[TotalsView]

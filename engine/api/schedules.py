@@ -35,7 +35,6 @@ from engine.api.views import (
     BackfillView,
     CancelResult,
     PauseResult,
-    PauseView,
     RequestedRun,
     ResumeResult,
     ScheduleList,
@@ -467,8 +466,7 @@ _OF_WINDOWS: Final = documented(400, 404, 409, 413, 415, 422)
 @router.post("/{key}/pause", responses=_OF_WINDOWS)
 async def pause(key: KeyPath, body: PauseRequest, service: Service) -> PauseResult:
     """Pause a schedule until it is resumed, or until a moment. Open runs continue."""
-    done = await service.pause(key, reason=body.reason, until=body.until)
-    return PauseResult(key=key, paused=PauseView.of(done.pause), before=PauseView.of(done.before))
+    return PauseResult.of(await service.pause(key, reason=body.reason, until=body.until))
 
 
 @router.post("/{key}/resume", responses=_OF_WINDOWS)

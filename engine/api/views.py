@@ -6,35 +6,16 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasGenerator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
 from engine.errors import CursorInvalid
 from engine.schedules import ReasonCode, place_of_url
-from engine.service import (
-    Backfill,
-    BackfillRequested,
-    Cancelled,
-    DeadLetter,
-    Fire,
-    JobStatus,
-    Origin,
-    Pause,
-    Requested,
-    Resumed,
-    RunDetails,
-    ScheduleRow,
-    Skipped,
-    State,
-    Status,
-    Subscription,
-    Timing,
-    WorkerRow,
-)
+from engine.service import JobStatus, Origin, RunDetails, ScheduleRow, State, Status, Timing
 
 T = TypeVar("T")
 
@@ -43,12 +24,24 @@ class ApiView(BaseModel):
     """An answer; its names are written in camelCase, as in files."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=True,
+        alias_generator=AliasGenerator(serialization_alias=to_camel),
         serialize_by_alias=True,
         from_attributes=True,
         frozen=True,
     )
+
+    @classmethod
+    def of(cls, record: object) -> Self:
+        """Return the view of a record: its attributes that have the names of the fields."""
+        return cls.model_validate(record)
+
+
+def taken_from(*path: str, **more: Any) -> Any:
+    """Return a field whose value is an attribute of another name, or one of a part of the record.
+
+    ``more`` is what else ``Field`` takes.
+    """
+    return Field(validation_alias=AliasPath(*path), **more)
 
 
 def as_answer(
@@ -68,11 +61,6 @@ class PauseView(ApiView):
     by: str | None
     reason: str | None
     until: datetime | None
-
-    @classmethod
-    def of(cls, pause: Pause | None) -> Self | None:
-        """Return the view of a pause."""
-        return cls.model_validate(pause) if pause else None
 
 
 class ScheduleView(ApiView):
@@ -122,7 +110,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, Any]:
         "nextFireAt": row.next_start_at,
         "lastFireAt": row.last_fire_at,
         "lastStatus": row.last_status,
-        "paused": PauseView.of(row.pause),
+        "paused": PauseView.of(row.pause) if row.pause else None,
         "error": row.error,
         "version": row.definition_version,
         "effectiveFrom": row.effective_from,
@@ -191,15 +179,7 @@ class ExecutionView(ApiView):
     replica: str | None
     definition_version: int
     failing: list[FailingStepView]
-    stuck: bool
-
-    @classmethod
-    def of(cls, fire: Fire) -> Self:
-        """Return the view of a fire."""
-        names = cls.model_fields.keys() - {"stuck", "failing"}
-        values = {name: getattr(fire, name) for name in names}
-        failing = [FailingStepView.model_validate(step) for step in fire.failing]
-        return cls(**values, failing=failing, stuck=fire.is_stuck)
+    stuck: bool = taken_from("is_stuck")
 
 
 class ExecutionList(ApiView):
@@ -256,16 +236,11 @@ class LetterView(ApiView):
     )
     tried: list[TryView] | None = Field(None, description="With `details`: each try of the run.")
 
-    @classmethod
-    def of(cls, letter: DeadLetter, details: RunDetails | None = None) -> Self:
-        """Return the view of a letter, without its input."""
-        names = cls.model_fields.keys() - {"failure", "tried"}
-        values = {name: getattr(letter, name) for name in names}
-        if details is None:
-            return cls(**values)
-        failure = [FailureView.model_validate(each) for each in details.failure]
-        tried = [TryView.model_validate(each) for each in details.tried]
-        return cls(**values, failure=failure, tried=tried)
+    def with_details(self, details: RunDetails) -> Self:
+        """Return the view with the details of its run."""
+        failure = [FailureView.of(each) for each in details.failure]
+        tried = [TryView.of(each) for each in details.tried]
+        return self.model_copy(update={"failure": failure, "tried": tried})
 
 
 class LetterList(ApiView):
@@ -289,11 +264,6 @@ class WorkerView(ApiView):
     claims: int
     state: Literal["alive", "silent"]
 
-    @classmethod
-    def of(cls, row: WorkerRow) -> Self:
-        """Return the view of a worker."""
-        return cls.model_validate(row)
-
 
 class WorkerList(ApiView):
     """Workers by project, task queue and start."""
@@ -304,26 +274,15 @@ class WorkerList(ApiView):
 class HookView(ApiView):
     """A webhook, without the path of its address and without its secret."""
 
-    id: str = Field(alias="id", examples=["default.1a2b3c4d"])
+    id: str = taken_from("short_name", examples=["default.1a2b3c4d"])
     name: str
     project: str
     origin: Origin = Field(description="`file`: a file declares it; `api`: this API.")
-    url: str = Field(examples=["https://hooks.example.com/…"])
+    url: Annotated[str, BeforeValidator(place_of_url)] = Field(
+        examples=["https://hooks.example.com/…"]
+    )
     events: list[str]
     keys: list[str] = Field(description="None are all of the project.")
-
-    @classmethod
-    def of(cls, hook: Subscription) -> Self:
-        """Return the view of a webhook."""
-        return cls(
-            id=hook.short_name,
-            name=hook.name,
-            project=hook.project or "",
-            origin="file" if hook.origin == "file" else "api",
-            url=place_of_url(hook.url or ""),
-            events=[*hook.events],
-            keys=[*hook.keys],
-        )
 
 
 class HookList(ApiView):
@@ -339,7 +298,7 @@ class PauseResult(ApiView):
     """A pause, and the one that it replaced."""
 
     key: str
-    paused: PauseView | None
+    paused: PauseView | None = taken_from("pause")
     before: PauseView | None
 
 
@@ -351,16 +310,6 @@ class ResumeResult(ApiView):
     next_fire_at: datetime | None
     caught_up: int
 
-    @classmethod
-    def of(cls, done: Resumed) -> Self:
-        """Return the view of a resume."""
-        return cls(
-            key=done.key,
-            before=PauseView.of(done.before),
-            next_fire_at=done.next_fire_at,
-            caught_up=done.caught_up,
-        )
-
 
 class SkipResult(ApiView):
     """A skip, or its end; ``changed`` is false if there was nothing to change."""
@@ -370,23 +319,13 @@ class SkipResult(ApiView):
     workflow_id: str
     changed: bool
 
-    @classmethod
-    def of(cls, done: Skipped) -> Self:
-        """Return the view of a skip."""
-        return cls.model_validate(done)
-
 
 class RequestedRun(ApiView):
     """A run that was asked for; ``new`` is false if the same request was made before."""
 
-    execution: ExecutionView
+    execution: ExecutionView = taken_from("fire")
     new: bool
     asks: bool = Field(description="Whether a worker first looks whether an earlier run is open.")
-
-    @classmethod
-    def of(cls, done: Requested) -> Self:
-        """Return the view of a requested run."""
-        return cls(execution=ExecutionView.of(done.fire), new=done.new, asks=done.asks)
 
 
 class CancelResult(ApiView):
@@ -400,44 +339,21 @@ class CancelResult(ApiView):
     was_retired: bool
     backfills: list[str]
 
-    @classmethod
-    def of(cls, done: Cancelled) -> Self:
-        """Return the view of a cancel."""
-        return cls.model_validate(done)
-
 
 class BackfillView(ApiView):
     """A backfill that was requested, or would be."""
 
-    id: int
-    key: str
-    first: datetime = Field(alias="from")
-    last: datetime = Field(alias="to")
-    overlap: str
-    include: list[str]
-    windows: int
+    id: int = taken_from("backfill", "id")
+    key: str = taken_from("backfill", "key")
+    first: datetime = taken_from("backfill", "first", serialization_alias="from")
+    last: datetime = taken_from("backfill", "last", serialization_alias="to")
+    overlap: str = taken_from("backfill", "overlap")
+    include: list[str] = taken_from("backfill", "include")
+    windows: int = taken_from("backfill", "windows")
     starts: dict[str, int]
     left_alone: dict[str, int]
     would_start: int
     cost: str | None
-
-    @classmethod
-    def of(cls, done: BackfillRequested) -> Self:
-        """Return the view of a backfill."""
-        row: Backfill = done.backfill
-        return cls(
-            id=row.id,
-            key=row.key,
-            first=row.first,
-            last=row.last,
-            overlap=row.overlap,
-            include=[*row.include],
-            windows=row.windows,
-            starts=dict(done.starts),
-            left_alone=dict(done.left_alone),
-            would_start=done.would_start,
-            cost=done.cost,
-        )
 
 
 # --- cursors ---

@@ -271,9 +271,11 @@ async def test_every_error_of_the_document_can_be_reached(api, monkeypatch):
 async def test_a_schedule_is_answered_as_it_is_documented(api):
     """The document has the model; the answer is made without it."""
     row = await api.service.schedule("mine")
-    names = {each.alias for each in ScheduleView.model_fields.values()}
-    assert set(schedule_json(row)) == names
-    answer = ScheduleView.model_validate(schedule_json(row))
+    given = schedule_json(row)
+    fields = ScheduleView.model_fields.items()
+    names = {name: str(each.serialization_alias) for name, each in fields}
+    assert set(given) == {*names.values()}
+    answer = ScheduleView.model_validate({name: given[word] for name, word in names.items()})
     assert (answer.key, answer.definition) == ("mine", row.schedule.to_json())
 
 
