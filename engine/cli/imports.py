@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.cli.output import print_json
-from engine.cli.target import Json, find_target
+from engine.cli.target import Json, command, find_target
 from engine.errors import TimezoneInvalid
 from engine.schedules import zone
 
@@ -45,20 +45,20 @@ Shadow = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class _Output:
+@dataclass(frozen=True, kw_only=True)
+class Output:
     """Options of every import, as they were given."""
 
-    project: str | None
-    workflow: str | None
-    timezone: str | None
-    shadow: bool
-    as_json: bool
+    project: Project = None
+    workflow: Workflow = None
+    shadow: Shadow = False
+    as_json: Json = False
 
-    def options(self, default_zone: str = "UTC") -> Options:
+    def options(self, timezone: str | None = None) -> Options:
+        """Return what the source is read with; the zone is UTC if there is none."""
         from engine.imports.entries import Options  # noqa: PLC0415 - `--help` needs no schedules
 
-        named = self.timezone or default_zone
+        named = timezone or "UTC"
         zone(named)
         return Options(
             now=datetime.now(UTC), timezone=named, workflow=self.workflow, shadow=self.shadow
@@ -79,8 +79,9 @@ class _Output:
             raise typer.Exit(1)
 
 
-@group.command("crontab")
+@command(group, "crontab", of=Output)
 def import_crontab(
+    output: Output,
     file: Text = "-",
     user_column: Annotated[
         bool,
@@ -88,12 +89,7 @@ def import_crontab(
             "--user-column", help="A user stands before each command, as in /etc/crontab."
         ),
     ] = False,
-    *,
     timezone: Timezone = None,
-    project: Project = None,
-    workflow: Workflow = None,
-    shadow: Shadow = False,
-    as_json: Json = False,
 ) -> None:
     """Write the entries of a crontab as a schedule file.
 
@@ -102,21 +98,12 @@ def import_crontab(
     """
     from engine.imports.crontab import read_crontab  # noqa: PLC0415
 
-    output = _Output(project, workflow, timezone, shadow, as_json)
-    options = output.options(local_zone())
+    options = output.options(timezone or local_zone())
     output.write(read_crontab(file, options, user_column=user_column))
 
 
-@group.command("k8s-cronjob")
-def import_cronjobs(
-    file: Text = "-",
-    *,
-    timezone: Timezone = None,
-    project: Project = None,
-    workflow: Workflow = None,
-    shadow: Shadow = False,
-    as_json: Json = False,
-) -> None:
+@command(group, "k8s-cronjob", of=Output)
+def import_cronjobs(output: Output, file: Text = "-", timezone: Timezone = None) -> None:
     """Write CronJobs of Kubernetes as a schedule file.
 
     Each CronJob starts the workflow run_job with its jobTemplate in the input. The exit code is 1
@@ -124,20 +111,11 @@ def import_cronjobs(
     """
     from engine.imports.kubernetes import read_cronjobs  # noqa: PLC0415
 
-    output = _Output(project, workflow, timezone, shadow, as_json)
-    output.write(read_cronjobs(file, output.options()))
+    output.write(read_cronjobs(file, output.options(timezone)))
 
 
-@group.command("celery-beat")
-def import_beat(
-    source: Object,
-    *,
-    timezone: Timezone = None,
-    project: Project = None,
-    workflow: Workflow = None,
-    shadow: Shadow = False,
-    as_json: Json = False,
-) -> None:
+@command(group, "celery-beat", of=Output)
+def import_beat(output: Output, source: Object, timezone: Timezone = None) -> None:
     """Write periodic tasks of Celery beat as a schedule file.
 
     SOURCE is module:app, module:beat_schedule, or JSON, as from dumpdata of Django. Each task
@@ -145,20 +123,15 @@ def import_beat(
     """
     from engine.imports.celery_beat import read_beat  # noqa: PLC0415
 
-    output = _Output(project, workflow, timezone, shadow, as_json)
-    output.write(read_beat(source, output.options()))
+    output.write(read_beat(source, output.options(timezone)))
 
 
-@group.command("apscheduler")
+@command(group, "apscheduler", of=Output)
 def import_jobs(
+    output: Output,
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="module:scheduler, or a list of jobs.")
     ],
-    *,
-    project: Project = None,
-    workflow: Workflow = None,
-    shadow: Shadow = False,
-    as_json: Json = False,
 ) -> None:
     """Write jobs of APScheduler 3 as a schedule file.
 
@@ -167,12 +140,12 @@ def import_jobs(
     """
     from engine.imports.apscheduler_jobs import read_jobs  # noqa: PLC0415
 
-    output = _Output(project, workflow, None, shadow, as_json)
     output.write(read_jobs(source, output.options()))
 
 
-@group.command("temporal-schedules")
+@command(group, "temporal-schedules", of=Output)
 def import_schedules(
+    output: Output,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Only ids that begin with it.")
     ] = "",
@@ -186,18 +159,12 @@ def import_schedules(
         str | None,
         typer.Option("--namespace", metavar="NAME", help="The namespace; else the environment's."),
     ] = None,
-    *,
-    project: Project = None,
-    workflow: Workflow = None,
-    shadow: Shadow = False,
-    as_json: Json = False,
 ) -> None:
     """Write the schedules of a Temporal namespace as a schedule file.
 
     Workflows are started by their types, as external ones. Nothing is changed on the server. The
     exit code is 1 if something could not be expressed.
     """
-    output = _Output(project, workflow, None, shadow, as_json)
     named = {"target_host": address, "namespace": namespace}
     given = {name: value for name, value in named.items() if value}
     output.write(asyncio.run(_read_schedules(output.options(), prefix, given)))

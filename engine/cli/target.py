@@ -701,19 +701,20 @@ class Session:
 
 
 def command(
-    commands: typer.Typer, name: str | None = None
+    commands: typer.Typer, name: str | None = None, *, of: Callable[..., Any] = Session
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that registers a function as a command on a ledger.
+    """Return a decorator that registers a function as a command, by default on a ledger.
 
-    The function gets a `Session` as its first argument. The command has the options of the session
-    instead, after its own.
+    The function gets a `Session`, or what else `of` makes, as its first argument. The command has
+    the options of that instead, after its own.
     """
-    options = inspect.signature(Session, eval_str=True).parameters.values()
+    options = inspect.signature(of, eval_str=True).parameters.values()
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
-        def run(*, data_dir: Path, as_json: bool, **arguments: Any) -> None:
-            function(Session(data_dir, as_json), **arguments)
+        def run(**arguments: Any) -> None:
+            shared = {each.name: arguments.pop(each.name) for each in options}
+            function(of(**shared), **arguments)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         every = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *options)]
