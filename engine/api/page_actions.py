@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
@@ -28,12 +28,36 @@ from engine.service import INCLUDED, BackfillOverlap
 
 router = APIRouter(prefix="/schedules/{key}", route_class=PageRoute, include_in_schema=False)
 
+Form = Mapping[str, str]
+Act = Callable[[Request, str, Form], Awaitable[str | Response]]
 
-def _reason(form: Mapping[str, str]) -> str | None:
+
+def _action(path: str, back: str = "") -> Callable[[Act], Act]:
+    """Return a decorator for the action of a form: it returns what was done, or another answer.
+
+    What was done, or why it was refused, is shown by the page of the schedule, or by ``back``.
+    """
+
+    def register(act: Act) -> Act:
+        @router.post(path)
+        async def run(request: Request, key: Key) -> Response:
+            place = back or place_of_schedule(key)
+            try:
+                answer = await act(request, key, form_of(request))
+            except EngineError as error:
+                return refused(request, place, error)
+            return done(request, place, answer) if isinstance(answer, str) else answer
+
+        return act
+
+    return register
+
+
+def _reason(form: Form) -> str | None:
     return checked_line(form.get("reason"), "reason")
 
 
-def _moment(form: Mapping[str, str], name: str) -> datetime:
+def _moment(form: Form, name: str) -> datetime:
     """Return a moment of a form; one without an offset is in UTC, as its label says."""
     try:
         found = datetime.fromisoformat(form.get(name, ""))
@@ -44,7 +68,7 @@ def _moment(form: Mapping[str, str], name: str) -> datetime:
         ) from None
 
 
-def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
+def _input(form: Form) -> tuple[Any, ...]:
     text = form.get("input")
     if text is None:
         return ()
@@ -55,7 +79,7 @@ def _input(form: Mapping[str, str]) -> tuple[Any, ...]:
     return checked_input(found)
 
 
-def _choice(form: Mapping[str, str], name: str, known: tuple[Any, ...]) -> Any:
+def _choice(form: Form, name: str, known: tuple[Any, ...]) -> Any:
     """Return what a list of choices of a form has; None if it says nothing."""
     given = form.get(name)
     if given is not None and given not in known:
@@ -69,77 +93,55 @@ def _choice(form: Mapping[str, str], name: str, known: tuple[Any, ...]) -> Any:
 _POLICIES: Final = get_args(CatchUpPolicy)
 
 
-@router.post("/pause")
-async def pause(request: Request, key: Key) -> Response:
+@_action("/pause")
+async def pause(request: Request, key: str, form: Form) -> str | Response:
     """Pause a schedule."""
-    form = form_of(request)
-    try:
-        until = _moment(form, "until") if "until" in form else None
-        paused = await service_of(request).pause(key, reason=_reason(form), until=until)
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
+    until = _moment(form, "until") if "until" in form else None
+    paused = await service_of(request).pause(key, reason=_reason(form), until=until)
     end = f" until {instant_text(paused.pause.until)}" if paused.pause.until else ""
-    return done(request, place_of_schedule(key), f"{key} is paused{end}")
+    return f"{key} is paused{end}"
 
 
-@router.post("/resume")
-async def resume(request: Request, key: Key) -> Response:
+@_action("/resume")
+async def resume(request: Request, key: str, form: Form) -> str | Response:
     """Resume a schedule."""
-    form = form_of(request)
-    try:
-        catch_up = _choice(form, "catch_up", _POLICIES)
-        found = await service_of(request).resume(key, reason=_reason(form), catch_up=catch_up)
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
+    catch_up = _choice(form, "catch_up", _POLICIES)
+    found = await service_of(request).resume(key, reason=_reason(form), catch_up=catch_up)
     more = f"; {counted(found.caught_up, 'window')} of the pause start" if found.caught_up else ""
-    text = f"{key} is resumed{more}" if found.before else f"{key} was not paused"
-    return done(request, place_of_schedule(key), text)
+    return f"{key} is resumed{more}" if found.before else f"{key} was not paused"
 
 
-@router.post("/trigger")
-async def trigger(request: Request, key: Key) -> Response:
+@_action("/trigger")
+async def trigger(request: Request, key: str, form: Form) -> str | Response:
     """Start a run now."""
-    form = form_of(request)
-    try:
-        asked = await service_of(request).trigger(
-            key, reason=_reason(form), request_id=form.get("request"), own_input=_input(form)
-        )
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
-    return _asked(request, key, asked.fire.workflow_id, "is asked for")
+    asked = await service_of(request).trigger(
+        key, reason=_reason(form), request_id=form.get("request"), own_input=_input(form)
+    )
+    return _asked(request, key, asked.fire.workflow_id)
 
 
-def _asked(request: Request, key: str, workflow_id: str, word: str) -> Response:
+def _asked(request: Request, key: str, workflow_id: str) -> Response:
     page = page_of(request)
     link = run_link(page.ui_url, page.namespace, workflow_id, "") if page.ui_url else ""
     link = link.removesuffix("//history")
-    return done(request, place_of_schedule(key), f"The run {workflow_id} {word}", link=link)
+    text = f"The run {workflow_id} is asked for"
+    return done(request, place_of_schedule(key), text, link=link)
 
 
-@router.post("/skip")
-async def skip(request: Request, key: Key) -> Response:
+@_action("/skip")
+async def skip(request: Request, key: str, form: Form) -> str | Response:
     """Skip a window to come."""
-    form = form_of(request)
-    try:
-        at = _moment(form, "at")
-        await service_of(request).skip(key, at, reason=_reason(form))
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
-    return done(
-        request, place_of_schedule(key), f"the window of {instant_text(at)} will be skipped"
-    )
+    at = _moment(form, "at")
+    await service_of(request).skip(key, at, reason=_reason(form))
+    return f"the window of {instant_text(at)} will be skipped"
 
 
-@router.post("/unskip")
-async def unskip(request: Request, key: Key) -> Response:
+@_action("/unskip")
+async def unskip(request: Request, key: str, form: Form) -> str | Response:
     """Undo the skip of a window to come."""
-    form = form_of(request)
-    try:
-        at = _moment(form, "at")
-        await service_of(request).unskip(key, at, reason=_reason(form))
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
-    return done(request, place_of_schedule(key), f"the window of {instant_text(at)} will start")
+    at = _moment(form, "at")
+    await service_of(request).unskip(key, at, reason=_reason(form))
+    return f"the window of {instant_text(at)} will start"
 
 
 # --- backfills ---
@@ -147,39 +149,28 @@ async def unskip(request: Request, key: Key) -> Response:
 _OVERLAPS: Final = get_args(BackfillOverlap)
 
 
-@router.post("/backfill")
-async def backfill(request: Request, key: Key) -> Response:
+@_action("/backfill")
+async def backfill(request: Request, key: str, form: Form) -> str | Response:
     """Preview a backfill, or start the one that was previewed."""
-    form, service = form_of(request), service_of(request)
+    service = service_of(request)
     include = [each for each in INCLUDED if f"include_{each}" in form]
-    try:
-        overlap = _choice(form, "overlap", _OVERLAPS)
-        begin, end = _moment(form, "from"), _moment(form, "to")
-        if form.get("step") != "start":
-            seen = await service.preview_backfill(key, begin, end, overlap=overlap, include=include)
-        else:
-            started = await service.backfill(
-                key, begin, end, reason=_reason(form), overlap=overlap, include=include
-            )
-            runs = counted(started.would_start, "run")
-            text = f"backfill {started.backfill.id} is requested: {runs}"
-            return done(request, place_of_schedule(key), text)
-    except EngineError as error:
-        return refused(request, place_of_schedule(key), error)
-    values = {
-        "key": key,
-        "seen": seen,
-        "fields": form,
-        "begin": begin,
-        "end": end,
-    }
+    overlap = _choice(form, "overlap", _OVERLAPS)
+    begin, end = _moment(form, "from"), _moment(form, "to")
+    if form.get("step") == "start":
+        started = await service.backfill(
+            key, begin, end, reason=_reason(form), overlap=overlap, include=include
+        )
+        runs = counted(started.would_start, "run")
+        return f"backfill {started.backfill.id} is requested: {runs}"
+    seen = await service.preview_backfill(key, begin, end, overlap=overlap, include=include)
+    values = {"key": key, "seen": seen, "fields": form, "begin": begin, "end": end}
     return shown(request, "schedules", "backfill.html", values)
 
 
 # --- dead letters ---
 
 
-def _run_of_letter(form: Mapping[str, str], key: str) -> str:
+def _run_of_letter(form: Form, key: str) -> str:
     """Return the run of a letter, which is of the schedule of the address.
 
     Raises:
@@ -192,25 +183,17 @@ def _run_of_letter(form: Mapping[str, str], key: str) -> str:
     return name
 
 
-@router.post("/dead/rerun")
-async def rerun_dead(request: Request, key: Key) -> Response:
+@_action("/dead/rerun", "/dead")
+async def rerun_dead(request: Request, key: str, form: Form) -> str | Response:
     """Start another run of a window that failed."""
-    form = form_of(request)
-    try:
-        name = _run_of_letter(form, key)
-        asked = await service_of(request).rerun_dead(name, reason=_reason(form))
-    except EngineError as error:
-        return refused(request, "/dead", error)
-    return _asked(request, key, asked.fire.workflow_id, "is asked for")
+    name = _run_of_letter(form, key)
+    asked = await service_of(request).rerun_dead(name, reason=_reason(form))
+    return _asked(request, key, asked.fire.workflow_id)
 
 
-@router.post("/dead/drop")
-async def drop_dead(request: Request, key: Key) -> Response:
+@_action("/dead/drop", "/dead")
+async def drop_dead(request: Request, key: str, form: Form) -> str | Response:
     """Discard a dead letter."""
-    form = form_of(request)
-    try:
-        name = _run_of_letter(form, key)
-        await service_of(request).drop_dead(name, reason=_reason(form))
-    except EngineError as error:
-        return refused(request, "/dead", error)
-    return done(request, "/dead", f"the letter of {name} is dropped")
+    name = _run_of_letter(form, key)
+    await service_of(request).drop_dead(name, reason=_reason(form))
+    return f"the letter of {name} is dropped"
