@@ -6,11 +6,9 @@ something carries a word that only our own pages have; where it comes from is ch
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +20,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from sse_starlette.event import ServerSentEvent
-from sse_starlette.sse import EventSourceResponse
 
 from engine.api.access import (
     OPEN_ROUTES,
@@ -33,15 +30,13 @@ from engine.api.access import (
     require_own_name,
 )
 from engine.api.problems import ShownProblem, shape_faults, shown_problem
-from engine.api.requests import PageState, api_state, read_body, without_others
+from engine.api.requests import PageState, api_state, read_body, streamed, without_others
 from engine.errors import (
     EngineError,
     LedgerUnavailable,
     MediaTypeWrong,
     OriginForeign,
-    RateExceeded,
     RequestMalformed,
-    RequestRefused,
     TokenRequired,
 )
 from engine.page.layout import digest, rendered
@@ -359,52 +354,26 @@ def place_of_schedule(key: str) -> str:
 
 _LOOKS: Final = 2.0
 _SHARE: Final = 20
-_STREAMS: Final = 100
-_ASKED_AGAIN: Final = 30.0
-_PING: Final = 15
 
 
 def _stream(request: Request, view: str, build: Build) -> Response:
-    followers: set[object] = request.app.state.followers
-    if len(followers) >= _STREAMS:
-        raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, cure="close a page")
-    return EventSourceResponse(_parts(request, view, build), ping=_PING, send_timeout=_ASKED_AGAIN)
+    """Answer with the part of a view that changes, whenever it has changed."""
+    before = b""
 
+    async def look() -> AsyncIterator[ServerSentEvent]:
+        nonlocal before
+        try:
+            values = {**chrome(request, visit_of(request), view), **await build()}
+        except LedgerUnavailable:
+            yield ServerSentEvent(event="away", data="the ledger does not answer")
+            return
+        part = rendered(f"{view}.html", {**values, "said": None, "base": "part.html"})
+        if (after := digest(part)) != before:
+            before = after
+            yield ServerSentEvent(event="part", data=part)
 
-async def _parts(request: Request, view: str, build: Build) -> AsyncIterator[ServerSentEvent]:
-    """Yield the part of a view that changes, whenever it has changed."""
-    followers: set[object] = request.app.state.followers
-    me, before, checked = object(), b"", time.monotonic()
-    followers.add(me)
-    try:
-        while not request.app.state.leaving:
-            began = time.monotonic()
-            try:
-                values = {**chrome(request, visit_of(request), view), **await build()}
-                part = rendered(f"{view}.html", {**values, "said": None, "base": "part.html"})
-            except LedgerUnavailable:
-                yield ServerSentEvent(event="away", data="the ledger does not answer")
-                part = ""
-            if part and (after := digest(part)) != before:
-                before = after
-                yield ServerSentEvent(event="part", data=part)
-            if time.monotonic() - checked > _ASKED_AGAIN:
-                checked = time.monotonic()
-                if not await _still_may(request):
-                    return
-            await asyncio.sleep(max(_LOOKS, _SHARE * (time.monotonic() - began)))
-    except EngineError:
-        return  # the browser asks again, and gets the page about it
-    finally:
-        followers.discard(me)
-
-
-async def _still_may(request: Request) -> bool:
-    try:
+    async def ask() -> None:
         caller = await caller_of_cookie(request)
         caller.require(visit_of(request).rule, request.path_params.get("key"))
-    except LedgerUnavailable:
-        return True
-    except RequestRefused:
-        return False
-    return True
+
+    return streamed(request, look, ask, every=_LOOKS, share=_SHARE, cure="close a page")

@@ -5,9 +5,7 @@ Also those of webhooks, which get the same as events, and of the workers that st
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,7 +29,7 @@ from engine.api.bodies import (
 )
 from engine.api.following import FirePlace, Following, LeftOut
 from engine.api.problems import documented
-from engine.api.requests import GuardedRoute, api_state
+from engine.api.requests import GuardedRoute, api_state, streamed
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
 from engine.api.views import (
     ExecutionList,
@@ -47,7 +45,7 @@ from engine.api.views import (
     as_cursor,
     place_of_cursor,
 )
-from engine.errors import CursorInvalid, LedgerUnavailable, RateExceeded, RequestRefused
+from engine.errors import CursorInvalid, LedgerUnavailable
 from engine.schedules import exact_text
 from engine.service import FIRST_MOMENT, LAST_MOMENT, DeadLetter, Fire, ReasonCode, ScheduleService
 
@@ -135,53 +133,27 @@ def fire_place(cursor: str) -> FirePlace:
 
 
 # --- streams ---
-# A stream looks at the newest rows of one key every second. The ledger's notifications are hints
-# for workers; a stream that listened to them would need a connection of its own.
 
 _LOOKS: Final = 1.0
-_STREAMS: Final = 100
-"""The most streams of one process."""
-_ASKED_AGAIN: Final = 30.0
-"""Seconds after which the caller's token is checked again."""
-_PING: Final = 15
 
 
 def _stream(
     request: Request, service: ScheduleService, key: str, limit: int, last: str | None
 ) -> EventSourceResponse:
-    followers: set[object] = request.app.state.followers
-    if len(followers) >= _STREAMS:
-        raise RateExceeded(
-            f"{_STREAMS} streams are open", retry_after=5, cure="close one, or ask for pages"
-        )
+    """Answer with the newest executions, and then each that is new or has changed."""
     place = fire_place(last) if last else None
     following = Following(service, key, limit=limit, place=place)
-    events = _events(request, key, following)
-    return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
 
+    async def look() -> AsyncIterator[ServerSentEvent]:
+        with suppress(LedgerUnavailable):
+            async for each in following.look():
+                yield _event(each, following.place)
 
-async def _events(
-    request: Request, key: str, following: Following
-) -> AsyncIterator[ServerSentEvent]:
-    """Yield the newest executions, and then each that is new or has changed."""
-    followers: set[object] = request.app.state.followers
-    me = object()
-    followers.add(me)
-    checked = time.monotonic()
-    try:
-        while True:
-            with suppress(LedgerUnavailable):
-                async for each in following.look():
-                    yield _event(each, following.place)
-            if request.app.state.leaving:
-                return
-            if time.monotonic() - checked > _ASKED_AGAIN:
-                checked = time.monotonic()
-                if not await _still_may(request, key):
-                    return
-            await asyncio.sleep(_LOOKS)
-    finally:
-        followers.discard(me)
+    async def ask() -> None:
+        caller = await api_state(request).access.caller(request)
+        caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
+
+    return streamed(request, look, ask, every=_LOOKS, cure="close one, or ask for pages")
 
 
 def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:
@@ -191,18 +163,6 @@ def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:
         return ServerSentEvent(data=json.dumps(between), event="gap", id=name)
     text = ExecutionView.of(each).model_dump_json()
     return ServerSentEvent(data=text, event="execution", id=name)
-
-
-async def _still_may(request: Request, key: str) -> bool:
-    """Return whether the caller's token is still in force, and for this schedule."""
-    try:
-        caller = await api_state(request).access.caller(request)
-        caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
-    except LedgerUnavailable:
-        return True
-    except RequestRefused:
-        return False
-    return True
 
 
 # --- next fires, dead letters, workers ---

@@ -14,7 +14,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
@@ -29,6 +29,8 @@ from limits import RateLimitItem, RateLimitItemPerSecond
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic_core import from_json
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
 
 from engine.api.access import (
     OPEN_ROUTES,
@@ -44,6 +46,7 @@ from engine.errors import (
     BodyTooLarge,
     EngineError,
     KeyReused,
+    LedgerUnavailable,
     MediaTypeWrong,
     ParentTimesDiffer,
     RateExceeded,
@@ -448,3 +451,70 @@ async def _again(state: ApiState, kept: dict[str, Any]) -> Response:
         )
     found.headers["Idempotency-Replayed"] = "true"
     return found
+
+
+# --- streams ---
+# A stream looks again and again, and sends what is new. The ledger's notifications are hints for
+# workers; a stream that listened to them would need a connection of its own.
+
+_STREAMS: Final = 100
+"""The most streams of one process."""
+_ASKED_AGAIN: Final = 30.0
+"""Seconds after which the caller's token is checked again."""
+_PING: Final = 15
+
+NewEvents = Callable[[], AsyncIterator[ServerSentEvent]]
+"""Yields what is new since the last look."""
+
+
+def streamed(
+    request: Request,
+    look: NewEvents,
+    ask: Callable[[], Awaitable[None]],
+    *,
+    every: float,
+    share: int = 0,
+    cure: str,
+) -> EventSourceResponse:
+    """Answer with a stream of what each look finds.
+
+    Args:
+        request: the request.
+        look: looks once.
+        ask: raises ``RequestRefused`` if the caller may no longer follow.
+        every: seconds between two looks.
+        share: a look may take one part in so many of the time; 0 is all of it.
+        cure: what to do when too many streams are open.
+
+    Raises:
+        RateExceeded: too many are open.
+    """
+    followers: set[object] = request.app.state.followers
+    if len(followers) >= _STREAMS:
+        raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, cure=cure)
+    events = _looks(request, look, ask, every, share)
+    return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
+
+
+async def _looks(
+    request: Request, look: NewEvents, ask: Callable[[], Awaitable[None]], every: float, share: int
+) -> AsyncIterator[ServerSentEvent]:
+    followers: set[object] = request.app.state.followers
+    me, checked = object(), time.monotonic()
+    followers.add(me)
+    try:
+        while True:
+            began = time.monotonic()
+            async for event in look():
+                yield event
+            if request.app.state.leaving:
+                return
+            if time.monotonic() - checked > _ASKED_AGAIN:
+                checked = time.monotonic()
+                with suppress(LedgerUnavailable):
+                    await ask()
+            await asyncio.sleep(max(every, share * (time.monotonic() - began)))
+    except EngineError:
+        return  # the client asks again, and gets the answer to that
+    finally:
+        followers.discard(me)

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from engine.api import executions, requests
+from engine.api import requests
 from engine.api.access import LIMITED, ROUTES
 from engine.api.app import listening, serving
 from engine.api.views import ScheduleView, schedule_json
@@ -236,7 +236,7 @@ class Provoked:
 
     async def status_429(self, route: str) -> int:
         if "GET" in route:
-            self.monkeypatch.setattr(executions, "_STREAMS", 0)
+            self.monkeypatch.setattr(requests, "_STREAMS", 0)
             status = await self.ask(route, headers={"Accept": "text/event-stream"})
             self.monkeypatch.undo()
             return status
