@@ -30,7 +30,7 @@ from engine.cli.target import (
     parsed,
     project_here,
 )
-from engine.schedules import in_ms, parse_duration, readable_definition
+from engine.schedules import in_ms, parse_duration
 from engine.service import ApplicationSchedule, ScheduleService, Started, as_text
 
 Moment = Annotated[
@@ -194,8 +194,7 @@ def start(
     status = done.fire.status if done.fire else "no longer in the ledger"
     again = "" if done.new else f", started before by {done.start.requested_by}"
     document = {
-        **fields(done, "workflow_id new"),
-        **fields(done.start, "requested requested_at requested_by"),
+        **fields(done, "workflow_id new start.requested start.requested_at start.requested_by"),
         "fire": fire_json(done.fire) if done.fire else None,
         "waiting": done.waiting,
     }
@@ -240,11 +239,7 @@ def _moment(moment: str, timezone: str | None) -> str:
 def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) -> None:
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
-    document = fields(asked, "key project next_fire_at")
-    document |= {
-        "definition": readable_definition(asked.schedule.to_json()),
-        "waiting": asked.waiting,
-    }
+    document = fields(asked, "key project next_fire_at definition=schedule.shown waiting")
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting and warns:
         kept = "the request is kept, and rejected past its grace if no worker can start it by then"

@@ -46,7 +46,7 @@ from engine.cli.run_page import (
     read_details,
 )
 from engine.cli.target import RunName, Session, Target, command, moment
-from engine.schedules import Rule, readable_definition
+from engine.schedules import Rule
 from engine.schedules.describe import describe
 from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
@@ -180,8 +180,7 @@ class Page:
         ]
         return {
             **schedule_json(row),
-            "definition": readable_definition(row.schedule.to_json()) if row.schedule else None,
-            **fields(row, "definition_version effective_from series"),
+            **fields(row, "definition=schedule.shown definition_version effective_from series"),
             "tzdata": self._tzdata,
             **fields(row, "paused=pause schedule.overlap"),
             "max_concurrent_runs": self._places,

@@ -5,15 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from engine.schedules import (
-    Calendar,
-    Item,
-    Schedule,
-    format_duration,
-    instant_text,
-    readable_definition,
-    zone,
-)
+from engine.schedules import Calendar, Item, Schedule, format_duration, instant_text, zone
 from engine.schedules.describe import yaml_value
 from engine.service import Fire, ScheduleRow
 
@@ -173,7 +165,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
         "overlap": schedule.overlap,
         **limit,
         "grace": format_duration(schedule.grace),
-        **readable_definition(schedule.to_json()),
+        **schedule.shown,
         "catchUp": {
             "policy": schedule.catch_up.policy,
             "window": format_duration(schedule.catch_up.window),

@@ -84,7 +84,6 @@ from engine.schedules.terms import (
     parse_rate as parse_rate,
     parse_workflow_id as parse_workflow_id,
     readable as readable,
-    readable_definition as readable_definition,
     resolve_type as resolve_type,
     start_workflow_id as start_workflow_id,
     starts_key as starts_key,

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, WHEN_PART, Schedule
-from engine.schedules.terms import epoch_ms, first_of, format_duration, readable_definition
+from engine.schedules.terms import epoch_ms, first_of, format_duration
 
 # --- differences ---
 
@@ -105,7 +105,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
     """Describe each changed field in a few words: ``every 5m → 1m``."""
-    before, after = readable_definition(old.to_json()), readable_definition(new.to_json())
+    before, after = old.shown, new.shown
     names = [
         name
         for name in FIELDS

@@ -7,10 +7,8 @@ from typing import Any, Final
 
 from engine.errors import ScheduleError
 from engine.ledger import ScheduleRow, Start
-from engine.runtime.apply.edits import next_definition
-from engine.runtime.schedule_lock import Locked, decide_ahead
-from engine.runtime.workflow_workers import type_of
-from engine.schedules import SEALED_INPUT, Schedule, readable_definition
+from engine.runtime.schedule_lock import decide_ahead
+from engine.schedules import SEALED_INPUT, Schedule
 from engine.schedules.diff import WHEN
 from engine.service.base import require_version
 from engine.service.one_shots import (
@@ -80,26 +78,10 @@ class ScheduleEdits(ApplicationSchedules):
                 await held.act(
                     "edit",
                     reason=reason,
-                    before=readable_definition(before.schedule.to_json()),
-                    after=readable_definition(changed.to_json()),
+                    before=before.schedule.shown,
+                    after=changed.shown,
                 )
         return await self.schedule(key)
-
-    async def _redefine(self, held: Locked, changed: Schedule) -> None:
-        """Make this the newest definition of a locked schedule."""
-        owed = await held.decide()
-        new = next_definition(
-            owed,
-            changed,
-            held.now,
-            project=held.state.project,
-            origin="api",
-            workflow_type=await type_of(held.transaction, changed),
-        )
-        await held.transaction.define([new], by=self._actor)
-        if new.workflow_type is None:
-            # A worker that announces the workflow concurrently cannot see this row yet.
-            await held.transaction.raise_epoch()
 
     async def _apart(
         self, key: str, changes: Mapping[str, Any]

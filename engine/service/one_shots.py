@@ -23,9 +23,9 @@ from engine.ledger import Action, NewDefinition
 from engine.runtime import workflow_workers
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.schedule_lock import decide_ahead
+from engine.runtime.schedule_lock import Locked, decide_ahead
 from engine.runtime.workflow_workers import type_of
-from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, readable_definition, utc_text
+from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
@@ -228,27 +228,19 @@ def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     return Schedule.from_json({**kept, **when})
 
 
-def _noted(schedule: Schedule) -> dict[str, Any]:
-    """Return a definition for the audit log, which keeps no input that is sealed."""
-    return readable_definition(schedule.to_json())
+async def _resolve_later(transaction: Transaction, new: NewDefinition) -> None:
+    """Have workers resolve a workflow without a type, which locks a row for all.
 
-
-async def _asked(
-    transaction: Transaction, new: NewDefinition, *, raises: bool = True
-) -> ApplicationSchedule:
-    """Return what was asked for.
-
-    Args:
-        transaction: that in which it is written.
-        new: its definition.
-        raises: whether to raise the epoch for a workflow without a type, which locks a row for all;
-            announcements find the others.
+    A worker that announces the workflow concurrently cannot see this row yet.
     """
+    if new.workflow_type is None:
+        await transaction.raise_epoch()
+
+
+async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
+    """Return what was asked for in this transaction."""
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
-        # A worker that announces the workflow concurrently cannot see this row yet.
-        if raises:
-            await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
         waiting = workflow_workers.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
@@ -373,11 +365,12 @@ class ApplicationSchedules(ReadOperations):
                 request_id=asked.request_id,
                 workflow_type=await type_of(transaction, draft),
             )
-            noted = _noted(draft)
-            action = Action(asked.project, draft.key, "schedule", asked.reason, after=noted)
+            shown = draft.shown
+            action = Action(asked.project, draft.key, "schedule", asked.reason, after=shown)
             if asked.connection is None:
                 await transaction.create(new, action, by=self._actor)
-            found = await _asked(transaction, new, raises=asked.connection is None)
+                await _resolve_later(transaction, new)
+            found = await _asked(transaction, new)
         if asked.connection is not None:
             await self._ledger.create_within(asked.connection, new, action, by=self._actor)
         return await self._with_workers(found)
@@ -419,24 +412,30 @@ class ApplicationSchedules(ReadOperations):
             require_future(changed, held.now)
             await require_fitting_parents(held.transaction, changed, before.project)
             await require_fitting_children(held.transaction, changed, before.project, children)
-            owed = await held.decide()
-            new = next_definition(
-                owed,
-                changed,
-                held.now,
-                project=before.project,
-                origin="api",
-                workflow_type=await type_of(held.transaction, changed),
-            )
-            await held.transaction.define([new], by=self._actor)
+            new = await self._redefine(held, changed)
             await held.act(
                 "reschedule",
                 reason=reason,
-                before=_noted(before.schedule),
-                after=_noted(changed),
+                before=before.schedule.shown,
+                after=changed.shown,
             )
             asked = await _asked(held.transaction, new)
         return await self._with_workers(asked)
+
+    async def _redefine(self, held: Locked, changed: Schedule) -> NewDefinition:
+        """Make this the newest definition of a locked schedule."""
+        owed = await held.decide()
+        new = next_definition(
+            owed,
+            changed,
+            held.now,
+            project=held.state.project,
+            origin="api",
+            workflow_type=await type_of(held.transaction, changed),
+        )
+        await held.transaction.define([new], by=self._actor)
+        await _resolve_later(held.transaction, new)
+        return new
 
     async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:
         """Set ``waiting`` if no live worker would start the schedule, and show its input."""
