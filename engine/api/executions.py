@@ -42,12 +42,11 @@ from engine.api.views import (
     WorkerList,
     WorkerView,
     as_answer,
-    as_cursor,
-    place_of_cursor,
 )
 from engine.errors import CursorInvalid, LedgerUnavailable
 from engine.schedules import exact_text
 from engine.service import FIRST_MOMENT, LAST_MOMENT, DeadLetter, Fire, ReasonCode, ScheduleService
+from engine.service.pages import as_cursor, place_of_cursor
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 
@@ -121,14 +120,15 @@ def fire_place(cursor: str) -> FirePlace:
     Raises:
         CursorInvalid: it is no cursor of this list.
     """
-    moment, workflow_id = place_of_cursor(cursor, 2)
+    cure = "send nextCursor of the page before"
+    moment, workflow_id = place_of_cursor(cursor, 2, cure=cure)
     try:
         found = datetime.fromisoformat(moment)
         at = None if found.tzinfo is None else checked_moment(found)
     except ValueError:
         at = None
     if at is None:
-        raise CursorInvalid(cure="send nextCursor of the page before")
+        raise CursorInvalid(cure=cure)
     return at, workflow_id
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -13,7 +11,6 @@ from pydantic import AliasGenerator, AliasPath, BaseModel, BeforeValidator, Conf
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from engine.errors import CursorInvalid
 from engine.schedules import ReasonCode, place_of_url
 from engine.service import JobStatus, Origin, RunDetails, ScheduleRow, State, Status, Timing
 
@@ -354,31 +351,3 @@ class BackfillView(ApiView):
     left_alone: dict[str, int]
     would_start: int
     cost: str | None
-
-
-# --- cursors ---
-# The place of the last row of a page, opaque to clients.
-
-
-def as_cursor(*place: str) -> str:
-    """Return the cursor of a place."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
-
-
-def place_of_cursor(cursor: str, parts: int) -> list[str]:
-    """Return the place of a cursor.
-
-    Raises:
-        CursorInvalid: it is no cursor of this list.
-    """
-    try:
-        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, RecursionError):
-        place = None
-    if not (
-        isinstance(place, list)
-        and len(place) == parts
-        and all(isinstance(each, str) and "\0" not in each for each in place)
-    ):
-        raise CursorInvalid(cure="send nextCursor of the page before")
-    return place

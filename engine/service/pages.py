@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -70,10 +69,10 @@ class Lists(ReadOperations):
             raise ScheduleError("due_before is naive", cure="give it a time zone, e.g. tzinfo=UTC")
         wanted = ScheduleFilter(project=project, **filters)
         mark = _mark(wanted)
-        after = _place(cursor, mark) if cursor is not None else None
+        after = _key_after(cursor, mark) if cursor is not None else None
         rows = await self._ledger.schedules(wanted=wanted, after=after, limit=limit + 1)
         page = tuple(rows[:limit])
-        return SchedulePage(page, _cursor(page[-1].key, mark) if len(rows) > limit else None)
+        return SchedulePage(page, as_cursor(mark, page[-1].key) if len(rows) > limit else None)
 
     async def select(
         self,
@@ -139,23 +138,37 @@ def _mark(wanted: ScheduleFilter) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _cursor(key: str, mark: str) -> str:
-    text = json.dumps([mark, key], separators=(",", ":"))
+def as_cursor(*place: str) -> str:
+    """Return the cursor of a place in a list, opaque to callers."""
+    text = json.dumps(place, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _place(cursor: str, mark: str) -> str:
+def place_of_cursor(cursor: str, parts: int, *, cure: str) -> list[str]:
+    """Return the place of a cursor, which has so many parts.
+
+    Raises:
+        CursorInvalid: it is no cursor of such a list.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        found = None
+    texts = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    if [each for each in texts if each.isprintable()] != found or len(texts) != parts:
+        raise CursorInvalid(cure=cure)
+    return texts
+
+
+def _key_after(cursor: str, mark: str) -> str:
     """Return the key after which a page begins.
 
     Raises:
         CursorInvalid: no list with these filters gave this cursor.
     """
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (UnicodeError, binascii.Error, ValueError, RecursionError):
-        found = None
-    match found:
-        case [str(given), str(key)] if given == mark and key.isprintable():
-            return key
-    raise CursorInvalid(cure="give the cursor of the page before with the same filters, or none")
+    cure = "give the cursor of the page before with the same filters, or none"
+    given, key = place_of_cursor(cursor, 2, cure=cure)
+    if given != mark:
+        raise CursorInvalid(cure=cure)
+    return key

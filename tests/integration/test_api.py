@@ -13,13 +13,13 @@ import pytest
 from engine.api import executions, following, problems
 from engine.api.access import Caller
 from engine.api.requests import request_digest
-from engine.api.views import as_cursor
 from engine.cli import api as cli_api
 from engine.errors import LedgerUnavailable
 from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
 from engine.runtime import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner import plan
+from engine.service.pages import as_cursor
 from tests.rest import BILLING, FILE, PATH, SERVING, rest_api
 from tests.waiting import eventually
 

@@ -17,10 +17,10 @@ from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
 from engine.api.app import create_app, listening, require_tokens, serving
 from engine.api.browser import PageRoute
 from engine.api.requests import ApiOptions, GuardedRoute
-from engine.api.views import as_cursor
 from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.schedules import Rate
 from engine.service import ScheduleService
+from engine.service.pages import as_cursor
 from tests.rest import BILLING, PATH, rest_api
 
 SOON = "2030-01-01T00:00:00Z"
