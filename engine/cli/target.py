@@ -25,14 +25,18 @@ import typer
 from engine.cli.output import print_json, print_table, run_link
 from engine.errors import (
     EngineError,
-    LedgerRequired,
     LedgerTimeout,
     LedgerUnavailable,
     ScheduleFileError,
     did_you_mean,
 )
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
-from engine.runtime.settings import database_schema, database_url as environment_url, unknown_names
+from engine.runtime.settings import (
+    database_schema,
+    database_url as environment_url,
+    no_ledger,
+    unknown_names,
+)
 from engine.schedules import (
     EARLIEST,
     FIRST_YEAR,
@@ -542,13 +546,9 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
         LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
     """
     warn_of_unknown_names()
-    found = find_target(data_dir)
-    if found is None:
+    if (found := find_target(data_dir)) is None:
         begin = "" if DEFAULT_FILE.exists() else "; `sched init` writes a project to begin with"
-        raise LedgerRequired(
-            "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",
-            cure=f"set the variable, or start `sched up` in this folder{begin}",
-        )
+        raise no_ledger(begin)
     return found
 
 

@@ -373,11 +373,16 @@ def require_database_url(given: str | None = None) -> str:
         LedgerError: it is no address of a PostgreSQL database.
     """
     if (url := database_url(given)) is None:
-        raise LedgerRequired(
-            "there is no ledger: SCHED_DATABASE_URL is not set",
-            cure="set it, or run `sched up`, which brings a PostgreSQL of its own",
-        )
+        raise no_ledger()
     return url
+
+
+def no_ledger(more: str = "") -> LedgerRequired:
+    """Return the error for a process that nothing names a ledger to; ``more`` ends its cure."""
+    return LedgerRequired(
+        "there is no ledger: SCHED_DATABASE_URL is not set",
+        cure=f"set it, or run `sched up`, which brings a PostgreSQL of its own{more}",
+    )
 
 
 def database_schema() -> str:

@@ -71,7 +71,7 @@ def test_without_either_there_is_no_ledger_and_one_sentence_says_what_to_do(tmp_
     if noted is not None:
         (tmp_path / UP_FILE).write_text(noted)
     assert find_target(tmp_path) is None
-    with pytest.raises(LedgerRequired, match="set the variable, or start `sched up`"):
+    with pytest.raises(LedgerRequired, match="set it, or run `sched up`"):
         target(tmp_path)
 
 
