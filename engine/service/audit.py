@@ -88,11 +88,7 @@ class Accounts(ReadOperations):
             MomentInFuture: ``since`` is to come.
             ScheduleNotFound: there is no such schedule.
         """
-        async with self._ledger.transaction() as transaction:
-            until = await transaction.now()
-        first = since if isinstance(since, datetime) else until - since
-        if first > until:
-            raise MomentInFuture(f"{utc_text(first)} is to come, it is {utc_text(until)}")
+        first, until = await self._since(since)
         keys = [(await self.schedule(key)).key] if key else []
         keys = keys or [row.key for row in await self.schedules(project)]
         # Before any row is read: a run that begins later has its row by then.
@@ -109,6 +105,19 @@ class Accounts(ReadOperations):
         return AuditReport(
             first, until, runs is not None, TIME_RULES, tuple(audits), notes, unknown
         )
+
+    async def _since(self, since: datetime | timedelta) -> tuple[datetime, datetime]:
+        """Return the first fire time of a look back, and the ledger's clock.
+
+        Raises:
+            MomentInFuture: it is to come.
+        """
+        async with self._ledger.transaction() as transaction:
+            now = await transaction.now()
+        first = since if isinstance(since, datetime) else now - since
+        if first > now:
+            raise MomentInFuture(f"{utc_text(first)} is to come, it is {utc_text(now)}")
+        return first, now
 
     async def _unknown(self, seen: SeenRuns) -> dict[str, int]:
         """Return the number of runs of each key that the ledger does not have.

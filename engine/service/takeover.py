@@ -18,7 +18,7 @@ from engine.audit.comparison import (
     compare,
     windows_of,
 )
-from engine.errors import MomentInFuture, TakeoverRefused, TakeoverUncertain
+from engine.errors import TakeoverRefused, TakeoverUncertain
 from engine.runtime.schedule_lock import Locked
 from engine.schedules import NATIVE, TICK, Schedule, exact_text, format_duration, utc_text
 from engine.service.audit import Accounts
@@ -96,11 +96,7 @@ class Takeovers(Accounts):
             ScheduleNotFound: there is no such schedule.
             TemporalUnavailable: Temporal did not answer.
         """
-        async with self._ledger.transaction() as transaction:
-            now = await transaction.now()
-        first = since if isinstance(since, datetime) else now - since
-        if first > now:
-            raise MomentInFuture(f"{utc_text(first)} is to come, it is {utc_text(now)}")
+        first, now = await self._since(since)
         every = await self.schedules()
         rows = [await self.schedule(key)] if key else every
         replacing = defaultdict[str, set[str]](set)
