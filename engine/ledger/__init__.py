@@ -118,7 +118,6 @@ from engine.ledger.schedule_rows import (
 
 if TYPE_CHECKING:
     from engine.ledger.postgres.ledger import (
-        AccessStore as AccessStore,
         AlertStore as AlertStore,
         EventStore as EventStore,
         Ledger as Ledger,
@@ -126,5 +125,5 @@ if TYPE_CHECKING:
     )
 else:  # only what connects loads the driver
     __getattr__ = lazy_exports(
-        __name__, {"postgres.ledger": "AccessStore AlertStore EventStore Ledger Transaction"}
+        __name__, {"postgres.ledger": "AlertStore EventStore Ledger Transaction"}
     )

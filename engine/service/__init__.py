@@ -60,7 +60,6 @@ from engine.service.base import (
     FIRST_MOMENT as FIRST_MOMENT,
     LAST_MOMENT as LAST_MOMENT,
     Filters as Filters,
-    NamedWindow as NamedWindow,
     not_found as not_found,
 )
 from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
@@ -68,7 +67,6 @@ from engine.service.operate import (
     Cancelled as Cancelled,
     Requested as Requested,
     Resumed as Resumed,
-    Retired as Retired,
     Skipped as Skipped,
     Started as Started,
 )
@@ -79,7 +77,6 @@ from engine.service.status import (
     StatusReport as StatusReport,
     WorkerRow as WorkerRow,
 )
-from engine.service.tokens import NewToken as NewToken
 
 if TYPE_CHECKING:  # only what connects loads the driver
     from engine.ledger import Ledger as Ledger
