@@ -13,6 +13,7 @@ from engine.cli.operate import (
     STARTS_NOTHING,
     Answer,
     Left,
+    Opens,
     Preview,
     Selector,
     Yes,
@@ -57,10 +58,6 @@ Name = Annotated[
 ]
 Bucket = Annotated[
     int | None, typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number)
-]
-Opens = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="When the window opens, in place of BUCKET."),
 ]
 AnyName = Annotated[
     str | None,

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.text import Text
@@ -127,7 +127,7 @@ def list_schedules(
     ] = None,
 ) -> None:
     """Show every schedule: its workflow, times, state and last run."""
-    given = {
+    filters: Filters = {
         "workflow": workflow,
         "topic": topic,
         "tag": tag,
@@ -136,7 +136,6 @@ def list_schedules(
         "state": state,
         "key_prefix": prefix,
     }
-    filters = cast("Filters", {name: value for name, value in given.items() if value is not None})
 
     async def read(
         opened: ScheduleService,
@@ -144,7 +143,7 @@ def list_schedules(
         rows = await opened.schedules(project, **filters)
         stuck = Counter(fire.key for fire in await opened.failing(limit=_STUCK) if fire.is_stuck)
         summaries = await opened.run_summaries([row.key for row in rows]) if wide else []
-        if filters and not rows:
+        if any(filters.values()) and not rows:
             return rows, stuck, summaries, "no schedule matches all of these filters"
         return rows, stuck, summaries, await _remark(opened, rows, project)
 

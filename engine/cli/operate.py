@@ -446,41 +446,36 @@ def _retire_project(
 @command(commands)
 def skip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
     """Skip one window before its run is sent."""
-    window = _window(session, name, at)
-
-    async def act(opened: ScheduleService) -> Skipped:
-        return await opened.skip(*await window(opened), reason=reason)
-
-    done = session.ask(act)
+    act = partial(ScheduleService.skip, reason=reason)
+    done = _of_window(session, name, at, act)
     _print_skip(session, done, "will not start" if done.changed else "was skipped before")
 
 
 @command(commands)
 def unskip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
     """Undo the skip of a window that has not opened yet."""
-    window = _window(session, name, at)
-
-    async def act(opened: ScheduleService) -> Skipped:
-        return await opened.unskip(*await window(opened), reason=reason)
-
-    done = session.ask(act)
+    act = partial(ScheduleService.unskip, reason=reason)
+    done = _of_window(session, name, at, act)
     _print_skip(session, done, "starts as declared" if done.changed else "was not skipped")
 
 
-def _window(
-    session: Session, name: str, at: str | None
-) -> Callable[[ScheduleService], Awaitable[tuple[str, datetime]]]:
-    """Return a question for the key and the fire time of the window that is named."""
+def _of_window(
+    session: Session,
+    name: str,
+    at: str | None,
+    act: Callable[[ScheduleService, str, datetime], Awaitable[Skipped]],
+) -> Skipped:
+    """Act on the window that is named."""
     opens = None if at is None else moment(at, "--at", bare="ahead")
     run = workflow_id(session, name)
 
-    async def read(opened: ScheduleService) -> tuple[str, datetime]:
+    async def ask(opened: ScheduleService) -> Skipped:
         if opens is not None and ":" not in run:  # the verb itself finds out whether there is one
-            return run, opens
+            return await act(opened, run, opens)
         window = await opened.window(run, at=opens)
-        return window.key, window.at
+        return await act(opened, window.key, window.at)
 
-    return read
+    return session.ask(ask)
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
@@ -490,6 +485,10 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # --- trigger and rerun ---
 # ``sched trigger`` and ``sched rerun``.
 
+Opens = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="When the window opens, in place of BUCKET."),
+]
 STARTS_NOTHING = {"skipped", "rejected"}
 """Statuses of a request that starts nothing."""
 _SOON = {"claimed": "starts at once", "queued": "starts when the open runs have ended"}
@@ -561,10 +560,7 @@ def rerun(
         ),
     ] = None,
     *,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="TIME", help="When the window opens, in place of BUCKET."),
-    ] = None,
+    at: Opens = None,
     series: Annotated[
         int | None,
         typer.Option(

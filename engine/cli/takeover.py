@@ -15,6 +15,7 @@ from engine.cli.output import counted, fields, instant_text, print_json, print_t
 from engine.cli.target import (
     AnyKey,
     Key,
+    OfProject,
     Reason,
     Session,
     SetupFunction,
@@ -73,10 +74,7 @@ def compare(
         str,
         typer.Option("--since", metavar="AGE|ISO", help="The first fire time: an age or a moment."),
     ] = "24h",
-    project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only schedules of this project."),
-    ] = None,
+    project: OfProject = None,
     against: Annotated[
         TheirSource | None,
         typer.Option(
