@@ -75,19 +75,6 @@ class Reasoned(Body):
 
 # --- operators' requests ---
 
-_INPUT: Final[Any] = Field(
-    None, description="The argument of this run; without the field it is the schedule's."
-)
-
-
-def _own_input(body: TriggerRequest | RerunRequest) -> tuple[Any, ...]:
-    """Return the argument in a tuple as the ledger stores it; an empty one without the field.
-
-    Raises:
-        ScheduleError: JSON, or the ledger, cannot carry it.
-    """
-    return checked_input(body.input) if "input" in body.model_fields_set else ()
-
 
 def checked_input(value: Any) -> tuple[Any, ...]:
     """Return the argument of a run in a tuple as the ledger stores it.
@@ -119,7 +106,25 @@ class ResumeRequest(Reasoned):
     )
 
 
-class TriggerRequest(Reasoned):
+class RunRequest(Reasoned):
+    """A request for a run, with an overlap policy and an input of its own."""
+
+    overlap: Overlap | None = None
+    input: Any = Field(
+        None, description="The argument of this run; without the field it is the schedule's."
+    )
+
+    @property
+    def own_input(self) -> tuple[Any, ...]:
+        """The argument in a tuple as the ledger stores it; an empty one without the field.
+
+        Raises:
+            ScheduleError: JSON, or the ledger, cannot carry it.
+        """
+        return checked_input(self.input) if "input" in self.model_fields_set else ()
+
+
+class TriggerRequest(RunRequest):
     """Start of a run now, outside of the schedule's windows."""
 
     model_config = _example(requestId="ticket-4711", reason="asked for")
@@ -127,19 +132,12 @@ class TriggerRequest(Reasoned):
     request_id: str | None = Field(
         None, description="Requests with the same id start one run.", examples=["ticket-4711"]
     )
-    overlap: Overlap | None = None
-    input: Any = _INPUT
     wait: Annotated[float, Field(gt=0, le=30)] | None = Field(
         None, description="Seconds to wait until the run has begun; else 503, and it begins later."
     )
 
-    @property
-    def own_input(self) -> tuple[Any, ...]:
-        """The argument, or nothing."""
-        return _own_input(self)
 
-
-class RerunRequest(Reasoned):
+class RerunRequest(RunRequest):
     """Another run of a window that was decided."""
 
     model_config = _example(bucket=1795312800000, reason="the data were late")
@@ -147,13 +145,6 @@ class RerunRequest(Reasoned):
     bucket: Bucket | None = None
     at: Moment | None = Field(None, description="When the window opens, in place of `bucket`.")
     series: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    overlap: Overlap | None = None
-    input: Any = _INPUT
-
-    @property
-    def own_input(self) -> tuple[Any, ...]:
-        """The argument, or nothing."""
-        return _own_input(self)
 
 
 class BackfillRequest(Reasoned):

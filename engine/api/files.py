@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from engine.api.access import PREFIX
 from engine.api.bodies import Moment
-from engine.api.problems import documented
+from engine.api.problems import documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
 from engine.api.views import ApiView, taken_from
@@ -23,27 +23,18 @@ from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
 
 _FILE: Final = "schedules:\n  - {key: nightly-report, workflow: noop, cron: '0 2 * * *'}\n"
+_YAML: Final = documented_body(
+    {"type": "string", "description": "A schedule file."}, "application/yaml", file=_FILE
+)
+_JSON: Final = documented_body(
+    {"type": "object", "description": "A schedule file in JSON."},
+    "application/json",
+    file={"schedules": [{"key": "nightly-report", "workflow": "noop", "cron": "0 2 * * *"}]},
+)
 _BODY: Final = {
     "requestBody": {
         "required": True,
-        "content": {
-            "application/yaml": {
-                "schema": {"type": "string", "description": "A schedule file."},
-                "examples": {"file": {"value": _FILE}},
-            },
-            "application/json": {
-                "schema": {"type": "object", "description": "A schedule file in JSON."},
-                "examples": {
-                    "file": {
-                        "value": {
-                            "schedules": [
-                                {"key": "nightly-report", "workflow": "noop", "cron": "0 2 * * *"}
-                            ]
-                        }
-                    }
-                },
-            },
-        },
+        "content": _YAML["requestBody"]["content"] | _JSON["requestBody"]["content"],
     }
 }
 

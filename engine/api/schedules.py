@@ -29,7 +29,7 @@ from engine.api.bodies import (
     declaration_schema,
     declared,
 )
-from engine.api.problems import documented
+from engine.api.problems import documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.views import (
     BackfillView,
@@ -148,35 +148,24 @@ async def shown_again(service: ScheduleService, key: str, status: int) -> Respon
 DECLARATION: Final = declaration_schema()
 """JSON Schema of a declaration."""
 
-_DECLARATION: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"$ref": "#/components/schemas/Declaration"},
-                "examples": {
-                    "cron": {
-                        "value": {
-                            "key": "billing.nightly",
-                            "workflow": "noop",
-                            "cron": "0 2 * * *",
-                            "timezone": "America/Sao_Paulo",
-                        }
-                    },
-                    "other names": {
-                        "value": {
-                            "name": "Billing reminders",
-                            "cronExpression": "*/5 * * * *",
-                            "jobType": "noop",
-                            "jobPayload": {"limit": 10},
-                            "enabled": True,
-                        }
-                    },
-                },
-            }
-        },
-    }
-}
+_DECLARED: Final = {"$ref": "#/components/schemas/Declaration"}
+_DECLARATION: Final = documented_body(
+    _DECLARED,
+    "application/json",
+    cron={
+        "key": "billing.nightly",
+        "workflow": "noop",
+        "cron": "0 2 * * *",
+        "timezone": "America/Sao_Paulo",
+    },
+    other_names={
+        "name": "Billing reminders",
+        "cronExpression": "*/5 * * * *",
+        "jobType": "noop",
+        "jobPayload": {"limit": 10},
+        "enabled": True,
+    },
+)
 
 
 @router.post(
@@ -379,18 +368,12 @@ async def show_schedule(key: KeyPath, service: Service) -> Response:
     return shown(await service.schedule(key))
 
 
-_EDIT: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            media_type: {
-                "schema": {"$ref": "#/components/schemas/Declaration"},
-                "examples": {"edit": {"value": {"cron": "0 3 * * *", "reason": "later"}}},
-            }
-            for media_type in ("application/json", "application/merge-patch+json")
-        },
-    }
-}
+_EDIT: Final = documented_body(
+    _DECLARED,
+    "application/json",
+    "application/merge-patch+json",
+    edit={"cron": "0 3 * * *", "reason": "later"},
+)
 
 
 @router.patch(
@@ -428,17 +411,9 @@ async def retire_schedule(
     return shown(await service.schedule(key))
 
 
-_WHEN_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"$ref": "#/components/schemas/Declaration"},
-                "examples": {"cron": {"value": {"cron": "30 6 * * MON-FRI"}}},
-            }
-        },
-    }
-}
+_WHEN_BODY: Final = documented_body(
+    _DECLARED, "application/json", cron={"cron": "30 6 * * MON-FRI"}
+)
 
 
 @router.post(
