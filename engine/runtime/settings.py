@@ -232,16 +232,13 @@ def _hosts(text: str) -> Hosts:
     return text
 
 
-def _apply(text: str) -> str:
-    if text not in {"on-start", "never"}:
-        raise ValueError("write on-start or never")
-    return text
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"write {' or '.join(words)}")
+        return text
 
-
-def _log_form(text: str) -> str:
-    if text not in get_args(LogFormat):
-        raise ValueError("write text or json")
-    return text
+    return parse
 
 
 def _variable(name: str) -> str:
@@ -341,10 +338,10 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Path | None": Path,
     "Url": _url,
     "Hosts": _hosts,
-    "ApplyWhen": _apply,
+    "ApplyWhen": _one_of(*get_args(ApplyWhen)),
     "Patterns": _patterns,
     "Names": _names,
-    "LogForm": _log_form,
+    "LogForm": _one_of(*get_args(LogFormat)),
 }
 """Parsers of settings by annotation; any other setting is a duration."""
 

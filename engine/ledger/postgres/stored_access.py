@@ -6,9 +6,8 @@ Separate, like the alerts: no statement of a tick is here.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from uuid import UUID, uuid4
 
 from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
@@ -90,7 +89,4 @@ def _named(of: RequestKey) -> tuple[str, str, str]:
 
 
 def _as_token(row: Mapping[str, Any]) -> TokenRow:
-    return TokenRow(**{name: row[name] for name in _FIELDS} | {"keys": tuple(row["keys"])})
-
-
-_FIELDS: Final = tuple(each.name for each in fields(TokenRow))
+    return TokenRow(**{**row, "keys": tuple(row["keys"])})
