@@ -210,19 +210,13 @@ class View:
 
     def count(self, until: datetime) -> int:
         """Return the number of ``starts`` up to ``until``, without listing them."""
-        spec, excluded = self.schedule.spec, self.schedule.exclusions
-        until = min(until, self.last or until)
+        schedule, until = self.schedule, min(until, self.last or until)
         skipped = sum(
-            self.after < at <= until and self.schedule.first_start(at) == at for at in self.skipped
+            self.after < at <= until and schedule.first_start(at) == at for at in self.skipped
         )
-        if self.after >= until:
-            return 0
-        if excluded is None:
-            return spec.count(self.after, until) - skipped
-        kept = excluded.divide(self.after, until)
-        return (
-            sum(spec.count(begin, end) for begin, end, reason in kept if reason is None) - skipped
-        )
+        kept = schedule.stretches(self.after, until)
+        starts = sum(schedule.spec.count(begin, end) for begin, end, reason in kept if not reason)
+        return starts - skipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -619,6 +619,14 @@ class Schedule(BaseModel):
             return from_seconds(HORIZON)
         return moment("shadowUntil", self.shadow_until, "UTC")
 
+    def stretches(
+        self, after: datetime, until: datetime
+    ) -> Iterator[tuple[datetime, datetime, str | None]]:
+        """Divide ``(after, until]`` by the exclusion that skips the windows in it, or None."""
+        if self.exclusions is None:
+            return iter([(after, until, None)])
+        return self.exclusions.divide(after, until)
+
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """Return the fires with ``after < t <= until`` that no exclusion skips."""
         if self.exclusions is None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import heapq
 import json
-from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from itertools import chain, islice, pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, Literal, get_args
 
+from engine.schedules.diff import WHEN
 from engine.schedules.model import Schedule
-from engine.schedules.planner import Decision, ScheduleState, first_sight, plan
-from engine.schedules.terms import MINUTE_MS, STOPS, TICK, Overlap, epoch_ms, from_ms
+from engine.schedules.planner import (
+    ALL_READ,
+    Decision,
+    OpenFire,
+    Pause,
+    ScheduleState,
+    first_sight,
+    plan,
+)
+from engine.schedules.terms import MINUTE_MS, TICK, code_of, epoch_ms, from_ms
 
 # --- outages and results ---
 
@@ -48,8 +56,7 @@ class ScheduleTotals:
 
     Attributes:
         key: the schedule's key.
-        windows: how many fire times lie in the simulated time.
-        counts: the windows by outcome; the sum is ``windows``.
+        counts: the windows by outcome.
         first_sight: runs of a window that opened before the start, owed to a new schedule.
         follows: its windows wait for other schedules for an unknown time, and are counted as if
             they did not wait.
@@ -58,11 +65,15 @@ class ScheduleTotals:
     """
 
     key: str
-    windows: int
     counts: Mapping[WindowOutcome, int]
-    first_sight: int = 0
+    first_sight: int
     overlap_unknown: bool = False
     follows: bool = False
+
+    @property
+    def windows(self) -> int:
+        """Number of fire times in the simulated time."""
+        return sum(self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,364 +105,177 @@ class Simulation:
     @property
     def total(self) -> ScheduleTotals:
         """Totals of all schedules, under the key ``all``."""
-        return ScheduleTotals(
-            "all",
-            sum(each.windows for each in self.schedules),
-            self.totals,
-            sum(each.first_sight for each in self.schedules),
-        )
+        return ScheduleTotals("all", self.totals, sum(each.first_sight for each in self.schedules))
 
     def minute(self, index: int) -> datetime:
         """Return the minute that ``starts[index]`` counts."""
         return self.first + index * timedelta(minutes=1)
 
 
-# --- queue of waiting runs ---
-# Only for `simulate`, which is given the duration of runs; the planner reads open runs from the
-# ledger instead.
-
-
-@dataclass(slots=True)
-class WaitingLine:
-    """Runs of one schedule under ``overlap``, all of the same duration. Times are in milliseconds.
-
-    A run is closed at the instant of its end, and a cancelled run ends at once. A policy that
-    stops runs has one place. ``limit`` is how many windows may start or wait, skipped ones left
-    out; ``ended`` is the fire time of the last of them, once it is reached.
-    """
-
-    policy: Overlap
-    places: int
-    duration: int
-    most_queued: int
-    limit: int | None = None
-    ended: int | None = None
-    queued: int = 0
-    skipped: int = 0
-    _waiting: deque[int] = field(default_factory=deque)
-
-    def runs(self, windows: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of each run, in ascending order.
-
-        Args:
-            windows: the fire time and earliest start of each window, in ascending order.
-        """
-        running: deque[tuple[int, int]] = deque()  # at most ``places``
-        taken = 0
-        for fire_time, moment in windows:
-            begin, full = moment, len(running) == self.places
-            if full and running[0][1] > fire_time:
-                if self.policy in STOPS:
-                    begun, end = running.pop()
-                    running.append((begun, max(begun, min(end, fire_time))))
-                elif self._enqueue(fire_time, running[0][1]):
-                    begin = running[0][1]
-                else:
-                    self.skipped += 1
-                    continue
-            if full:
-                yield running.popleft()
-            running.append((begin, begin + self.duration))
-            taken += 1
-            if taken == self.limit:
-                self.ended = fire_time
-                break
-        yield from running
-
-    def _enqueue(self, fire_time: int, ends: int) -> bool:
-        """Queue a window until its turn at a place, and return whether there is room for it."""
-        while self._waiting and self._waiting[0] <= fire_time:
-            self._waiting.popleft()
-        room = {"skip": 0, "queue": self.most_queued}.get(self.policy, 1)
-        if len(self._waiting) >= room:
-            return False
-        self.queued += 1
-        self._waiting.append(ends)
-        return True
-
-
 # --- one schedule under a virtual clock ---
-# Schedules are independent of each other. Outside outages each window is decided at its fire time,
-# with one possible outcome, so windows are counted there instead of being planned one by one. At
-# the end of an outage `plan` decides the owed windows. A ``limit`` counts starts, not windows, so
-# that only the simulation finds where it ends the schedule.
+# Schedules are independent of each other. The planner decides their windows, at the instants at
+# which a ledger would ask it. A window that no outage, limit or older run can touch starts as it
+# opens: it is only counted, because a plan takes a hundred times as long.
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
-"""Fields about the effect of runs on each other."""
-
-_WITH_A_RUN: Final[tuple[WindowOutcome, ...]] = ("on_time", "late", "caught_up")
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_OUTCOME_OF: Final[Mapping[str | None, WindowOutcome]] = {
+    **{name: name for name in OUTCOMES},
+    "overlap": "overlapped",
+    "queue_full": "overlapped",
+}
+"""Outcomes of windows without a run, by the codes of their reasons."""
 
 
 class Timeline:
     """Simulation of one schedule in ``start <= t < end``.
 
     Args:
-        schedule: in force all the time.
+        schedule: in force all the time; it waits for no other schedule. With an ``overlap`` other
+            than ``allow``, the length of its runs is known, and there are no outages.
         start: the first instant.
         end: the first instant after the simulated time.
         outages: ascending, disjoint, and within the simulated time.
+        length: how long its runs take; None if it is not known.
+
+    Attributes:
+        copies: how many schedules it stands for.
+        counts: windows by outcome, when all ``runs`` are read.
+        first_sight: runs of a window that opened before the start.
     """
 
     def __init__(
-        self, schedule: Schedule, start: datetime, end: datetime, outages: tuple[Outage, ...]
+        self,
+        schedule: Schedule,
+        start: datetime,
+        end: datetime,
+        outages: tuple[Outage, ...],
+        length: timedelta | None = None,
     ) -> None:
-        self._overlap, self._places = schedule.overlap, schedule.max_concurrent_runs
-        self._follows = bool(schedule.follows)
-        if schedule.overlap != "allow" or schedule.follows:
-            # Overlap depends on how long runs take; see `runs`. So does the start of a window
-            # that waits for other schedules, whose runs are unknown here.
-            schedule = Schedule.from_json(
-                {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
-            )
-        if schedule.mode == "shadow":  # simulated is what it would start
-            schedule = schedule.model_copy(update={"mode": "live", "shadow_until": None})
-        self._schedule = schedule
-        self._start, self._end = start, end
-        self._outages = outages
-        self._limit, self._started = schedule.limit, 0
-        self._first_sight: list[int] = []  # starts in ms
-        self._lined_up = False
-        self._counts: Counter[WindowOutcome] = Counter()
-        self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
+        self.copies, self.first_sight, self.length = 0, 0, length
+        self.counts: Counter[WindowOutcome] = Counter()
+        self._schedule, self._outages = schedule, outages
+        self._start, self._last, self._took = start, end - TICK, length or timedelta(0)
+        self._in_line = schedule.overlap != "allow"
+        self._open: dict[int, tuple[OpenFire, datetime, datetime]] = {}  # with start and end
+        self._waiting: deque[OpenFire] = deque()
 
     @property
-    def _room(self) -> int | None:
-        """How many more windows may start; None without a limit."""
-        return None if self._limit is None else self._limit - self._started
+    def started(self) -> int:
+        """How many windows have a run, which may wait for a place."""
+        return self.first_sight + sum(self.counts[name] for name in OUTCOMES[:4])
 
-    def _count_starts(self, count: int, cursor: datetime) -> None:
-        """Count windows that start; the last one that may ends the simulated time at ``cursor``.
-
-        Windows up to ``cursor`` are decided.
-        """
-        self._started += count
-        if self._room == 0:
-            self._end = cursor + TICK
-
-    def totals(self, key: str) -> ScheduleTotals:
-        """Return the totals under this key; call it after ``starts`` or ``runs``."""
-        may_overlap = self._overlap != "allow" and not self._lined_up
-        runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
-        return ScheduleTotals(
-            key,
-            self._windows,
-            dict(self._counts),
-            len(self._first_sight),
-            overlap_unknown=may_overlap and runs > 0,
-            follows=self._follows and runs > 0,
-        )
-
-    def runs(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
-        """Yield start and end of runs of this duration, in order and in ms.
-
-        Call it instead of `starts`. Overlap is simulated unless there are outages.
-        """
-        if self._overlap == "allow" or self._outages:
-            yield from ((at, at + duration) for at in self.starts(new=new))
-            return
-        if new and not self._held:
-            self._start_first_sight()
-        declared = self._schedule
-        line = WaitingLine(
-            self._overlap, self._places, duration, declared.max_queued, declared.limit
-        )
-        yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
-        self._limit = None  # the line has counted, without the windows that it skips
-        if line.ended is not None:
-            self._end = min(self._end, from_ms(line.ended) + TICK)
-        deque(self.starts(new=False), maxlen=0)  # counts the outcomes without overlap
-        self._counts["on_time"] -= line.queued + line.skipped
-        self._counts["queued"] += line.queued
-        self._counts["overlapped"] += line.skipped
-        self._lined_up = True
-
-    def _moments(self) -> Iterator[tuple[int, int]]:
-        """Yield the fire time of each window that may start, and the start of its run, in ms."""
-        declared = self._schedule
-        if self._held:
-            return
-        for at in declared.starts(self._start - TICK, self._end - TICK):
-            yield epoch_ms(at), epoch_ms(at + declared.delay(at))
-
-    @property
-    def _held(self) -> bool:
-        return not self._schedule.enabled or self._schedule.paused
-
-    @property
-    def _windows(self) -> int:
-        return self._schedule.spec.count(self._start - TICK, self._end - TICK)
-
-    def starts(self, *, new: bool) -> Iterator[int]:
-        """Yield the starts of its runs, in order, in ms since the epoch; ``new``: by first sight.
+    def runs(self, *, new: bool) -> Iterator[tuple[int, int]]:
+        """Yield start and end of its runs in order, in ms since the epoch; ``new``: by first sight.
 
         ``spread`` or the rate of a catch-up may move a start past the end.
         """
-        if self._held:  # skips excluded windows too
-            self._counts["paused" if self._schedule.enabled else "disabled"] += self._windows
-            return
-        if new:
-            self._start_first_sight()
-        cursor = self._start - TICK
-        for outage in self._outages:
-            yield from self._watch(cursor, outage.begin - TICK)
-            cursor = self._catch_up(max(cursor, outage.begin - TICK), outage.end)
-        yield from self._watch(cursor, self._end - TICK)
-        yield from sorted(self._waiting)
+        schedule, seen = self._schedule, self._start - TICK
+        since, cursor = first_sight(schedule, self._start) if new else (seen, seen)
+        if since >= self._start:
+            since = cursor = seen  # a window that opens right at the start is an ordinary one
+        state = ScheduleState.of(schedule, cursor, effective_from=since)
+        if schedule.paused:
+            state = replace(state, pause=Pause(seen))
+        due: datetime | None = seen
+        while due is not None and due <= self._last:
+            outage = self._outage(due)
+            newest = schedule.spec.previous(outage.begin - TICK if outage else self._last)
+            if ending := schedule.last_start(state.cursor, state.room):
+                newest = newest and min(newest, ending)
+            if newest and self._start <= due < newest and not (self._in_line or state.hold):
+                # Even with spread a run starts before the next window, so that only the newest
+                # window can meet the outage: the planner decides it.
+                yield from self._begun(newest, self._as_they_open(state.cursor, newest - TICK))
+                state, due = replace(state, cursor=newest - TICK, started=self.started), newest
+            now = self._awake(due)
+            yield from self._begun(now)
+            state, due = self._plan(state, now)
+        self._plan(state, self._last)  # a hold, or a day off that goes on
+        yield from self._begun(_NEVER)
 
-    def _start_first_sight(self) -> None:
-        """Start the window that opened before ``start``, if first sight owes it."""
-        seen = self._start - TICK
-        effective_from, cursor = first_sight(self._schedule, self._start)
-        if effective_from >= self._start:
-            return  # a window that opens right at the start is an ordinary one
-        state = ScheduleState.of(self._schedule, cursor, effective_from=effective_from)
-        decided = plan(state, seen)
-        for decision in decided.decisions:
-            if decision.verdict == "claimed":
-                self._count_starts(1, seen)
-                began = self._begin(max(decision.not_before or seen, self._start))
-                self._first_sight.append(epoch_ms(began))
+    def _outage(self, at: datetime) -> Outage | None:
+        """Return the outage around ``at``, else the next one."""
+        return next((each for each in self._outages if at < each.end), None)
 
-    def _watch(self, after: datetime, until: datetime) -> Iterator[int]:
-        """Decide the windows in ``(after, until]``, each at its fire time."""
-        spec, excluded = self._schedule.spec, self._schedule.exclusions
-        if until <= after or self._room == 0:
-            return
-        if excluded is None:
-            yield from self._start_all(after, until)
-            return
-        for begin, end, reason in excluded.divide(after, until):
-            if self._room == 0:
-                return
-            if reason is None:
-                yield from self._start_all(begin, end)
-            elif count := spec.count(begin, end):
-                self._counts["excluded"] += count
+    def _awake(self, at: datetime) -> datetime:
+        """Return the end of the outage around ``at``, else ``at`` itself."""
+        outage = self._outage(at)
+        return outage.end if outage and outage.begin <= at else at
 
-    def _start_all(self, after: datetime, until: datetime) -> Iterator[int]:
+    def _begun(
+        self, until: datetime, calm: Iterable[tuple[int, int]] = ()
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the runs that have begun, or in a line ended, by then, among the ``calm`` ones."""
+        found = []
+        for number, (_, begin, end) in [*self._open.items()]:
+            if (end if self._in_line else begin) <= until:
+                found.append((epoch_ms(begin), epoch_ms(end)))
+                del self._open[number]
+        yield from heapq.merge(sorted(found), calm)
+
+    def _as_they_open(self, after: datetime, until: datetime) -> Iterator[tuple[int, int]]:
         """Start the windows in ``(after, until]``, as the planner does at each fire time."""
-        spec = self._schedule.spec
-        if (room := self._room) is not None:
-            until = next(islice(spec.fires(after, until), room - 1, None), until)
-        oldest, newest = spec.next(after), spec.previous(until)
-        if oldest is None or newest is None or oldest > until:
-            return
-        count = spec.count(after, until)
-        self._count_starts(count, newest)
-        self._counts["on_time"] += count - 1
-        for at in self._on_time(oldest, newest):
-            while self._waiting and self._waiting[0] <= at:
-                yield heapq.heappop(self._waiting)
-            yield at
-        # Even with spread a run starts before the next window: only the last can meet an outage.
-        self._claim(newest, newest + self._schedule.delay(newest))
+        schedule, spec, took = self._schedule, self._schedule.spec, self._took // _MILLISECOND
+        for begin, end, excluded in schedule.stretches(after, until):
+            count = spec.count(begin, end)
+            self.counts["excluded" if excluded else "on_time"] += count
+            if excluded or not count:
+                continue
+            starts: Iterable[int] = map(epoch_ms, spec.fires(begin, end))
+            if schedule.every_ms is not None:  # all have the same delay
+                first = next(spec.fires(begin, end))
+                at = epoch_ms(first + schedule.delay(first))
+                starts = range(at, at + count * schedule.every_ms, schedule.every_ms)
+            elif schedule.spread:
+                starts = (epoch_ms(at + schedule.delay(at)) for at in spec.fires(begin, end))
+            yield from ((at, at + took) for at in starts)
 
-    def _on_time(self, oldest: datetime, newest: datetime) -> Iterable[int]:
-        """Return the starts of the runs of ``oldest <= fire time < newest``, in ms."""
-        schedule, every = self._schedule, self._schedule.every_ms
-        if every is not None:
-            shift = schedule.delay(oldest) // _MILLISECOND
-            return range(epoch_ms(oldest) + shift, epoch_ms(newest) + shift, every)
-        if schedule.spread:
-            return map(epoch_ms, self._spread(oldest, newest))
-        return map(epoch_ms, schedule.spec.fires(oldest - TICK, newest - TICK))
-
-    def _spread(self, oldest: datetime, newest: datetime) -> Iterator[datetime]:
-        """Yield a cron's fire times in ``oldest <= t < newest``, each plus its delay."""
-        spread, whole = self._schedule.spread, None
-        for fire_time, following in pairwise(self._schedule.spec.fires(oldest - TICK, newest)):
-            if following - fire_time < spread:
-                delay = self._schedule.delay(fire_time)
-            else:  # constant; computing it each time would search for the next window again
-                delay = whole = whole or self._schedule.delay(fire_time)
-            yield fire_time + delay
-
-    def _catch_up(self, cursor: datetime, now: datetime) -> datetime:
-        """Plan the windows owed at the end of an outage, and return the new cursor."""
-        due = self._room != 0
-        while due:
-            state = replace(ScheduleState.of(self._schedule, cursor), started=self._started)
-            decided = plan(state, now)
-            for decision in decided.decisions:
-                self._record(decision, now)
-            due = decided.next_fire_at is not None and decided.next_fire_at <= now
-            cursor = decided.cursor
-            self._count_starts(sum(each.verdict == "claimed" for each in decided.decisions), cursor)
-        return cursor
+    def _plan(self, state: ScheduleState, now: datetime) -> tuple[ScheduleState, datetime | None]:
+        """Carry out what the planner decides; return the new state, and when to plan again."""
+        # A plan gives places to the first in line only, and counts the others.
+        front = [*islice(self._waiting, self._schedule.max_concurrent_runs)]
+        fires = (*(fire for fire, _, _ in self._open.values()), *front) if self._in_line else ()
+        unread = ALL_READ._replace(waiting=len(self._waiting) - len(front))
+        decided = plan(replace(state, open_fires=fires, unread=unread), now)
+        for move in decided.moves:
+            if move.to == "start":
+                fire = self._waiting.popleft()
+                self.counts["queued"] -= 1
+                self._start_run(fire, now, "queued" if fire.fire_time < now else "on_time")
+            else:  # a run that is stopped ends at once
+                fire, begin, _ = self._open[move.fire.fire_id]
+                self._open[fire.fire_id] = fire, begin, now
+        for decision in decided.decisions:
+            self._record(decision, now)
+        places = [end for _, _, end in self._open.values()] if self._waiting else []
+        due = min(filter(None, (decided.next_fire_at, *places)), default=None)
+        return replace(state, cursor=decided.cursor, started=self.started), due
 
     def _record(self, decision: Decision, now: datetime) -> None:
+        window = decision.window
+        workflow_id = window.workflow_id(suffixed=False)
+        fire = OpenFire(window.bucket, workflow_id, "queued", window.fire_time)
         if decision.verdict == "claimed":
-            caught_up = decision.timing == "caught_up"
-            at = decision.not_before or now
-            self._claim(decision.window.fire_time, at, caught_up=caught_up)
-        elif decision.verdict == "expired":
-            self._counts["expired"] += decision.windows
+            self._start_run(fire, decision.not_before or now, decision.timing or "on_time")
+        elif decision.verdict == "queued":
+            self._waiting.append(fire)
+            self.counts["queued"] += 1
+        elif window.fire_time >= self._start:
+            self.counts[_OUTCOME_OF[code_of(decision.reason)]] += decision.windows
+
+    def _start_run(self, fire: OpenFire, at: datetime, outcome: WindowOutcome) -> None:
+        """Start a run at ``at``, or at the end of the outage around it."""
+        begin = self._awake(max(at, self._start))
+        fire = replace(fire, status="started", open_at=_NEVER)
+        self._open[fire.fire_id] = fire, begin, begin + self._took
+        meant = fire.fire_time + self._schedule.delay(fire.fire_time)
+        if fire.fire_time < self._start:
+            self.first_sight += 1
+        elif outcome == "on_time" and begin - meant > self._schedule.grace:
+            self.counts["late"] += 1
         else:
-            self._counts["excluded" if decision.excluded else "coalesced"] += decision.windows
-
-    def _claim(self, fire_time: datetime, at: datetime, *, caught_up: bool = False) -> None:
-        """Start one window's run at ``at``, or at the end of the outage around ``at``."""
-        began = self._begin(at)
-        meant = fire_time + self._schedule.delay(fire_time)
-        late = began - meant > self._schedule.grace
-        self._counts["caught_up" if caught_up else "late" if late else "on_time"] += 1
-
-    def _begin(self, at: datetime) -> datetime:
-        index = bisect_right(self._outages, at, key=lambda outage: outage.begin) - 1
-        if index >= 0:
-            at = max(at, self._outages[index].end)
-        heapq.heappush(self._waiting, epoch_ms(at))
-        return at
-
-
-# --- open runs per minute ---
-
-
-class OpenRuns:
-    """Most runs open at one instant of each minute; it holds only open runs in memory.
-
-    Args:
-        first: the first minute, in minutes since the epoch.
-        minutes: the number of minutes.
-    """
-
-    def __init__(self, first: int, minutes: int) -> None:
-        self._first, self._most = first, [0] * minutes
-        self._level = self._reached = 0
-        self._ends: list[tuple[int, int]] = []
-
-    def start(self, at: int, length: int, count: int = 1) -> None:
-        """Open ``count`` runs at ``at`` for ``length``, both in ms; ``at`` never decreases.
-
-        A run is closed at the instant of its end, so a run of length zero is never open.
-        """
-        if not length:
-            return
-        self._end_all(at)
-        self._pass(at)
-        self._level += count
-        heapq.heappush(self._ends, (at + length, count))
-
-    def finish(self) -> list[int]:
-        """Return the most open runs of each minute."""
-        self._end_all((self._first + len(self._most)) * MINUTE_MS)
-        for minute in range(self._reached, len(self._most)):
-            self._most[minute] = max(self._most[minute], self._level)
-        return self._most
-
-    def _end_all(self, until: int) -> None:
-        while self._ends and self._ends[0][0] <= until:
-            end, count = heapq.heappop(self._ends)
-            self._pass(end)
-            self._level -= count
-
-    def _pass(self, at: int) -> None:
-        """Record the current level for the time until just before ``at``."""
-        last = min((at - 1) // MINUTE_MS - self._first, len(self._most) - 1)
-        for minute in range(self._reached, last + 1):
-            self._most[minute] = max(self._most[minute], self._level)
-        self._reached = max(self._reached, at // MINUTE_MS - self._first)
+            self.counts[outcome] += 1
 
 
 # --- simulation ---
@@ -459,27 +283,12 @@ class OpenRuns:
 LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
-_NO_MATTER: Final = (
-    "key",
-    "workflow",
-    "input",
-    "taskQueue",
-    "external",
-    "expect",
-    "description",
-    "metadata",
-    "topic",
-    "tags",
-    "searchAttributes",
-    "memo",
-    "retry",
-    "timeout",
-    "priority",
-    "retention",
-    "alert",
-    "onDead",
+STARTS: Final = frozenset(
+    {*WHEN, "key", "enabled", "paused", "firstFire", "grace", "catchUp", "limit", "spread"}
 )
-"""Fields without effect on when runs start."""
+"""Fields that decide when runs start."""
+OPEN_RUNS: Final = frozenset({"overlap", "maxConcurrentRuns", "maxQueued"})
+"""Fields that do so too where the length of runs is known."""
 
 
 def simulate(
@@ -509,65 +318,81 @@ def simulate(
         ValueError: the times do not fit together; the message says what to write instead.
     """
     gaps = _checked(start, end, outages)
-    listed = list(schedules)
-    lengths = {key: length // _MILLISECOND for key, length in (durations or {}).items()}
-    groups = [
-        _Group(places, Timeline(listed[places[0]], start, end, gaps), length)
-        for length, places in _alike(listed, lengths)
-    ]
+    timelines: dict[tuple[str, timedelta | None], Timeline] = {}
+    mine = []
+    for schedule in schedules:
+        length = (durations or {}).get(schedule.key)
+        in_line = schedule.overlap != "allow" and length is not None and not gaps
+        shape = _shape(schedule, in_line=in_line)
+        if (shape, length) not in timelines:
+            declared = Schedule.from_json(json.loads(shape))
+            timelines[shape, length] = Timeline(declared, start, end, gaps, length)
+        mine.append((schedule, in_line, timelines[shape, length]))
+        timelines[shape, length].copies += 1
     first = epoch_ms(start) // MINUTE_MS
-    minutes = (epoch_ms(end) - 1) // MINUTE_MS - first + 1
-    starts, most_open = _load(groups, first, minutes, new=new)
-    totals = {n: group.timeline.totals(listed[n].key) for group in groups for n in group.places}
+    minutes = range(first, (epoch_ms(end) - 1) // MINUTE_MS + 1)
+    starts, most_open = _load(timelines.values(), minutes, new=new)
     return Simulation(
         start=start,
         end=end,
         outages=gaps,
-        schedules=tuple(totals[n] for n in range(len(listed))),
+        schedules=tuple(
+            ScheduleTotals(
+                schedule.key,
+                dict(+found.counts),
+                found.first_sight,
+                found.started > 0 and schedule.overlap != "allow" and not in_line,
+                found.started > 0 and bool(schedule.follows),
+            )
+            for schedule, in_line, found in mine
+        ),
         first=from_ms(first * MINUTE_MS),
-        starts=starts,
-        most_open=most_open if durations else (),
+        starts=[starts[minute] for minute in minutes],
+        most_open=[most_open[minute] for minute in minutes] if durations else (),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Schedules that start at the same instants and share one simulation.
-
-    Attributes:
-        places: their positions in the file.
-        timeline: the simulation of any one of them.
-        length: the duration of their runs in ms, if known.
-    """
-
-    places: Sequence[int]
-    timeline: Timeline
-    length: int | None
+def _shape(schedule: Schedule, *, in_line: bool) -> str:
+    """Return, as JSON, what of a schedule is simulated: shared by those that start together."""
+    simulated = STARTS | OPEN_RUNS if in_line else STARTS
+    given = {name: value for name, value in schedule.to_json().items() if name in simulated}
+    if not (schedule.spread or "H" in (schedule.cron or "").upper()):
+        given["key"] = "k"  # which has no effect
+    return json.dumps({**given, "workflow": "w"})
 
 
 def _load(
-    groups: Sequence[_Group], first: int, minutes: int, *, new: bool
-) -> tuple[list[int], list[int]]:
-    """Simulate all groups; return starts and most open runs of each minute from ``first``."""
-    starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
-    for group in groups:
-        if group.length is None:
-            minutely = Counter(at // MINUTE_MS for at in group.timeline.starts(new=new))
-            for minute, count in minutely.items():
-                if minute - first < minutes:
-                    starts[minute - first] += count * len(group.places)
-    for begin, end, count in heapq.merge(*(_runs(group, new=new) for group in groups)):
-        if begin // MINUTE_MS - first < minutes:
-            starts[begin // MINUTE_MS - first] += count
-        open_runs.start(begin, end - begin, count)
-    return starts, open_runs.finish()
+    timelines: Collection[Timeline], minutes: range, *, new: bool
+) -> tuple[Counter[int], Counter[int]]:
+    """Simulate schedules; return the starts in each minute, and the most runs open at once.
+
+    It holds only open runs in memory. A run is closed at the instant of its end.
+    """
+    starts, most_open = Counter[int](), Counter[int]()
+    for each in timelines:
+        if each.length is None:
+            begun = Counter(begin // MINUTE_MS for begin, _ in each.runs(new=new))
+            for minute, count in begun.items():
+                starts[minute] += count * each.copies
+    level, ends = 0, list[tuple[int, int]]()
+    known = (_copied(each, new=new) for each in timelines if each.length is not None)
+    # A minute begins with the runs that are still open, as if one of no length started then.
+    begins = ((minute * MINUTE_MS, minute * MINUTE_MS, 0) for minute in minutes)
+    for begin, end, count in heapq.merge(begins, *known):
+        minute = begin // MINUTE_MS
+        starts[minute] += count
+        while ends and ends[0][0] <= begin:
+            level -= heapq.heappop(ends)[1]
+        if end > begin:
+            heapq.heappush(ends, (end, count))
+            level += count
+        most_open[minute] = max(most_open[minute], level)
+    return starts, most_open
 
 
-def _runs(group: _Group, *, new: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of simultaneous runs of known duration, in order and in ms."""
-    if group.length is not None:
-        for begin, end in group.timeline.runs(group.length, new=new):
-            yield begin, end, len(group.places)
+def _copied(timeline: Timeline, *, new: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and number of simultaneous runs, in order and in ms."""
+    return ((begin, end, timeline.copies) for begin, end in timeline.runs(new=new))
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
@@ -591,18 +416,3 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
         else:
             found.append(outage)
     return tuple(found)
-
-
-def _alike(
-    schedules: Sequence[Schedule], lengths: Mapping[str, int]
-) -> Iterable[tuple[int | None, list[int]]]:
-    """Group schedules that start at the same instants: duration of the runs, and positions."""
-    groups: dict[tuple[int | None, str], list[int]] = {}
-    for index, schedule in enumerate(schedules):
-        by_key = schedule.spread or "H" in (schedule.cron or "").upper()
-        shape = {
-            name: value for name, value in schedule.to_json().items() if name not in _NO_MATTER
-        }
-        text = json.dumps([shape, schedule.key if by_key else ""], sort_keys=True)
-        groups.setdefault((lengths.get(schedule.key), text), []).append(index)
-    return ((length, places) for (length, _), places in groups.items())

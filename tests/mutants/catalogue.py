@@ -340,9 +340,7 @@ _OF_DECISIONS: Final = (
         "decisions",
         "A window on a day off does not start.",
         "engine/schedules/planner/planner.py",
-        {
-            "if excluded is None:\n                yield first, last, None": "if True:\n                yield first, last, None"
-        },
+        {'f"excluded: {reason}") if reason else None': 'f"excluded: {reason}") if False else None'},
         (
             "tests/unit/test_planner.py::test_an_excluded_window_is_skipped_with_its_reason_and_the_others_start",
         ),

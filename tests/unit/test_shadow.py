@@ -12,8 +12,7 @@ from engine.runtime.retention.compaction import Cutoffs
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import OpenFire, Plan
-from engine.schedules.simulation import Timeline
-from engine.schedules.terms import epoch_ms
+from engine.schedules.simulation import simulate
 from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
@@ -165,11 +164,11 @@ def test_a_catch_up_of_all_starts_no_more_than_the_limit():
 
 
 def test_a_simulation_ends_with_the_limit_and_shows_what_shadow_mode_does_not_start():
-    declared = beat(limit=3, mode="shadow")
-    starts = [*Timeline(declared, NOW, NOW + timedelta(days=1), ()).starts(new=False)]
-    assert starts == [epoch_ms(NOW.replace(second=0) + minute * MINUTE) for minute in (1, 2, 3)]
-    first = [*Timeline(declared, NOW, NOW + timedelta(days=1), ()).starts(new=True)]
-    assert len(first) == 3  # that of first sight is one of them
+    declared, day = beat(limit=3, mode="shadow"), NOW + timedelta(days=1)
+    found = simulate([declared], NOW, day)
+    assert [minute for minute, count in enumerate(found.starts) if count] == [1, 2, 3]
+    first = simulate([declared], NOW, day, new=True)
+    assert sum(first.starts) == 3  # that of first sight is one of them
 
 
 @pytest.mark.parametrize(

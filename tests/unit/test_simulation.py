@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.schedules import Schedule
+from engine.schedules.model import FIELDS
 from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
-from engine.schedules.simulation import Outage, Timeline, simulate
+from engine.schedules.simulation import OPEN_RUNS, STARTS, Outage, Timeline, simulate
 from tests.examples import examples
 
 MINUTE = timedelta(minutes=1)
@@ -260,6 +261,21 @@ def test_a_held_schedule_starts_nothing(field, name):
     assert counts(schedule(everyMs=60_000, exclude=["FRI"], **field), 1, (0.2, 0.3)) == {name: 60}
 
 
+def test_a_day_off_is_counted_up_to_the_end_of_the_simulated_time():
+    assert counts(schedule(everyMs=60_000, exclude=["FRI"]), 12) == {"excluded": 720}
+
+
+def test_every_field_is_simulated_or_has_no_effect_on_when_runs_start():
+    without = {
+        "workflow", "input", "taskQueue", "external", "mode", "shadowUntil", "cancelGrace",
+        "after", "needs", "expect", "description", "metadata", "topic", "tags",
+        "searchAttributes", "memo", "retry", "timeout", "priority", "retention", "alert", "onDead",
+        "pauseAfterFailures",
+    }  # fmt: skip
+    assert STARTS.isdisjoint(without | OPEN_RUNS)
+    assert STARTS | OPEN_RUNS | without == FIELDS.keys()
+
+
 def test_spread_moves_the_starts_and_not_the_windows():
     herd = [schedule(f"k{n}", cron="0 2 * * *", spread="10m") for n in range(100)]
     found = simulate(herd, DAY, at(24))
@@ -402,7 +418,7 @@ def test_the_starts_of_a_life_come_in_the_order_of_time_whatever_an_outage_delay
         Outage(at(hour) + 7 * MINUTE, at(hour) + length * MINUTE)
         for hour, length in ((0, 9), (1, 16), (2, 90), (5, 25), (23, 70))
     )
-    started = list(Timeline(declared, DAY, at(48), gaps).starts(new=True))
+    started = [begin for begin, _ in Timeline(declared, DAY, at(48), gaps).runs(new=True)]
     assert started == sorted(started)
     assert started
 

@@ -143,12 +143,8 @@ class Due:
 
     def stretches(self, after: datetime, until: datetime) -> Iterator[JudgedStretch]:
         """Divide ``(after, until]`` by the reason that excludes the windows in it."""
-        excluded = self.schedule.exclusions
         for first, last in self._unknown(after, until):
-            if excluded is None:
-                yield first, last, None
-                continue
-            for begin, end, reason in excluded.divide(first, last):
+            for begin, end, reason in self.schedule.stretches(first, last):
                 yield begin, end, Reason("excluded", f"excluded: {reason}") if reason else None
 
     def _unknown(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
