@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -12,20 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from engine.errors import (
-    Code,
-    CronInvalid,
-    IntervalTooShort,
-    ParentCycle,
-    ParentTimesDiffer,
-    ParentUnknown,
-    RetryPolicyInvalid,
-    ScheduleError,
-    TimezoneInvalid,
-    TopicInvalid,
-    nearest,
-    question,
-)
+from engine.errors import Code, ScheduleError, nearest, question
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
@@ -157,11 +144,8 @@ def _shadow_faults(given: Mapping[str, Any]) -> list[Fault]:
     if is_local(until):
         message = f"shadowUntil is {show(until)}, without an offset"
         return [Fault(path, Code.FIELD_INVALID, message, cure)]
-    try:
-        moment("shadowUntil", until, "UTC")
-    except ScheduleError as error:
-        return [Fault(path, error.code, error.message, cure)]
-    return []
+    found = _refused("shadowUntil", moment, "shadowUntil", until, "UTC")
+    return [replace(fault, cure=cure) for fault in found]
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -218,65 +202,43 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
 
 def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
     """Return the faults of the when-part; timezone and expression are checked separately."""
-    faults = []
+    faults: list[Fault] = []
     kinds = [name for name in given if name in KINDS]
     sound = {name: value for name, value in given.items() if value is not BROKEN}
-    timezone = sound.get("timezone")
-    if isinstance(timezone, str):
-        try:
-            zone(timezone)
-        except TimezoneInvalid as error:
-            faults.append(_fault(("timezone",), error))
-            sound["timezone"] = "UTC"
-    if given.get("timezone") is BROKEN:
+    if isinstance(sound.get("timezone"), str):
+        faults += _refused("timezone", zone, sound["timezone"])
+    if faults or given.get("timezone") is BROKEN:
         sound["timezone"] = "UTC"
     for kind in kinds:
-        faults += _kind_faults(kind, sound)
+        value = sound.get(kind)  # the field's own check is all that an interval needs
+        if isinstance(value, str) and kind == "cron":
+            faults += _refused(kind, Cron, value, key=str(sound.get("key", "")))
+        elif isinstance(value, str) and kind == "at":
+            faults += _refused(kind, At, value, timezone=sound.get("timezone"))
     bounds = [name for name in ("start", "end") if isinstance(sound.get(name), str)]
     for name in bounds:
-        try:
-            moment(name, sound[name], sound.get("timezone", "UTC"))
-        except ScheduleError as error:
-            faults.append(_fault((name,), error))
+        faults += _refused(name, moment, name, sound[name], sound.get("timezone", "UTC"))
     if bounds and not faults and len(kinds) == 1 and BROKEN not in given.values():
-        try:
-            build_spec(sound)
-        except ScheduleError as error:
-            faults.append(_fault((bounds[-1],), error))  # no fire between them
+        faults += _refused(bounds[-1], build_spec, sound)  # no fire between them
     return faults
 
 
-def _kind_faults(kind: str, sound: Mapping[str, Any]) -> list[Fault]:
-    value = sound.get(kind)
-    if not isinstance(value, str):
-        return []  # the field's own check is all that an interval needs
+def _refused(field: str, read: Callable[..., Any], *values: Any, **more: Any) -> list[Fault]:
+    """Return the fault of a field if it cannot be read."""
     try:
-        if kind == "cron":
-            Cron(value, key=str(sound.get("key", "")))
-        elif kind == "at":
-            At(value, timezone=sound.get("timezone"))
+        read(*values, **more)
     except ScheduleError as error:
-        return [_fault((kind,), error)]
+        return [Fault((field,), error.code, error.message, error.cure or "")]
     return []
-
-
-def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
-    return Fault(path, error.code, error.message, error.cure or "")
 
 
 def error_class(code: str) -> type[ScheduleError]:
     """Return the error class of ``code``, or the general one."""
-    special = (
-        CronInvalid,
-        TimezoneInvalid,
-        IntervalTooShort,
-        TopicInvalid,
-        RetryPolicyInvalid,
-        ParentUnknown,
-        ParentCycle,
-        ParentTimesDiffer,
+    if code == ScheduleError.code:
+        return ScheduleError
+    return next(
+        (each for each in ScheduleError.__subclasses__() if each.code == code), ScheduleError
     )
-    return next((error for error in special if error.code == code), ScheduleError)
 
 
 # --- pydantic errors ---
@@ -374,56 +336,34 @@ _COMPARED = 50  # characters
 
 # Names of the same fields in other schedulers.
 _ELSEWHERE = {
-    "id": "key",
-    "name": "key",
-    "interval": "every",
-    "offset": "offsetMs",
-    "crontab": "cron",
-    "expression": "cron",
-    "pattern": "cron",
-    "schedule": "cron",
-    "scheduleinterval": "cron",
-    "tz": "timezone",
-    "zone": "timezone",
-    "runat": "at",
-    "startdate": "start",
-    "starttime": "start",
-    "enddate": "end",
-    "endtime": "end",
-    "active": "enabled",
-    "disabled": "enabled",
-    "suspend": "enabled",
-    "suspended": "enabled",
-    "concurrencypolicy": "overlap",
-    "jitter": "spread",
-    "calendar": "exclude",
-    "maxactiveruns": "maxConcurrentRuns",
-    "maxinstances": "maxConcurrentRuns",
-    "maxconcurrency": "maxConcurrentRuns",
-    "concurrency": "maxConcurrentRuns",
-    "args": "input",
-    "payload": "input",
-    "data": "input",
-    "queue": "taskQueue",
-    "cronexpression": "cron",
-    "jobtype": "workflow",
-    "jobpayload": "input",
-    "maxretries": "retry",
-    "retries": "retry",
-    "retrypolicy": "retry",
-    "timeoutseconds": "timeout",
-    "timeoutms": "timeout",
-    "labels": "tags",
-    "annotations": "metadata",
-    "repeatcount": "limit",
-    "maxruns": "limit",
-    "remainingactions": "limit",
-    "shadow": "mode",
-    "dryrun": "mode",
-    "pauseonfailure": "pauseAfterFailures",
-    "maxfailures": "pauseAfterFailures",
-    "jobs": "schedules",
-    "tasks": "schedules",
+    word: field
+    for field, words in {
+        "key": "id name",
+        "every": "interval",
+        "offsetMs": "offset",
+        "cron": "crontab cronexpression expression pattern schedule scheduleinterval",
+        "timezone": "tz zone",
+        "at": "runat",
+        "start": "startdate starttime",
+        "end": "enddate endtime",
+        "enabled": "active disabled suspend suspended",
+        "overlap": "concurrencypolicy",
+        "spread": "jitter",
+        "exclude": "calendar",
+        "maxConcurrentRuns": "concurrency maxactiveruns maxconcurrency maxinstances",
+        "workflow": "jobtype",
+        "input": "args data jobpayload payload",
+        "taskQueue": "queue",
+        "retry": "maxretries retries retrypolicy",
+        "timeout": "timeoutms timeoutseconds",
+        "tags": "labels",
+        "metadata": "annotations",
+        "limit": "maxruns remainingactions repeatcount",
+        "mode": "dryrun shadow",
+        "pauseAfterFailures": "maxfailures pauseonfailure",
+        "schedules": "jobs tasks",
+    }.items()
+    for word in words.split()
 }
 
 
