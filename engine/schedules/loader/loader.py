@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -480,7 +480,10 @@ def _with_places(each: NamedText, reading: FileReader) -> tuple[NamedText, FileR
     return each, reading if is_placed else _read_with_places(each.text, each.name, reading.asked)
 
 
-def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
+_Read = tuple[NamedText, FileReader]
+
+
+def _contradictions(read: Sequence[_Read]) -> list[Problem]:
     """Return the contradictions between files."""
     problems: list[Problem] = []
     for name in ("project", "revision"):
@@ -492,49 +495,36 @@ def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Proble
                 cure = "write the same in both, or in one of them only"
                 place = _top(reading, name)
                 problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
-    problems += _twin_queues(read)
-    problems += _twin_hooks(read)
-    first: dict[str, tuple[NamedText, FileReader]] = {}
-    twins = (
-        (key, each, reading)
-        for each, reading in read
-        for key in reading.keys
-        if first.setdefault(key, (each, reading))[0] is not each
-    )
-    for key, each, reading in islice(twins, _MOST):
-        owner, earlier = first[key]
-        message = f"key '{key}' is taken by the schedule at {owner.name}:{earlier.keys[key].line}"
+    for name, each, reading, (owner, _) in _twins(read, lambda of: of.queues):
+        message, place = f"queue {name} is declared in {owner.name}, too", _top(reading, "queues")
+        if isinstance(place, MapNode):
+            place = place.entries[name][0]
+        cure = "declare it in one of them; it holds for the whole project"
+        problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
+    hooks = _twins(read, lambda of: [f"{hook.label} {hook.place}" for hook in of.hooks])
+    for name, each, reading, (owner, _) in hooks:
+        message = f"a hook to {name.split()[1]} has the url of one in {owner.name}"
+        place = _top(reading, "hooks")
+        problems.append(_at(place, each, Code.FIELD_INVALID, message, "write both as one"))
+    for key, each, reading, (owner, earlier) in islice(_twins(read, lambda of: of.keys), _MOST):
+        line = earlier.keys[key].line
+        message = f"key '{key}' is taken by the schedule at {owner.name}:{line}"
         cure = "give every schedule a key of its own"
         found = _at(reading.keys[key], each, Code.KEY_DUPLICATE, message, cure)
         problems.append(replace(found, key=key))
     return problems
 
 
-def _twin_queues(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
-    problems = []
-    first: dict[str, NamedText] = {}
+def _twins(
+    read: Sequence[_Read], names: Callable[[FileReader], Iterable[str]]
+) -> Iterator[tuple[str, NamedText, FileReader, _Read]]:
+    """Yield each name that an earlier file has too, with its file and the earlier one."""
+    first: dict[str, _Read] = {}
     for each, reading in read:
-        for name in reading.queues:
-            if (owner := first.setdefault(name, each)) is not each:
-                message = f"queue {name} is declared in {owner.name}, too"
-                place = _top(reading, "queues")
-                if isinstance(place, MapNode):
-                    place = place.entries[name][0]
-                cure = "declare it in one of them; it holds for the whole project"
-                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
-    return problems
-
-
-def _twin_hooks(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
-    problems = []
-    first: dict[str, NamedText] = {}
-    for each, reading in read:
-        for hook in reading.hooks:
-            if (owner := first.setdefault(hook.label, each)) is not each:
-                message = f"a hook to {hook.place} has the url of one in {owner.name}"
-                place, cure = _top(reading, "hooks"), "write both as one"
-                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
-    return problems
+        for name in names(reading):
+            owner = first.setdefault(name, (each, reading))
+            if owner[0] is not each:
+                yield name, each, reading, owner
 
 
 def _top(reading: FileReader, field: str) -> Node | None:

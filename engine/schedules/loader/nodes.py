@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
@@ -253,17 +254,7 @@ class Report:
         for problem in problems:
             before = bisect_right(self._starts, (problem.line, problem.column))
             key = self._keys[before - 1] if before else None
-            self._problems.append(
-                Problem(
-                    problem.code,
-                    problem.message,
-                    problem.cure,
-                    problem.line,
-                    problem.column,
-                    key,
-                    problem.value,
-                )
-            )
+            self._problems.append(replace(problem, key=key))
 
     def sorted(self) -> tuple[Problem, ...]:
         """Return the problems sorted by place, limited by `cut`."""

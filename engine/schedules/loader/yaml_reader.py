@@ -31,14 +31,9 @@ from engine.schedules.terms import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 # Messages for YAML syntax errors, including the most common one: an unquoted ``cron: */5``.
 
 _SENTENCES = (
-    # (text in the message of PyYAML, C or pure; our message; the cure)
+    # (texts in the message of PyYAML, C or pure; our message; the cure)
     (
-        "expected node content",
-        "a value is missing here",
-        "write one, and close the list or mapping that is still open",
-    ),
-    (
-        "expected the node content",
+        "expected node content|expected the node content",
         "a value is missing here",
         "write one, and close the list or mapping that is still open",
     ),
@@ -55,8 +50,11 @@ _SENTENCES = (
         "': ' is not possible here",
         "put the value in quotes, or correct the indentation",
     ),
-    ("could not find expected ':'", "a ':' is missing", "write 'name: value'"),
-    ("could not found expected ':'", "a ':' is missing", "write 'name: value'"),
+    (
+        "could not find expected ':'|could not found expected ':'",
+        "a ':' is missing",
+        "write 'name: value'",
+    ),
     ("expected ',' or ']'", "a ',' or ']' is missing", "close the list that is still open"),
     ("expected ',' or '}'", "a ',' or '}' is missing", "close the mapping that is still open"),
     (
@@ -65,11 +63,10 @@ _SENTENCES = (
         "correct the indentation of this line",
     ),
     (
-        "expected key",
+        "expected key|<block end>",
         "the indentation does not fit",
         "align the names of one mapping in one column",
     ),
-    ("<block end>", "the indentation does not fit", "align the names of one mapping in one column"),
     (
         "expected <document start>",
         "this does not belong to what stands above",
@@ -112,8 +109,8 @@ def _sentence(says: str, sign: str) -> tuple[str, str]:
         if sign == "\t":
             return "a tab is not possible here", "indent with spaces"
         return f"a value cannot begin with {sign or 'this character'}", "put the value in quotes"
-    for pattern, message, cure in _SENTENCES:
-        if pattern in says:
+    for texts, message, cure in _SENTENCES:
+        if any(text in says for text in texts.split("|")):
             return message, cure
     return f"this is not YAML ({says})", "compare it with the lines around it"
 
@@ -223,7 +220,7 @@ class _TreeBuilder:
     def __init__(self, misread: set[tuple[int, int]]) -> None:
         self.tree = Tree()
         self._misread = misread
-        self._references: list[Problem] = []
+        self._references: list[tuple[int, int]] = []
 
     def read(self, text: str) -> None:
         try:
@@ -248,19 +245,18 @@ class _TreeBuilder:
                 tree.close()
             elif kind is AliasEvent:
                 self._note_reference(event)
-                tree.add(Scalar(BROKEN, event.start_mark.line + 1, event.start_mark.column + 1))
+                tree.add(Scalar(BROKEN, *_place(event)))
             elif kind is DocumentStartEvent:
                 documents += 1
                 if documents > 1:
-                    node = Scalar(None, event.start_mark.line + 1, event.start_mark.column + 1)
+                    message = "a second document begins here"
                     tree.complain(
-                        node, "a second document begins here", "put it in a file of its own"
+                        Scalar(None, *_place(event)), message, "put it in a file of its own"
                     )
                     return
 
     def _scalar(self, event: Any) -> Scalar:
-        mark = event.start_mark
-        node = Scalar(event.value, mark.line + 1, mark.column + 1)
+        node = Scalar(event.value, *_place(event))
         special = event.anchor is not None or event.tag is not None
         misread = self._misread and (node.line, node.column) in self._misread
         if (special and self._is_tagged(event, node)) or misread:
@@ -315,7 +311,7 @@ class _TreeBuilder:
 
     def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
         """Return a node for the list or mapping that begins, with its anchor and tag checked."""
-        node = kind(event.start_mark.line + 1, event.start_mark.column + 1)
+        node = kind(*_place(event))
         if event.anchor is not None or event.tag is not None:
             node.partial = self._is_tagged(event, node)
         return node
@@ -330,8 +326,7 @@ class _TreeBuilder:
         return event.tag is not None
 
     def _note_reference(self, event: Any) -> None:
-        mark = event.start_mark
-        self._references.append(Problem(Code.YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
+        self._references.append(_place(event))
 
     def _note_references(self) -> None:
         """Report all anchors, aliases and merge keys as one problem."""
@@ -340,15 +335,17 @@ class _TreeBuilder:
         self.tree.references = True
         first, *others = self._references
         message = "anchors, aliases and merge keys (&, *, <<) are not supported"
-        lines = sorted({problem.line for problem in others} - {first.line})
+        lines = sorted({line for line, _ in others} - {first[0]})
         if lines:
             named = ", ".join(str(line) for line in lines[:_MAX_LINES_NAMED])
             more = ", …" if len(lines) > _MAX_LINES_NAMED else ""
             message = f"{message} (also on line {named}{more})"
         cure = "write the value out, or use defaults: for what all schedules share"
-        self.tree.problems.append(
-            Problem(Code.YAML_INVALID, message, cure, first.line, first.column)
-        )
+        self.tree.problems.append(Problem(Code.YAML_INVALID, message, cure, *first))
+
+
+def _place(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _unwelcome(text: str, at: int) -> Unreadable:
