@@ -329,7 +329,7 @@ def _chart(found: Simulation, values: Sequence[int], title: str, noun: str) -> d
         "row": _ROW,
         "map_height": (len(drawn.rows) + 1) * _ROW + 2,
         "ruler": [
-            (_NAME + column * _cell_width(drawn), name)
+            (_NAME + column * (_WIDTH - _NAME) / len(drawn.rows[0].cells), name)
             for column, name in drawn.shape.ruler.items()
         ],
         "rows": [(drawn.name(row), _cells(row, most)) for row in drawn.rows],
@@ -364,10 +364,6 @@ def _gap(found: Simulation, begin: datetime, end: datetime) -> tuple[str, str]:
     scale = (_WIDTH - _LEFT) / (len(found.starts) * MINUTE_MS)
     x, width = (epoch_ms(begin) - first) * scale, (epoch_ms(end) - epoch_ms(begin)) * scale
     return f"{_LEFT + x:.1f}", f"{max(width, 1):.1f}"
-
-
-def _cell_width(drawn: LoadMap) -> float:
-    return (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
 
 
 def _cells(row: ReportRow, most: int) -> list[tuple[str, str, str, int]]:

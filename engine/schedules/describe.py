@@ -11,7 +11,13 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from engine.schedules.model import Schedule
-from engine.schedules.terms import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
+from engine.schedules.terms import (
+    SECONDS_PER_DAY,
+    TICK,
+    epoch_seconds,
+    format_duration,
+    from_seconds,
+)
 from engine.schedules.timing.calendars import EPOCH_DAY, WEEKDAYS, Item
 from engine.schedules.timing.cron_matcher import Readings, bits, readings
 from engine.schedules.timing.cron_parser import DayFields, Special, parse
@@ -500,14 +506,7 @@ def _every(n: int, unit: str) -> str:
 
 _AHEAD: Final = 5 * 366 * SECONDS_PER_DAY
 _FEW_EXCLUSIONS: Final = 6  # exclusions that are named
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_UNITS: Final = (
-    ("day", 86_400_000),
-    ("hour", 3_600_000),
-    ("minute", 60_000),
-    ("second", 1000),
-    ("millisecond", 1),
-)
+_UNITS: Final = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisecond"}
 
 
 def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
@@ -533,12 +532,8 @@ def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
 
 def duration(length: timedelta) -> str:
     """Return a duration in words: ``1 hour 30 minutes``."""
-    rest, parts = length // _MILLISECOND, []
-    for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count} {unit}{'' if count == 1 else 's'}")
-    return " ".join(parts) or "0 seconds"
+    parts = re.findall(r"(\d+)([a-z]+)", format_duration(length))
+    return " ".join(f"{n} {_UNITS[unit]}{'' if n == '1' else 's'}" for n, unit in parts)
 
 
 def _spoken(spec: Spec, timezone: str) -> str:
@@ -598,10 +593,7 @@ def _last_moment(last: datetime, timezone: str, *, named: bool) -> str:
 def _moment(instant: datetime, timezone: str, *, named: bool) -> str:
     """Return a moment on the clock of ``timezone``, at its own precision."""
     local = instant.astimezone(zone(timezone).tzinfo)
-    if local.microsecond:
-        shown = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond:06}".rstrip("0")
-    else:
-        shown = f"{local:%Y-%m-%d %H:%M:%S}" if local.second else f"{local:%Y-%m-%d %H:%M}"
+    shown = f"{local:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").removesuffix(".").removesuffix(":00")
     if not named:
         return shown
     return f"{shown} UTC" if timezone == "UTC" else f"{shown} in {timezone}"

@@ -58,12 +58,11 @@ class Diff:
 
     def without(self, keys: Collection[str]) -> Diff:
         """Return the difference without the additions, changes and returns of ``keys``."""
-        return replace(
-            self,
-            added=tuple(key for key in self.added if key not in keys),
-            changed=tuple(key for key in self.changed if key not in keys),
-            returned=tuple(key for key in self.returned if key not in keys),
-        )
+        left = {
+            kind: tuple(key for key in getattr(self, kind) if key not in keys)
+            for kind in ("added", "changed", "returned")
+        }
+        return replace(self, **left)
 
 
 def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head]) -> Diff:
@@ -73,11 +72,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
     of the file may be applied. A retired key of any project is free to be taken.
     """
     kinds: dict[str, list[str]] = {
-        "added": [],
-        "changed": [],
-        "returned": [],
-        "unchanged": [],
-        "foreign": [],
+        kind: [] for kind in ("added", "changed", "returned", "unchanged", "foreign")
     }
     named = set()
     for schedule in schedules:

@@ -241,6 +241,7 @@ _STARTED = re.compile(rf"(?P<name>{_WORKFLOW})(?:@[0-9.]+)?")
 _START_ID = re.compile(
     rf"sched:(?P<key>{STARTS}{_WORKFLOW}):(?P<start_id>.+?){_RERUN}(?::(?P<handler>dead|undo))?"
 )
+_NUMBERS: Final = ("bucket", "series", "rerun")
 _LONGEST_ID: Final = 200
 """Characters of a start's id. With the longest workflow name it fits Temporal's 1000 bytes."""
 
@@ -324,34 +325,17 @@ class ParsedId:
 
 def parse_workflow_id(text: str) -> ParsedId | None:
     """Return the parts of ``text``, or None if it is not one of the engine's ids."""
-    if start := _START_ID.fullmatch(text):
-        return ParsedId(
-            key=start["key"],
-            rerun=_number(start["rerun"]),
-            handler=start["handler"],
-            start_id=start["start_id"],
-        )
-    match = _ID.fullmatch(text)
+    match = _START_ID.fullmatch(text) or _ID.fullmatch(text)
     if match is None:
         return None
-    return ParsedId(
-        key=match["key"],
-        bucket=_number(match["bucket"]),
-        series=_number(match["series"]),
-        request_id=match["request_id"],
-        rerun=_number(match["rerun"]),
-        handler=match["handler"],
-    )
+    parts: dict[str, Any] = match.groupdict()
+    return ParsedId(**parts | {name: int(parts[name]) for name in _NUMBERS if parts.get(name)})
 
 
 def is_suffixed(workflow_id: str) -> bool:
     """Return whether the id of a window's run names its series."""
     parsed = parse_workflow_id(workflow_id)
     return parsed is not None and parsed.series is not None
-
-
-def _number(digits: str | None) -> int | None:
-    return None if digits is None else int(digits)
 
 
 # --- workflow type versions ---
