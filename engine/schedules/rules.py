@@ -151,26 +151,21 @@ def _shadow_faults(given: Mapping[str, Any]) -> list[Fault]:
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
     """Return the fault of ``maxConcurrentRuns`` if it does not fit ``overlap``."""
     most, policy = given.get("maxConcurrentRuns"), given.get("overlap")
-    if not isinstance(most, int) or not isinstance(policy, str) or goes_with(policy, most):
+    if not isinstance(most, int) or not isinstance(policy, str):
         return []
     if policy == "allow":
         message = f"maxConcurrentRuns is {most}, and overlap allow sets no limit"
         cure = "remove one of them"
-    elif policy in LOOKS:
+    elif policy in LOOKS and most > LOOKS_AT_ONCE:
         message = f"maxConcurrentRuns is {most}, and overlap {policy} looks at each of them first"
         cure = f"write {LOOKS_AT_ONCE} or less, or overlap: queue"
-    else:
+    elif policy in STOPS and most > 1:
         message = f"maxConcurrentRuns is {most}, and with overlap {policy} it is not known which"
         message += f" of {most} runs is the previous one"
         cure = "write overlap: queue, queue_one or skip"
+    else:
+        return []
     return [Fault(("maxConcurrentRuns",), Code.FIELD_INVALID, message, cure)]
-
-
-def goes_with(policy: str, most: int) -> bool:
-    """Return whether an overlap policy supports ``most`` runs at once."""
-    if policy in LOOKS:
-        return most <= LOOKS_AT_ONCE
-    return policy != "allow" and (most == 1 or policy not in STOPS)
 
 
 def _workflow_faults(workflow: str) -> list[Fault]:

@@ -283,11 +283,11 @@ class Timeline:
 LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
-STARTS: Final = frozenset(
+START_FIELDS: Final = frozenset(
     {*WHEN, "key", "enabled", "paused", "firstFire", "grace", "catchUp", "limit", "spread"}
 )
 """Fields that decide when runs start."""
-OPEN_RUNS: Final = frozenset({"overlap", "maxConcurrentRuns", "maxQueued"})
+LINE_FIELDS: Final = frozenset({"overlap", "maxConcurrentRuns", "maxQueued"})
 """Fields that do so too where the length of runs is known."""
 
 
@@ -354,7 +354,7 @@ def simulate(
 
 def _shape(schedule: Schedule, *, in_line: bool) -> str:
     """Return, as JSON, what of a schedule is simulated: shared by those that start together."""
-    simulated = STARTS | OPEN_RUNS if in_line else STARTS
+    simulated = START_FIELDS | LINE_FIELDS if in_line else START_FIELDS
     given = {name: value for name, value in schedule.to_json().items() if name in simulated}
     if not (schedule.spread or "H" in (schedule.cron or "").upper()):
         given["key"] = "k"  # which has no effect

@@ -15,7 +15,7 @@ from engine.schedules import Schedule
 from engine.schedules.model import FIELDS
 from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
-from engine.schedules.simulation import OPEN_RUNS, STARTS, Outage, Timeline, simulate
+from engine.schedules.simulation import LINE_FIELDS, START_FIELDS, Outage, Timeline, simulate
 from tests.examples import examples
 
 MINUTE = timedelta(minutes=1)
@@ -272,8 +272,8 @@ def test_every_field_is_simulated_or_has_no_effect_on_when_runs_start():
         "searchAttributes", "memo", "retry", "timeout", "priority", "retention", "alert", "onDead",
         "pauseAfterFailures",
     }  # fmt: skip
-    assert STARTS.isdisjoint(without | OPEN_RUNS)
-    assert STARTS | OPEN_RUNS | without == FIELDS.keys()
+    assert START_FIELDS.isdisjoint(without | LINE_FIELDS)
+    assert START_FIELDS | LINE_FIELDS | without == FIELDS.keys()
 
 
 def test_spread_moves_the_starts_and_not_the_windows():

@@ -90,8 +90,7 @@ def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
     if mark is None:  # pragma: no cover - every marked error has one of the two
         return Problem(Code.YAML_INVALID, "the file is not YAML")
     line, column = mark.line + 1, mark.column + 1
-    lines = text.splitlines() if mark.line < text.count("\n") + 1 else []
-    source = lines[mark.line] if mark.line < len(lines) else ""
+    source = "".join(text.splitlines()[mark.line : mark.line + 1])
     value = source.strip()[:_MAX_VALUE] or None
     if _CRON_LINE.search(source):
         message, cure = "a cron expression is not quoted", _quote(source)
