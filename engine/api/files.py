@@ -18,7 +18,7 @@ from engine.api.schedules import Service
 from engine.api.views import ApiView, taken_from
 from engine.errors import RequestMalformed
 from engine.schedules import ScheduleFile, load_schedules
-from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate
+from engine.schedules.simulation import Outage, Simulation, simulate
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
 
@@ -139,11 +139,7 @@ class SimulationView(ApiView):
     def of_run(cls, found: Simulation) -> SimulationView:
         """Return the view of a simulation."""
         rows = [
-            TotalsView(
-                key=each.key,
-                windows=each.windows,
-                outcomes={name: each.counts[name] for name in OUTCOMES if each.counts.get(name)},
-            )
+            TotalsView(key=each.key, windows=each.windows, outcomes=dict(each.counts))
             for each in found.schedules
         ]
         return cls(

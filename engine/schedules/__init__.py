@@ -92,7 +92,13 @@ from engine.schedules.terms import (
 )
 from engine.schedules.timing.calendars import Calendar as Calendar, Item as Item
 from engine.schedules.timing.cron_parser import depends_on_key as depends_on_key
-from engine.schedules.timing.spec import At as At, Cron as Cron, Interval as Interval, Spec as Spec
+from engine.schedules.timing.spec import (
+    At as At,
+    Cron as Cron,
+    Interval as Interval,
+    Spec as Spec,
+    latest as latest,
+)
 from engine.schedules.timing.zones import TZDATA_VERSION as TZDATA_VERSION, zone as zone
 
 if not TYPE_CHECKING:

@@ -854,17 +854,7 @@ Defaults: Final[type[BaseModel]] = create_model(
     **{name: _optional(Schedule.model_fields[name]) for name in _SHARED},
 )
 
-WHEN_PART: Final = (
-    "every",
-    "everyMs",
-    "offsetMs",
-    "cron",
-    "timezone",
-    "at",
-    "start",
-    "end",
-    "dst",
-)
+WHEN_PART: Final = ("every", "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst")
 """Fields that determine the fire times."""
 
 

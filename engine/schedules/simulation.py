@@ -56,7 +56,7 @@ class ScheduleTotals:
 
     Attributes:
         key: the schedule's key.
-        counts: the windows by outcome.
+        counts: the windows by outcome; zeros are left out.
         first_sight: runs of a window that opened before the start, owed to a new schedule.
         follows: its windows wait for other schedules for an unknown time, and are counted as if
             they did not wait.
@@ -179,11 +179,9 @@ class Timeline:
             state = replace(state, pause=Pause(seen))
         due: datetime | None = seen
         while due is not None and due <= self._last:
-            outage = self._outage(due)
-            newest = schedule.spec.previous(outage.begin - TICK if outage else self._last)
-            if ending := schedule.last_start(state.cursor, state.room):
-                newest = newest and min(newest, ending)
-            if newest and self._start <= due < newest and not (self._in_line or state.hold):
+            simple = due >= self._start and not (self._in_line or state.hold)
+            newest = self._newest(state, due) if simple else None
+            if newest is not None and due < newest:
                 # Even with spread a run starts before the next window, so that only the newest
                 # window can meet the outage: the planner decides it.
                 yield from self._begun(newest, self._as_they_open(state.cursor, newest - TICK))
@@ -193,6 +191,13 @@ class Timeline:
             state, due = self._plan(state, now)
         self._plan(state, self._last)  # a hold, or a day off that goes on
         yield from self._begun(_NEVER)
+
+    def _newest(self, state: ScheduleState, due: datetime) -> datetime | None:
+        """Return the newest window before the next outage, or that of the limit if it is older."""
+        outage = self._outage(due)
+        newest = self._schedule.spec.previous(outage.begin - TICK if outage else self._last)
+        ending = self._schedule.last_start(state.cursor, state.room)
+        return newest and min(newest, ending or newest)
 
     def _outage(self, at: datetime) -> Outage | None:
         """Return the outage around ``at``, else the next one."""
@@ -339,7 +344,7 @@ def simulate(
         schedules=tuple(
             ScheduleTotals(
                 schedule.key,
-                dict(+found.counts),
+                {name: found.counts[name] for name in OUTCOMES if found.counts[name]},
                 found.first_sight,
                 found.started > 0 and schedule.overlap != "allow" and not in_line,
                 found.started > 0 and bool(schedule.follows),

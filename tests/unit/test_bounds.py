@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from engine.errors import ScheduleError
 from engine.schedules import Cron, Interval
-from engine.schedules.timing.spec import bounded
+from engine.schedules.timing.spec import bounded, latest
 
 BEGIN = datetime(2026, 10, 20, tzinfo=UTC)
 SECONDS = st.integers(0, 20 * 86_400)
@@ -38,7 +38,7 @@ def test_the_fires_are_those_of_the_schedule_that_lie_between(spec, start, lengt
     assert found.count(low, high) == len([*found.fires(low, high)])
     assert found.next(moment) == min((f for f in inside if f > moment), default=None)
     assert found.previous(moment) == max((f for f in inside if f <= moment), default=None)
-    assert found.latest(moment, 3) == [f for f in inside if f <= moment][-3:][::-1]
+    assert latest(found, moment, 3) == [f for f in inside if f <= moment][-3:][::-1]
     assert [found.bucket(fire) for fire in inside] == [spec.bucket(fire) for fire in inside]
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 
 from hypothesis import given, settings, strategies as st
 
-from engine.schedules.timing.spec import At, Bounded, Cron, Dst, Interval, Spec
+from engine.schedules.timing.spec import At, Bounded, Cron, Dst, Interval, Spec, latest
 from tests.unit.cron_oracle import bisected, load, offset_at, transitions
 
 EXPRESSIONS = [
@@ -105,9 +105,9 @@ def test_two_stretches_fire_what_the_whole_fires(spec, at, one, two):
 @settings(deadline=None)
 def test_the_latest_n_backwards_are_the_tail_of_the_forward_list(spec, at, span):
     fires = list(spec.fires(at, at + span))
-    assert spec.latest(at + span, len(fires)) == fires[::-1]
+    assert latest(spec, at + span, len(fires)) == fires[::-1]
     for n in (1, 3):
-        assert spec.latest(at + span, n)[: len(fires)] == fires[::-1][:n]
+        assert latest(spec, at + span, n)[: len(fires)] == fires[::-1][:n]
 
 
 @given(spec=specs, at=instants, span=spans)

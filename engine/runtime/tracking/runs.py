@@ -35,7 +35,7 @@ from engine.runtime.run_memo import (
 )
 from engine.runtime.schedule_lock import locked
 from engine.runtime.settings import Settings
-from engine.schedules import STARTS, Window
+from engine.schedules import STARTS, Window, latest
 from engine.schedules.planner import ScheduleState
 
 # --- inspection ---
@@ -706,6 +706,6 @@ class RunAuditor:
 
 def _young(state: ScheduleState, since: datetime, now: datetime) -> Iterator[str]:
     begin = max(state.cursor, since)
-    for at in state.schedule.spec.latest(now, _YOUNG):
+    for at in latest(state.schedule.spec, now, _YOUNG):
         if at > begin and not state.known.get(at):
             yield state.window(at).workflow_id(state.suffixed)

@@ -45,15 +45,7 @@ from engine.schedules.validators import (
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
-_MERGED = (
-    "metadata",
-    "catchUp",
-    "retention",
-    "alert",
-    "timeout",
-    "searchAttributes",
-    "memo",
-)
+_MERGED = ("metadata", "catchUp", "retention", "alert", "timeout", "searchAttributes", "memo")
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 

@@ -66,9 +66,6 @@ class Spec(Protocol):
     def previous(self, at: datetime) -> datetime | None:
         """Return the last fire at or before ``at``."""
 
-    def latest(self, before: datetime, n: int) -> list[datetime]:
-        """Return the last ``n`` fires at or before ``before``, newest first, in O(n)."""
-
     def count(self, after: datetime, until: datetime) -> int:
         """Return how many fires ``fires(after, until)`` has, without listing them."""
 
@@ -80,6 +77,16 @@ class Spec(Protocol):
 
     def fire_time(self, bucket: int) -> datetime:
         """Return the fire time of window ``bucket``; the inverse of ``bucket``."""
+
+
+def latest(spec: Spec, before: datetime, n: int) -> list[datetime]:
+    """Return the last ``n`` fires at or before ``before``, newest first."""
+    found: list[datetime] = []
+    fire = spec.previous(before)
+    while fire is not None and len(found) < n:
+        found.append(fire)
+        fire = spec.previous(fire - TICK)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +128,6 @@ class Interval:
     def previous(self, at: datetime) -> datetime | None:
         first, last = self._buckets(_EARLIEST_MS - 1, epoch_ms(at))
         return self.fire_time(last) if first <= last else None
-
-    def latest(self, before: datetime, n: int) -> list[datetime]:
-        first, last = self._buckets(_EARLIEST_MS - 1, epoch_ms(before))
-        return [self.fire_time(bucket) for bucket in range(last, max(first - 1, last - n), -1)]
 
     def count(self, after: datetime, until: datetime) -> int:
         first, last = self._buckets(epoch_ms(after), epoch_ms(until))
@@ -190,10 +193,6 @@ class At:
 
     def previous(self, at: datetime) -> datetime | None:
         return self.instant if self.bucket(self.instant) <= epoch_ms(at) else None
-
-    def latest(self, before: datetime, n: int) -> list[datetime]:
-        fire = self.previous(before)
-        return [fire] if fire is not None and n > 0 else []
 
     def count(self, after: datetime, until: datetime) -> int:
         return int(epoch_ms(after) < self.bucket(self.instant) <= epoch_ms(until))
@@ -270,9 +269,6 @@ class Bounded:
 
     def previous(self, at: datetime) -> datetime | None:
         return self._within(self.spec.previous(self._until(at)))
-
-    def latest(self, before: datetime, n: int) -> list[datetime]:
-        return [fire for fire in self.spec.latest(self._until(before), n) if self._within(fire)]
 
     def count(self, after: datetime, until: datetime) -> int:
         return self.spec.count(self._after(after), self._until(until))
@@ -520,14 +516,6 @@ class Cron:
     def previous(self, at: datetime) -> datetime | None:
         fire = self._previous(epoch_seconds(at))
         return None if fire is None else from_seconds(fire)
-
-    def latest(self, before: datetime, n: int) -> list[datetime]:
-        found: list[datetime] = []
-        fire = self._previous(epoch_seconds(before)) if n > 0 else None
-        while fire is not None:
-            found.append(from_seconds(fire))
-            fire = self._previous(fire - 1) if len(found) < n else None
-        return found
 
     def count(self, after: datetime, until: datetime) -> int:
         """Return how many fires ``fires(after, until)`` has.
