@@ -180,9 +180,9 @@ def print_simulation(found: Simulation) -> None:
     typer.echo()
     _print_outcomes(found)
     if any(found.starts):
-        _print_map(found, found.starts, "starts")
+        _print_map(found, found.starts, "start")
     if any(found.most_open):
-        _print_map(found, found.most_open, "open runs")
+        _print_map(found, found.most_open, "open run")
 
 
 def _print_outcomes(found: Simulation) -> None:
@@ -211,15 +211,17 @@ def _unusual(each: ScheduleTotals) -> int:
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:
     drawn, out = load_map(found, values), console()
-    cell = "; a cell is the busiest minute of " + length(drawn.shape.per_cell)
-    cell = "" if drawn.shape.per_cell == 1 else cell
+    per = drawn.shape.per_cell
+    cell = f"; a cell is the busiest minute of {length(per)}" if per > 1 else ""
     out.print()
-    out.print(Text(f"{noun} per minute, UTC{cell}", style="bold"))
+    out.print(Text(f"{noun}s per minute, UTC{cell}", style="bold"))
     _print_cells(drawn, max(values), out)
     out.print()
     for number, peak in enumerate(busiest(found, values)):
         begin = "busiest  " if number == 0 else "         "
-        typer.echo(f"{begin}{peak.clock} UTC: {_named(peak.value, noun)}, {peak.when}")
+        typer.echo(
+            f"{begin}{peak.clock} UTC: {peak.value:,} {noun}{'s' * (peak.value != 1)}, {peak.when}"
+        )
 
 
 def _print_cells(drawn: LoadMap, top: int, out: Console) -> None:
@@ -233,10 +235,6 @@ def _print_cells(drawn: LoadMap, top: int, out: Console) -> None:
         out.print(line)
     one = f"{_cell(1, top)[0]} 1  " if top > 1 else ""
     out.print(Text(f"{' ' * margin}· none  {one}{_BARS[-1]} {top:,}"))
-
-
-def _named(value: int, noun: str) -> str:
-    return f"{value:,} {noun.removesuffix('s') if value == 1 else noun}"
 
 
 def _ruler(drawn: LoadMap) -> str:

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
 
 from engine.schedules.model import Schedule
@@ -117,6 +117,14 @@ def runs(values: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+def circling(values: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """Return `runs` on a circle; one across its end comes last, its end before its start."""
+    found = runs(values)
+    if len(found) > 1 and found[0][0] == 0 and found[-1][1] == size - 1:
+        found = [*found[1:-1], (found[-1][0], found[0][1])]
+    return found
+
+
 def step_of(values: Sequence[int]) -> int:
     """Return the step of evenly spaced, ascending values; 0 for others or fewer than two."""
     steps = {later - value for value, later in pairwise(values)}
@@ -147,16 +155,11 @@ def around(values: Sequence[int], names: Sequence[str], begin: int) -> list[str]
         names: the names by position.
         begin: the position that is named first.
     """
-    size, held = len(names), set(values)
-    if len(held) == size:
-        return [f"{names[begin]} to {names[begin - 1]}"]
+    size = len(names)
     texts: list[str] = []
-    for first in sorted(held, key=lambda place: (place - begin) % size):
-        if (first - 1) % size in held:
-            continue
-        length = next(n for n in range(1, size) if (first + n) % size not in held)
-        run = [names[(first + n) % size] for n in range(length)]
-        texts += [f"{run[0]} to {run[-1]}"] if length >= _LONG_RUN else run
+    for first, last in circling(sorted((value - begin) % size for value in values), size):
+        run = [names[(begin + first + n) % size] for n in range((last - first) % size + 1)]
+        texts += [f"{run[0]} to {run[-1]}"] if len(run) >= _LONG_RUN else run
     return texts
 
 
@@ -433,16 +436,9 @@ def spoken_times(
         hours: of the day.
         daily: every day matches, so that a span of hours may cross midnight.
     """
-    few = len(seconds) * len(minutes) * len(hours) <= _FEW_TIMES
-    if few:
-        return "at " + listed(
-            [
-                time_of_day((hour * 60 + minute) * 60 + second)
-                for hour in hours
-                for minute in minutes
-                for second in seconds
-            ]
-        )
+    if len(seconds) * len(minutes) * len(hours) <= _FEW_TIMES:
+        every = product(hours, minutes, seconds)
+        return f"at {listed([time_of_day((h * 60 + m) * 60 + s) for h, m, s in every])}"
     if tuple(seconds) == (0,):
         return _minutes(minutes, hours, daily=daily)
     every_minute = len(minutes) == 60 and len(hours) == _HOURS  # noqa: PLR2004 - all there are
@@ -464,29 +460,22 @@ def _minutes(minutes: Sequence[int], hours: Sequence[int], *, daily: bool) -> st
         unit = "every hour" if len(minutes) == 1 else _every(cycle, "minute")
         if all_day and not minutes[0]:
             return unit
-        spans = _spans(hours, daily=daily)
+        spans = circling(hours, _HOURS) if daily else runs(hours)
         lone = len(minutes) == 1 and any(first == last for first, last in spans)
         if len(minutes) == 1 and (step := step_of(hours)) > 1:
             unit, spans, lone = _every(step, "hour"), [(hours[0], hours[-1])], False
         if len(spans) <= _SPANS and not lone and not all_day:
-            first, last = minutes[0] * 60, minutes[-1] * 60
-            return f"{unit} " + listed(
-                [
-                    f"from {time_of_day(low * 3600 + first)} to {time_of_day(high * 3600 + last)}"
-                    for low, high in spans
-                ]
-            )
+            ends = [
+                (
+                    time_of_day(low * 3600 + minutes[0] * 60),
+                    time_of_day(high * 3600 + minutes[-1] * 60),
+                )
+                for low, high in spans
+            ]
+            return f"{unit} {listed([f'from {first} to {last}' for first, last in ends])}"
     named = numbered("hour", hours)
     of = "every hour" if all_day else named if " hour " in named else f"the {named}"
     return f"at {numbered('minute', minutes)} of {of}"
-
-
-def _spans(hours: Sequence[int], *, daily: bool) -> list[tuple[int, int]]:
-    """Return the hours as spans; one across midnight comes last, its end before its start."""
-    found = runs(hours)
-    if daily and len(found) > 1 and found[0][0] == 0 and found[-1][1] == _HOURS - 1:
-        found = [*found[1:-1], (found[-1][0], found[0][1])]
-    return found
 
 
 def _cycle(values: Sequence[int]) -> int:

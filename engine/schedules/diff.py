@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from engine.schedules.model import FIELDS, WHEN_PART, Schedule
+from engine.schedules.model import FIELDS, WHEN_PART, Schedule, definition_digest
 from engine.schedules.terms import epoch_ms, first_of, format_duration
 
 # --- differences ---
@@ -101,11 +101,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
     """Describe each changed field in a few words: ``every 5m → 1m``."""
     before, after = old.shown, new.shown
-    names = [
-        name
-        for name in FIELDS
-        if (name in before) != (name in after) or not _same(before.get(name), after.get(name))
-    ]
+    names = [name for name in FIELDS if _digest(before, name) != _digest(after, name)]
     return tuple(_edit(name, before, after) for name in names)
 
 
@@ -136,15 +132,9 @@ def _days_off(items: Iterable[Any]) -> dict[str, None]:
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal. As in a digest, true differs from 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+def _digest(dump: Mapping[str, Any], name: str) -> str | None:
+    """Return the digest of one field; true differs from 1 in it, and 1.0 does not."""
+    return definition_digest({name: dump[name]}) if name in dump else None
 
 
 def _value(dump: Mapping[str, Any], name: str) -> str:

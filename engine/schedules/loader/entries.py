@@ -340,13 +340,8 @@ _EXAMPLE: Final = "{holidays: [2026-12-25, 2027-01-01], team: {ics: team.ics}}"
 
 def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) -> dict[str, Any]:
     """Return the calendars by name; BROKEN stands for one whose problem has been reported."""
-    if node is None or node.plain() is None:
-        return {}
-    if not isinstance(node, MapNode):
-        report.add_wrong(node, "calendars", f"write {_EXAMPLE}")
-        return {}
     found: dict[str, Any] = {}
-    for name, (written, value) in node.entries.items():
+    for name, (written, value) in _entries(node, "calendars", _EXAMPLE, report):
         found[name] = BROKEN
         with report.refusals(written):
             _check_name(name)
@@ -355,6 +350,17 @@ def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) 
             with report.refusals(value):
                 found[name] = calendar_of(name, _dates(name, plain, open_ics))
     return found
+
+
+def _entries(
+    node: Node | None, name: str, example: str, report: Report
+) -> Iterable[tuple[str, tuple[Scalar, Node]]]:
+    """Return the entries of a mapping in the file; what is none is reported."""
+    if isinstance(node, MapNode):
+        return node.entries.items()
+    if node is not None and node.plain() is not None:
+        report.add_wrong(node, name, f"write {example}")
+    return ()
 
 
 def _check_name(name: str) -> None:
@@ -399,13 +405,10 @@ _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 
 def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
     """Return the queues by name; invalid limits are reported and left out."""
-    if node is None or node.plain() is None:
-        return {}
-    if not isinstance(node, MapNode):
-        report.add_wrong(node, "queues", f"write {{emails: {_QUEUES_EXAMPLE}}}")
-        return {}
     found = {}
-    for name, (written, value) in node.entries.items():
+    for name, (written, value) in _entries(
+        node, "queues", f"{{emails: {_QUEUES_EXAMPLE}}}", report
+    ):
         with report.refusals(written):
             key_check("the name of a queue")(name)
         queue = _read(name, value, report)

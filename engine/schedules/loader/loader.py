@@ -294,10 +294,6 @@ def load_schedules(
     return load_several([only], name, open_ics=lambda _: open_ics, expectations=expectations)
 
 
-def _read_text(text: str, name: str, asked: ReadOptions) -> FileReader:
-    return _read_soundly(text, name, asked) or _read_with_places(text, name, asked)
-
-
 def decoded(data: str | bytes, name: str) -> str:
     """Return the text of the file ``name``, without a byte order mark.
 
@@ -423,7 +419,8 @@ class _Joined:
     def add(self, each: NamedText, asked: ReadOptions) -> None:
         """Read one file."""
         try:
-            reading = _read_text(each.text, each.name, asked)
+            text = each.text, each.name, asked
+            reading = _read_soundly(*text) or _read_with_places(*text)
             problems = reading.report.sorted()
         except Unreadable as stop:
             reading, problems = FileReader(Tree()), (stop.problem,)

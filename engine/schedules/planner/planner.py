@@ -55,9 +55,7 @@ class Due:
 
     def oldest(self, after: datetime) -> datetime | None:
         """Return the oldest due window after ``after`` that may start."""
-        oldest = self.schedule.first_start(after + TICK)
-        while oldest is not None and oldest in self.known:
-            oldest = self.schedule.first_start(oldest + TICK)
+        oldest = self.schedule.first_start(after + TICK, but=self.known)
         return oldest if oldest is not None and oldest <= self.now else None
 
     def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
