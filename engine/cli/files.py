@@ -178,14 +178,9 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
-        head: dict[str, object] = {
-            "file": str(path),
-            "project": file.project,
-            "keys": keys,
-            "over": over,
-        }
-        head["declared"] = file.places
-        print_json({**head, "no_timezone": missing, "problems": [], "warnings": warnings})
+        head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
+        more = {"no_timezone": missing, "problems": [], "warnings": warnings}
+        print_json({**head, "declared": file.places, **more})
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")

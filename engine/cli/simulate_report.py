@@ -162,14 +162,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red")
 _SHOWN = 20
 _NAMED = 5
-_UNUSUAL: tuple[WindowOutcome, ...] = (
-    "late",
-    "caught_up",
-    "queued",
-    "overlapped",
-    "coalesced",
-    "expired",
-)
+_USUAL: tuple[WindowOutcome, ...] = ("on_time", "excluded", "disabled", "paused")
 
 
 def print_simulation(found: Simulation) -> None:
@@ -206,7 +199,7 @@ def _print_outcomes(found: Simulation) -> None:
 
 
 def _unusual(each: ScheduleTotals) -> int:
-    return sum(each.counts.get(name, 0) for name in _UNUSUAL)
+    return each.windows - sum(each.counts.get(name, 0) for name in _USUAL)
 
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:

@@ -562,13 +562,10 @@ def _interval(spec: Interval) -> str:
 
 
 def _bounds(spec: Bounded, timezone: str) -> str:
-    text = ""
     named = not isinstance(spec.spec, Cron)
-    if spec.first is not None:
-        text += f", from {_moment(spec.first, timezone, named=named)}"
-    if spec.last is not None:
-        text += f", until {_last_moment(spec.last, timezone, named=named)}"
-    return text
+    begin = f", from {_moment(spec.first, timezone, named=named)}" if spec.first else ""
+    end = f", until {_last_moment(spec.last, timezone, named=named)}" if spec.last else ""
+    return begin + end
 
 
 def _last_moment(last: datetime, timezone: str, *, named: bool) -> str:

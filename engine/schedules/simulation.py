@@ -258,9 +258,8 @@ class Timeline:
         return replace(state, cursor=decided.cursor, started=self.started), due
 
     def _record(self, decision: Decision, now: datetime) -> None:
-        window = decision.window
-        workflow_id = window.workflow_id(suffixed=False)
-        fire = OpenFire(window.bucket, workflow_id, "queued", window.fire_time)
+        window, name = decision.window, decision.window.workflow_id(suffixed=False)
+        fire = OpenFire(window.bucket, name, "queued", window.fire_time)
         if decision.verdict == "claimed":
             self._start_run(fire, decision.not_before or now, decision.timing or "on_time")
         elif decision.verdict == "queued":

@@ -127,10 +127,9 @@ _MAX_NAME_BYTES = 1000
 
 _SECOND_MS: Final = 1000
 MAX_MS = LONGEST // timedelta(milliseconds=1)
-_YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
-    "no": "false",
-    "off": "false",
-    "n": "false",
+_YAML_1_1_BOOLEANS = {
+    **dict.fromkeys(("yes", "on", "y"), "true"),
+    **dict.fromkeys(("no", "off", "n"), "false"),
 }
 
 
