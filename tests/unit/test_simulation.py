@@ -323,6 +323,16 @@ def test_first_sight_owes_an_interval_the_window_that_is_open():
     assert sum(simulate(declared, at(2), at(12)).starts) == 0
 
 
+@pytest.mark.parametrize("when", [{"everyMs": 3_600_000}, {"cron": "0 * * * *"}], ids=str)
+@pytest.mark.parametrize("gaps", [[], [Outage(DAY, at(0.5))]], ids=len)
+def test_a_window_that_opens_right_at_the_start_is_none_of_first_sight(when, gaps):
+    declared = schedule(**when)
+    seen, known = (simulate([declared], DAY, at(3), outages=gaps, new=new) for new in (True, False))
+    assert seen.schedules == known.schedules
+    assert sum(seen.totals.values()) == 3
+    assert sum(seen.starts) == sum(known.starts) == 3
+
+
 def test_open_runs_are_the_most_at_one_instant_of_each_minute():
     declared = [
         schedule("a", everyMs=60_000),
@@ -444,6 +454,13 @@ def test_runs_are_in_each_others_way_as_their_durations_say():
     assert in_line("queue", 25, maxQueued=1) == queue_of_one
     for policy in ("cancel_previous", "terminate_previous"):
         assert in_line(policy, 25) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 1)
+
+
+def test_a_run_that_takes_the_place_of_another_starts_at_its_window_as_the_planner_says():
+    delay = schedule(everyMs=600_000, spread="9m").delay(DAY) // MINUTE
+    _, starts, most = in_line("cancel_previous", 25, spread="9m")
+    assert (starts, most) == ([delay, 10, 20, 30, 40, 50], 1)
+    assert delay > 0
 
 
 def test_a_window_that_overlap_skips_does_not_count_for_the_limit():
