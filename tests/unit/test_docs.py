@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,13 @@ def test_every_option_of_a_cited_command_exists():
     assert [*unknown_options(messages())] == []
 
 
-def messages() -> Iterator[tuple[str, str]]:
+@cache
+def messages() -> list[tuple[str, str]]:
     """Texts of the engine that users can read: strings, and the help of commands."""
+    return [*_messages()]
+
+
+def _messages() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "engine").rglob("*.py")):
         module = path.relative_to(ROOT).as_posix()
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -137,7 +143,7 @@ def _decorators(node: ast.AST) -> str:
 
 def test_a_message_cites_a_page_by_the_command_that_prints_it():
     """A user of the wheel has no folder ``docs``: ``sched docs NAME`` prints the page there too."""
-    texts = list(messages())
+    texts = [*messages()]
     schema = ROOT / "engine/schedules/schedules.schema.json"
     texts.append((schema.name, schema.read_text(encoding="utf-8")))
     rules = ROOT / "deploy/monitoring/sched.rules.yml"

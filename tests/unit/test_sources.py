@@ -123,13 +123,20 @@ TEXTS = [
     "schedules:\n" + entry("a", "everyMs: 1000, input: {ics: nothing.ics}"),
 ]
 
-CALENDARS = [
-    "calendars: {team: {ics: my team.ics}}\n",
-    "calendars: {team: {'ics': 'my team.ics'}}\n",
-    'calendars: {team: {"i\\x63s": "my team.ics"}}\n',
-    "calendars:\n  team:\n    ics: >-\n      my\n      team.ics\n",
-    "calendars:\n  team:\n    ? ics\n    : my team.ics\n",
-]
+TEAM = "calendars: {team: {ics: my team.ics}}\n"
+MANY_WAYS = """calendars:
+  one: {ics: my one.ics}
+  two: {'ics': 'my two.ics'}
+  three: {"i\\x63s": "my three.ics"}
+  four:
+    ics: >-
+      my
+      four.ics
+  five:
+    ? ics
+    : my five.ics
+schedules:
+"""
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -138,16 +145,20 @@ def test_the_digest_of_an_unchanged_file_is_known_without_reading_it(tmp_path, t
     assert Source(tmp_path / "s.yaml").look().digest() == read_file(tmp_path / "s.yaml").digest
 
 
-@pytest.mark.parametrize("head", CALENDARS)
-def test_a_changed_calendar_changes_the_digest_however_its_name_is_written(tmp_path, head):
-    path, calendar = tmp_path / "s.yaml", tmp_path / "my team.ics"
-    path.write_text(head + "schedules:\n" + entry("a"))
-    calendar.write_text(ICS)
+def test_a_changed_calendar_changes_the_digest_however_its_name_is_written(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(MANY_WAYS + entry("a"))
+    calendars = [tmp_path / f"my {name}.ics" for name in ("one", "two", "three", "four", "five")]
+    for calendar in calendars:
+        calendar.write_text(ICS)
     last = read_file(path)
     assert Source(path).look().digest(last) == last.digest
     assert Source(path).look().digest() != last.digest, "unchanged to whoever has not read it"
-    calendar.write_text(ICS.replace("20270108", "20270109"))
-    assert Source(path).look().digest(last) != last.digest
+    for calendar in calendars:
+        calendar.write_text(ICS.replace("20270108", "20270109"))
+        assert Source(path).look().digest(last) != last.digest, calendar
+        calendar.write_text(ICS)
+    calendars[0].write_text(ICS.replace("20270108", "20270109"))
     assert read_file(path).digest == Source(path).look().digest(last)
 
 
@@ -155,7 +166,7 @@ def test_a_changed_calendar_changes_the_digest_however_its_name_is_written(tmp_p
 def test_a_file_whose_calendar_cannot_be_read_changes_when_that_is_mended(tmp_path, wrong):
     calendar = tmp_path / "my team.ics"
     for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text(CALENDARS[0] + "schedules:\n" + entry(name))
+        (tmp_path / f"{name}.yaml").write_text(TEAM + "schedules:\n" + entry(name))
     if wrong is not None:
         calendar.write_bytes(wrong)
     with pytest.raises(ScheduleFileError) as caught:
@@ -179,7 +190,7 @@ def test_a_calendar_that_is_no_ordinary_file_is_refused_unread(tmp_path, kind):
         case "huge":
             with calendar.open("wb") as file:
                 file.truncate(6_000_000)
-    path.write_text(CALENDARS[0] + "schedules:\n" + entry("a"))
+    path.write_text(TEAM + "schedules:\n" + entry("a"))
     (found,) = problems(Source(path))
     wrong = "is larger than 5 MB" if kind == "huge" else "is no ordinary file"
     assert (found.code, found.line) == ("SCHEDULE_FIELD_INVALID", 1)

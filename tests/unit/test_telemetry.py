@@ -306,7 +306,7 @@ def of_many_schedules(keys: tuple[str, ...]) -> None:
         measures().count(instruments.STEP_RETRIES, step=f"step-{number}")
 
 
-@pytest.mark.parametrize("keys", [(), ("*",)])
+@pytest.mark.parametrize("keys", [pytest.param((), marks=pytest.mark.prove), ("*",)])
 def test_ten_thousand_schedules_make_no_more_series_than_the_bounds_allow(scrape, keys):
     of_many_schedules(keys)
     samples = scrape.samples()
