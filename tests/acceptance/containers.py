@@ -16,6 +16,7 @@ from engine.embedded import free_port
 from engine.embedded.binaries import temporal_cli
 from tests.acceptance.compose_file import ComposeFile, Service
 from tests.acceptance.fleet import ROOT, SCHED, Replica
+from tests.acceptance.forked import Forked
 from tests.links import Link, accepting
 
 
@@ -67,20 +68,27 @@ class Containers:
     async def start(self, name: str, **environment: str) -> Replica:
         """Start the service's command; upper-case keywords change its environment."""
         service = self.file[name]
-        command = service.command
-        if service.spec["image"].startswith("sched-engine:"):
-            command = [str(SCHED), *command]  # the image's entry point
         if "SCHED_HTTP_PORT" in service.environment:  # each container has a network of its own
             self._ports[name] = free_port()
         log = self._folder / f"{name}-{len(self._replicas)}.log"
-        with log.open("wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *command, cwd=ROOT, env=self._environment(service, environment),
-                stdout=sink, stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
+        log.touch()
+        process = await self._spawned(service, log, self._environment(service, environment))
         replica = Replica(process, log)
         self._replicas.append(replica)
         return replica
+
+    async def _spawned(
+        self, service: Service, log: Path, environment: Mapping[str, str]
+    ) -> asyncio.subprocess.Process | Forked:
+        if service.spec["image"].startswith("sched-engine:"):  # whose entry point is `sched`
+            return Forked(
+                service.command, program=SCHED, folder=ROOT, log=log, environment=environment
+            )
+        with log.open("wb") as sink:
+            return await asyncio.create_subprocess_exec(
+                *service.command, cwd=ROOT, env=environment, stdout=sink,
+                stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
 
     async def run(self, name: str, **environment: str) -> str:
         """Run a job to its good end and return what it said."""

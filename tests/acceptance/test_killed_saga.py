@@ -45,7 +45,9 @@ async def test_every_step_and_every_undo_has_its_effect_once_wherever_the_worker
     file = FILE.format(Plan(place, moment))
     doomed = await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
     assert await doomed.gone() == -signal.SIGKILL
-    await fleet.start_by_command(file, SCHED_IMPORTS="tests.killed_saga")
+    # Another interpreter hashes texts differently; one of them is enough.
+    go_on = fleet.start_by_command if moment == "in" else fleet.start
+    await go_on(file, SCHED_IMPORTS="tests.killed_saga")
     await books.until_fired(["journey"], 1, timeout=60)
     (fire,) = await books.fires()
     with pytest.raises(WorkflowFailureError) as failure:

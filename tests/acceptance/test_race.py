@@ -8,10 +8,10 @@ from engine.schedules import load_schedules
 from tests.acceptance.fleet import Books
 from tests.waiting import eventually
 
-SCHEDULES = 12
-WINDOWS = 10
+SCHEDULES = 6
+WINDOWS = 6
 FILE = "schedules:\n" + "\n".join(
-    f"  - {{key: race-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 80}}}"
+    f"  - {{key: race-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 160}}}"
     for n in range(SCHEDULES)
 )
 
@@ -20,7 +20,7 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     file = load_schedules(FILE)
     keys = [schedule.key for schedule in file.schedules]
     first, *others = [await fleet.start(FILE, SCHED_LEASE="3s") for _ in range(3)]
-    await books.until_fired(keys, 5, timeout=60)
+    await books.until_fired(keys, 3, timeout=60)
     await _shared(books, 3)
     first.send(signal.SIGKILL)
     await first.gone()
