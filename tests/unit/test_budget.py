@@ -140,7 +140,7 @@ def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, c
         await asyncio.gather(*(live(*each) for each in replicas))
 
     async def live(lookups: RunLookups, tracker: Tracker) -> None:
-        while time.now < 60:
+        while time.now < 30:
             await tracker.run_once()
             await asyncio.sleep(2)
 
@@ -149,12 +149,12 @@ def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, c
         assert len(each.described) / max(each.described) > 15
         assert most_in_a_second(each.described) <= 20
     lists = [at for each in temporals for at in each.lists]
-    assert len(lists) > 40
+    assert len(lists) > 25
     assert len([at for at in lists if at >= 4]) / (time.now - 4) <= 2
     budget = replicas[0][0]._inspector.budget
     budget.report()
     assert f"{budget.late} calls to Temporal waited for their turn" in caplog.text
-    assert budget.late > 900
+    assert budget.late > 450
 
 
 def test_who_asked_first_is_asked_for_first(time):
