@@ -99,7 +99,8 @@ def chromium() -> Iterator[Any]:
     assert CHROMIUM, "apt-get install chromium"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--in-process-gpu", "--disable-extensions"],
         )
         yield browser
         browser.close()
