@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -18,16 +20,11 @@ schedules:
 
 
 class FireRows:
-    """A migrated ledger that knows the schedules ``beat`` and ``sync``, and rows of theirs."""
+    """Rows of the schedules ``beat`` and ``sync`` in a ledger."""
 
-    def __init__(self, address: str, namespace: str, schema: str = "sched") -> None:
-        self._address, self._namespace, self._schema = address, namespace, schema
+    def __init__(self, connection: asyncpg.Connection, namespace: str, schema: str) -> None:
+        self._connection, self._namespace, self._schema = connection, namespace, schema
         self._bucket = 0
-
-    async def migrate(self) -> None:
-        ledger = await Ledger.connect(self._address, namespace=self._namespace, schema=self._schema)
-        await apply(ledger, load_schedules(SCHEDULES), by="test")
-        await ledger.close()
 
     async def add(self, key: str, at: str, status: str = "completed", **columns: object) -> None:
         first = datetime.fromisoformat(at)
@@ -49,9 +46,18 @@ class FireRows:
             values |= {"run_id": "r", "started_at": first + timedelta(milliseconds=40)}
         values |= columns
         places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
-        connection = await asyncpg.connect(self._address)
-        await connection.execute(
+        await self._connection.execute(
             f"INSERT INTO {self._schema}.fires ({', '.join(values)}) VALUES ({places})",
             *values.values(),
         )
-        await connection.close()
+
+
+@asynccontextmanager
+async def fire_rows(address: str, namespace: str, schema: str = "sched") -> AsyncIterator[FireRows]:
+    """Open a migrated ledger that knows the two schedules."""
+    ledger = await Ledger.connect(address, namespace=namespace, schema=schema)
+    await apply(ledger, load_schedules(SCHEDULES), by="test")
+    await ledger.close()
+    connection = await asyncpg.connect(address)
+    yield FireRows(connection, namespace, schema)
+    await connection.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -17,16 +17,19 @@ from tests.fundamentals.replays import replay
 
 @dataclass(frozen=True)
 class Runs:
-    """Starts runs on one task queue."""
+    """Starts runs of one test on one task queue, each after the end of the one before."""
 
     client: Client
     task_queue: str
     samples: ModuleType
+    id: str = field(default_factory=lambda: f"run-{uuid.uuid4().hex[:8]}")
 
-    async def start(self, workflow_type: str, *args: object) -> WorkflowHandle[Any, Any]:
-        """Start the run that is called ``run``."""
+    async def start(
+        self, workflow_type: str, *args: object, **options: Any
+    ) -> WorkflowHandle[Any, Any]:
+        """Start the run that has the id of these runs."""
         return await self.client.start_workflow(
-            workflow_type, args=args, id="run", task_queue=self.task_queue
+            workflow_type, args=args, id=self.id, task_queue=self.task_queue, **options
         )
 
     async def result(self, workflow_type: str, *args: object) -> Any:

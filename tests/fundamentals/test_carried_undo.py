@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -13,35 +12,31 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
-from temporalio.worker import Worker
 
 from engine import CompensationFailed
-from engine.runtime import SchedulePlugin
-from tests.fundamentals.replays import CACHED
+from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import carried
 from tests.fundamentals.samples.carried import DID, KEYS
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 QUEUE = "carried"
 THRICE = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 
 
-@pytest.fixture(autouse=True, params=CACHED)
-async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+worker = shared_worker(QUEUE, carried.ALL, carried.STEPS)
+
+
+@pytest.fixture
+def runs(served: Client) -> Runs:
     DID.clear()
     KEYS.clear()
-    async with Worker(
-        client, task_queue=QUEUE, workflows=carried.ALL, activities=carried.STEPS,
-        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
-    ):  # fmt: skip
-        yield
+    return Runs(served, QUEUE, carried)
 
 
-async def ending(client: Client, workflow_type: str, given: object, **options: Any) -> Any:
+async def ending(runs: Runs, workflow_type: str, given: object, **options: Any) -> Any:
     """Run a chain with its tries to the end, and return the error of the last one."""
-    handle = await client.start_workflow(
-        workflow_type, given, id="run", task_queue=QUEUE, **options
-    )
+    handle = await runs.start(workflow_type, given, **options)
     with pytest.raises(WorkflowFailureError) as failure:
         async with asyncio.timeout(30):
             await handle.result()
@@ -52,21 +47,20 @@ async def ending(client: Client, workflow_type: str, given: object, **options: A
     ("way", "shipped"), [("an error", []), ("a step fails", ["ship a book"])], ids=["run", "step"]
 )
 async def test_a_run_that_has_undone_what_an_earlier_one_did_is_not_tried_again(
-    client: Client, way: str, shipped: list[str]
+    runs: Runs, way: str, shipped: list[str]
 ):
-    error = await ending(client, "carried-order@1", [way, "charge"], retry_policy=THRICE)
+    error = await ending(runs, "carried-order@1", [way, "charge"], retry_policy=THRICE)
     assert isinstance(error, ApplicationError)
     assert error.non_retryable
     assert error.type == ("LookupError" if shipped else "ArithmeticError")
     assert ["charge a book", "try 1", *shipped, "refund a book"] == DID
 
 
-async def test_nor_is_one_that_fails_because_its_child_was_cancelled(client: Client):
-    handle = await client.start_workflow(
-        "carried-order@1", ["a child is cancelled", "charge"], id="run", task_queue=QUEUE,
-        retry_policy=THRICE,
-    )  # fmt: skip
-    child = client.get_workflow_handle("child")
+async def test_nor_is_one_that_fails_because_its_child_was_cancelled(runs: Runs):
+    handle = await runs.start(
+        "carried-order@1", ["a child is cancelled", "charge"], retry_policy=THRICE
+    )
+    child = runs.client.get_workflow_handle("child")
 
     async def waits() -> bool:
         with suppress(RPCError):
@@ -81,33 +75,30 @@ async def test_nor_is_one_that_fails_because_its_child_was_cancelled(client: Cli
     assert DID == ["charge a book", "try 1", "refund a book"]
 
 
-async def test_a_run_that_has_kept_what_an_earlier_one_did_is_not_tried_again(client: Client):
-    await ending(client, "carried-order@1", ["committed", "charge"], retry_policy=THRICE)
+async def test_a_run_that_has_kept_what_an_earlier_one_did_is_not_tried_again(runs: Runs):
+    await ending(runs, "carried-order@1", ["committed", "charge"], retry_policy=THRICE)
     assert DID == ["charge a book", "try 1"]
 
 
-async def test_a_run_that_nothing_was_carried_over_to_is_tried_again(client: Client):
-    handle = await client.start_workflow(
-        "carried-order@1", ["nothing to undo", "charge"], id="run", task_queue=QUEUE,
-        retry_policy=THRICE,
-    )  # fmt: skip
+async def test_a_run_that_nothing_was_carried_over_to_is_tried_again(runs: Runs):
+    handle = await runs.start("carried-order@1", ["nothing to undo", "charge"], retry_policy=THRICE)
     await handle.result()
     assert DID == ["try 1", "try 2", "try 3"]
 
 
-async def test_without_a_retry_rule_the_error_of_the_run_stays_as_it_is(client: Client):
-    error = await ending(client, "carried-order@1", ["an error", "charge"])
+async def test_without_a_retry_rule_the_error_of_the_run_stays_as_it_is(runs: Runs):
+    error = await ending(runs, "carried-order@1", ["an error", "charge"])
     assert (error.type, error.non_retryable) == ("ArithmeticError", False)
     assert DID == ["charge a book", "try 1", "refund a book"]
 
 
-async def test_an_undo_of_its_own_keeps_its_key(client: Client):
-    error = await ending(client, "carried-alone@1", "a book")
+async def test_an_undo_of_its_own_keeps_its_key(runs: Runs):
+    error = await ending(runs, "carried-alone@1", "a book")
     assert error.message == "as planned"
     assert (KEYS, DID) == (["key of a book"], ["refund a book"])
 
 
-async def test_an_undo_of_its_own_keeps_its_deadline(client: Client):
-    error = await ending(client, "carried-alone@1", "never")
+async def test_an_undo_of_its_own_keeps_its_deadline(runs: Runs):
+    error = await ending(runs, "carried-alone@1", "never")
     assert error.type == CompensationFailed.__name__
     assert set(KEYS) == {"key of never"}

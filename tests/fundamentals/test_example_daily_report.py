@@ -17,6 +17,12 @@ SAO_PAULO = "America/Sao_Paulo"  # three hours behind UTC, all year
 TWO_O_CLOCK = datetime(2026, 10, 21, 5, tzinfo=UTC)
 
 
+@pytest.fixture
+def database_url(shared_database_url: str) -> str:
+    """A database for all of them: each has its rows in a namespace of its own."""
+    return shared_database_url
+
+
 class Page(HTMLParser):
     """What a reader sees of a page, and which tags it has."""
 
@@ -125,7 +131,7 @@ async def test_a_day_without_fires_has_a_page_too(app: ExampleApp, fires: FireRo
 async def test_the_same_window_writes_the_same_file_again(app: ExampleApp, fires: FireRows):
     await fires.add("beat", "2026-10-20T12:00:00Z")
     first = await nightly(app)
-    await app.rows("DELETE FROM sched.fires")
+    await app.rows("DELETE FROM sched.fires WHERE namespace = $1", app.client.namespace)
     window = fire("nightly-report", 2, TWO_O_CLOCK, SAO_PAULO)
     second = await app.run("daily-report@1", window)
     assert second.path == first.path

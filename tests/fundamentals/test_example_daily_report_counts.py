@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.database import database
 from activities.report_data import Day, DayWanted, borders, gather_day
 from tests.fundamentals.example_app import ExampleApp
-from tests.fundamentals.fire_rows import FireRows
+from tests.fundamentals.fire_rows import FireRows, fire_rows
 
 SAO_PAULO = "America/Sao_Paulo"  # three hours behind UTC, all year
 TWO_O_CLOCK = datetime(2026, 10, 21, 5, tzinfo=UTC)
@@ -110,10 +110,9 @@ async def test_another_namespace_of_the_same_ledger_is_not_its_business(
     app: ExampleApp, fires: FireRows
 ):
     await fires.add("beat", "2026-10-20T12:00:00Z")
-    other = FireRows(app.database, "other")
-    await other.migrate()
     at = datetime(2026, 10, 20, 12, tzinfo=UTC)
-    await other.add("beat", at.isoformat(), "failed", started_at=at + timedelta(hours=1))
+    async with fire_rows(app.database, "other") as other:
+        await other.add("beat", at.isoformat(), "failed", started_at=at + timedelta(hours=1))
     day = await gathered(app, TWO_O_CLOCK)
     [beat] = day.schedules
     assert (beat.counts, beat.median_ms, day.problems) == ({"completed": 1}, 40, [])
@@ -121,7 +120,6 @@ async def test_another_namespace_of_the_same_ledger_is_not_its_business(
 
 async def test_the_ledger_may_be_in_another_schema(app: ExampleApp, monkeypatch):
     monkeypatch.setenv("SCHED_SCHEMA", "other_schema")
-    fires = FireRows(app.database, app.client.namespace, "other_schema")
-    await fires.migrate()
-    await fires.add("beat", "2026-10-20T12:00:00Z")
+    async with fire_rows(app.database, app.client.namespace, "other_schema") as fires:
+        await fires.add("beat", "2026-10-20T12:00:00Z")
     assert (await gathered(app, TWO_O_CLOCK)).counts == {"completed": 1}

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
 from engine.flow.failures import CompensationFailed
-from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
-from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import handled
 from tests.fundamentals.samples.handled import DID
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
+worker = shared_worker("handled", handled.ALL, handled.STEPS)
 
-@pytest.fixture(params=CACHED)
-async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+
+@pytest.fixture
+def runs(served: Client) -> Runs:
     DID.clear()
-    async with Worker(
-        client, task_queue="handled", workflows=handled.ALL, activities=handled.STEPS,
-        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
-    ):  # fmt: skip
-        yield Runs(client, "handled", handled)
+    return Runs(served, "handled", handled)
 
 
 async def charged(runs: Runs, what: str):
@@ -120,10 +115,7 @@ async def test_a_signal_of_another_type_is_dropped(runs):
 
 
 async def test_signals_that_came_are_counted_and_waited_for_without_a_wait(runs):
-    handle = await runs.client.start_workflow(
-        "handled-adder@1", id="run", task_queue="handled", start_signal="number",
-        start_signal_args=[7],
-    )  # fmt: skip
+    handle = await runs.start("handled-adder@1", start_signal="number", start_signal_args=[7])
     await handle.signal("number", 0)
     assert await runs.end(handle) in ([1, 7], [2, 7])  # the second one may come as early
 
@@ -147,10 +139,7 @@ async def test_signals_that_nobody_asked_for_reach_the_next_run(runs):
 
 
 async def test_more_signals_than_one_run_takes_stay_in_their_order(runs):
-    handle = await runs.client.start_workflow(
-        "handled-adder@1", id="run", task_queue="handled", start_signal="number",
-        start_signal_args=[1],
-    )  # fmt: skip
+    handle = await runs.start("handled-adder@1", start_signal="number", start_signal_args=[1])
     for value in (2, 3, 0):
         await handle.signal("number", value)
     assert (await runs.end(handle))[1:] == [1, 2, 3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 from temporalio.client import Client
@@ -16,22 +15,19 @@ from engine import FOREVER, Context, Retry
 from engine.errors import Code
 from engine.flow.failures import CompensationFailed
 from engine.flow.step_calls import NOT_GIVEN, call_of, undo_of
-from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import hopeless
 from tests.fundamentals.samples.hopeless import CALLS
+from tests.fundamentals.shared_worker import shared_worker
+
+worker = shared_worker("hopeless", hopeless.ALL, hopeless.STEPS, on_client=True, cached=CACHED[:1])
 
 
 @pytest.fixture
-async def runs(client: Client) -> AsyncIterator[Runs]:
+def runs(served: Client) -> Runs:
     CALLS.clear()
-    config = client.config()
-    config["plugins"] = [SchedulePlugin(None)]
-    ours = Client(**config)
-    async with Worker(
-        ours, task_queue="hopeless", workflows=hopeless.ALL, activities=hopeless.STEPS
-    ):
-        yield Runs(ours, "hopeless", hopeless)
+    return Runs(served, "hopeless", hopeless)
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.worker import Worker
 
 from engine import EngineError, StepInfo, step_info
-from engine.runtime import SchedulePlugin
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import retries
 from tests.fundamentals.samples.retries import SEEN
+from tests.fundamentals.shared_worker import shared_worker
+
+worker = shared_worker("keys", retries.ALL, retries.STEPS, cached=CACHED[:1])
 
 
 @pytest.fixture
-async def worker(client: Client) -> AsyncIterator[None]:
+def client(served: Client) -> Client:
     SEEN.infos.clear()
-    async with Worker(
-        client,
-        task_queue="keys",
-        workflows=retries.ALL,
-        activities=retries.STEPS,
-        plugins=[SchedulePlugin(None)],
-    ):
-        yield
+    return served
 
 
 async def keys_of_a_run(client: Client, workflow_id: str) -> list[StepInfo]:
@@ -34,7 +27,7 @@ async def keys_of_a_run(client: Client, workflow_id: str) -> list[StepInfo]:
     return [*SEEN.infos]
 
 
-async def test_attempts_share_a_key_and_no_other_call_has_it(client: Client, worker):
+async def test_attempts_share_a_key_and_no_other_call_has_it(client: Client):
     first, again, second, own, *_ = await keys_of_a_run(client, "run")
     assert (first.attempt, again.attempt) == (1, 2)
     assert first.idempotency_key == again.idempotency_key
@@ -47,8 +40,8 @@ async def test_attempts_share_a_key_and_no_other_call_has_it(client: Client, wor
     assert keys.isdisjoint({each.idempotency_key for each in others})
 
 
-async def test_an_undo_knows_the_key_of_what_it_takes_back_and_has_one_of_its_own(client, worker):
-    first, _, second, own, *undone = await keys_of_a_run(client, "run")
+async def test_an_undo_knows_the_key_of_what_it_takes_back_and_has_one_of_its_own(client):
+    first, _, second, own, *undone = await keys_of_a_run(client, "undone-run")
     expected = [each.idempotency_key for each in (own, second, first)]
     assert [each.undoes for each in undone] == expected
     assert len({each.idempotency_key for each in (first, second, own, *undone)}) == 6

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from temporalio.api.command.v1 import Command, StartChildWorkflowExecutionCommandAttributes
 from temporalio.api.common.v1 import Payloads, WorkflowType
@@ -20,11 +18,11 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Worker
 
 from engine import CompensationFailed
-from engine.runtime import SchedulePlugin
+from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.flow_runs import Runs
-from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import late
 from tests.fundamentals.samples.late import DID, GATES
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 QUEUE = "late"
@@ -39,13 +37,12 @@ def _nothing_done() -> None:
     GATES.clear()
 
 
-@pytest.fixture(params=CACHED)
-async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
-    async with Worker(
-        client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS,
-        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
-    ):  # fmt: skip
-        yield Runs(client, QUEUE, late)
+worker = shared_worker(QUEUE, late.ALL, late.STEPS)
+
+
+@pytest.fixture
+def runs(served: Client) -> Runs:
+    return Runs(served, QUEUE, late)
 
 
 async def held(runs: Runs, workflow_type: str, *places: str) -> WorkflowHandle:
@@ -63,7 +60,7 @@ async def knows(handle: WorkflowHandle, event: EventType.ValueType) -> None:
         done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         return event in events and done in events[events.index(event) :]
 
-    await eventually(has_seen)
+    await eventually(has_seen, every=0.05)
 
 
 async def status_of(handle: WorkflowHandle) -> WorkflowExecutionStatus | None:
@@ -121,10 +118,9 @@ async def test_a_timeout_that_ends_while_a_part_is_undone_is_a_timeout(runs):
 
 
 async def test_a_run_that_is_cancelled_while_it_is_undone_is_not_tried_again(runs):
-    handle = await runs.client.start_workflow(
-        "late-failure@1", "held", id="run", task_queue=QUEUE,
-        retry_policy=RetryPolicy(maximum_attempts=3),
-    )  # fmt: skip
+    handle = await runs.start(
+        "late-failure@1", "held", retry_policy=RetryPolicy(maximum_attempts=3)
+    )
     await eventually(lambda: "cancelling held" in DID)
     await handle.cancel()
     await knows(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
@@ -140,7 +136,7 @@ async def test_a_part_that_is_not_cancelled_while_it_is_undone_lets_its_error_ou
 
 
 async def test_a_result_that_comes_together_with_a_cancel_is_given_to_the_undo(client: Client):
-    plugin = SchedulePlugin(None)
+    plugin = PluginWithoutReplica()
     async with Worker(
         client, task_queue="elsewhere", activities=late.STEPS, plugins=[plugin]
     ):  # fmt: skip
@@ -198,7 +194,7 @@ async def begin(client: Client, what: str) -> WorkflowHandle:
 async def test_a_run_that_is_cancelled_while_its_child_starts_waits_for_it(
     client: Client, what: str
 ):
-    plugin = SchedulePlugin(None)
+    plugin = PluginWithoutReplica()
     handle = await begin(client, what)
     async with Worker(
         client, task_queue="elsewhere", workflows=late.ALL, activities=late.STEPS,
@@ -225,7 +221,7 @@ async def test_a_run_that_is_cancelled_before_its_child_starts_does_not_wait_for
     await handle.cancel()
     async with Worker(
         client, task_queue=QUEUE, workflows=late.ALL, activities=late.STEPS,
-        plugins=[SchedulePlugin(None)],
+        plugins=[PluginWithoutReplica()],
     ):  # fmt: skip
         failure = await Runs(client, QUEUE, late).end(handle)
     assert isinstance(failure, CancelledError)

@@ -4,48 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import TerminatedError
-from temporalio.worker import Worker
 
 from engine.errors import Code
-from engine.runtime import SchedulePlugin
 from engine.runtime.run_histories import HistoryReader
 from tests.fundamentals.flow_runs import reset, tasks_of
-from tests.fundamentals.replays import replay
+from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import resets
 from tests.fundamentals.samples.mended import NOW, Now
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 QUEUE = "resets"
 
 
-@pytest.fixture(autouse=True)
-async def payments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    monkeypatch.setenv("PAYMENTS_DATABASE_URL", database_url)
+worker = shared_worker(QUEUE, resets.ALL, resets.STEPS, cached=CACHED[:1])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def payments(stored: asyncpg.Pool) -> asyncpg.Pool:
     NOW.__dict__.update(vars(Now()))
-    connection = await asyncpg.connect(database_url)
-    await connection.execute(resets.TABLE)
-    yield connection
-    await connection.close()
-
-
-def serving(client: Client) -> Worker:
-    return Worker(
-        client, task_queue=QUEUE, workflows=resets.ALL, activities=resets.STEPS,
-        plugins=[SchedulePlugin(None)],
-    )  # fmt: skip
+    await stored.execute(resets.TABLE)
+    await stored.execute("DELETE FROM payments")
+    return stored
 
 
 @pytest.fixture
-async def worker(client: Client) -> AsyncIterator[None]:
-    async with serving(client):
-        yield
+def client(served: Client, payments: asyncpg.Pool) -> Client:
+    return served
 
 
 async def start(client: Client, name: str, given: object) -> WorkflowHandle[Any, Any]:
@@ -65,7 +57,7 @@ async def outcome(client: Client, handle: WorkflowHandle[Any, Any]) -> Any:
     return found
 
 
-async def who_paid(payments: asyncpg.Connection) -> list[str]:
+async def who_paid(payments: asyncpg.Pool) -> list[str]:
     found = await payments.fetch(
         "SELECT customer FROM payments WHERE refunded_by IS NULL ORDER BY customer"
     )
@@ -78,9 +70,7 @@ async def who_paid(payments: asyncpg.Connection) -> list[str]:
      pytest.param("resets-family", ["ann", "ann's child", "bob", "bob's child"],
                   marks=pytest.mark.prove)],
 )  # fmt: skip
-async def test_each_customer_pays_once_wherever_a_run_is_reset(
-    client, worker, payments, name, expected
-):
+async def test_each_customer_pays_once_wherever_a_run_is_reset(client, payments, name, expected):
     NOW.seconds = {"ann": 0.4}
     first = await start(client, name, ["ann", "bob"])
     assert await outcome(client, first) == "paid"
@@ -92,7 +82,7 @@ async def test_each_customer_pays_once_wherever_a_run_is_reset(
         assert await who_paid(payments) == expected
 
 
-async def test_a_run_that_is_reset_while_steps_are_under_way_pays_once(client, worker, payments):
+async def test_a_run_that_is_reset_while_steps_are_under_way_pays_once(client, payments):
     NOW.seconds = {"ann": 1.5}
     first = await start(client, "resets-pay", ["ann", "bob"])
     await eventually(lambda: NOW.charged == ["bob"])
@@ -103,7 +93,7 @@ async def test_a_run_that_is_reset_while_steps_are_under_way_pays_once(client, w
 
 
 async def test_a_saga_that_was_undone_is_made_again_or_the_run_says_where_to_reset_it(
-    client, worker, payments
+    client, payments
 ):
     NOW.shop_is_mended = False
     first = await start(client, "resets-order", "ann")
@@ -124,7 +114,7 @@ async def test_a_saga_that_was_undone_is_made_again_or_the_run_says_where_to_res
     assert "was undone after the place of the reset" in str(outcomes[1])
 
 
-async def test_a_run_may_not_complete_on_a_payment_that_was_refunded(client, worker, payments):
+async def test_a_run_may_not_complete_on_a_payment_that_was_refunded(client, payments):
     NOW.seconds = {"in code": 1}
     first = await start(client, "resets-order", "ann")
     assert "a bug of the run itself" in str(await outcome(client, first))
@@ -134,7 +124,7 @@ async def test_a_run_may_not_complete_on_a_payment_that_was_refunded(client, wor
     assert await who_paid(payments) == []
 
 
-async def test_mended_code_does_not_take_the_keys_of_other_calls(client, worker, payments):
+async def test_mended_code_does_not_take_the_keys_of_other_calls(client, payments):
     first = await start(client, "resets-pay", ["ann", "bob"])
     assert await outcome(client, first) == "paid"
     NOW.first = ["zoe"]
@@ -146,9 +136,7 @@ async def test_mended_code_does_not_take_the_keys_of_other_calls(client, worker,
     assert await who_paid(payments) == ["ann", "bob"]
 
 
-async def test_a_refused_call_ends_the_run_even_if_its_code_handles_the_error(
-    client, worker, payments
-):
+async def test_a_refused_call_ends_the_run_even_if_its_code_handles_the_error(client, payments):
     first = await start(client, "resets-forgiving", "ann")
     assert await outcome(client, first) == "went on"
     NOW.first = ["zoe"]
@@ -158,7 +146,7 @@ async def test_a_refused_call_ends_the_run_even_if_its_code_handles_the_error(
 
 
 async def test_without_the_earlier_history_nothing_is_paid(
-    client, worker, payments, monkeypatch: pytest.MonkeyPatch
+    client, payments, monkeypatch: pytest.MonkeyPatch
 ):
     NOW.seconds = {"ann": 60}
     first = await start(client, "resets-pay", ["ann", "bob"])
@@ -177,9 +165,7 @@ async def test_without_the_earlier_history_nothing_is_paid(
     assert await who_paid(payments) == ["bob"]
 
 
-async def test_a_faster_branch_waits_until_it_is_known_whose_payment_was_made(
-    client, worker, payments
-):
+async def test_a_faster_branch_waits_until_it_is_known_whose_payment_was_made(client, payments):
     NOW.seconds = {"ann": 60}
     first = await start(client, "resets-pay", ["ann", "bob"])
     await eventually(lambda: NOW.charged == ["bob"])
@@ -201,7 +187,7 @@ async def orphaned(client: Client, policy: str) -> tuple[WorkflowHandle[Any, Any
     return first, client.get_workflow_handle(f"child:{first.id}:resets-ward:1")
 
 
-async def test_a_run_learns_how_a_child_ended_while_no_run_waited_for_it(client, worker, payments):
+async def test_a_run_learns_how_a_child_ended_while_no_run_waited_for_it(client, payments):
     paid, child = await orphaned(client, "abandon")
     await child.signal("go")
     await child.result()
@@ -233,7 +219,7 @@ async def test_a_run_learns_how_a_child_ended_while_no_run_waited_for_it(client,
     assert NOW.lost == {ended.id}, "a child that has undone its work is not undone again"
 
 
-async def test_a_run_is_told_of_a_child_that_ends_after_the_reset(client, worker, payments):
+async def test_a_run_is_told_of_a_child_that_ends_after_the_reset(client, payments):
     left, child = await orphaned(client, "abandon")
     again = await reset(client, left, (await tasks_of(left))[-1])
     await child.signal("go")

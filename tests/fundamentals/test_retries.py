@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.worker import Worker
 
 from engine import Retry
 from engine.flow.steps import StepNote
-from engine.runtime import SchedulePlugin, interceptors
-from tests.fundamentals.replays import CACHED, replay
+from engine.runtime import interceptors
+from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import retries
 from tests.fundamentals.samples.retries import SEEN, AccountClosed, NoSuchAccount, Rules
+from tests.fundamentals.shared_worker import shared_worker
+
+worker = shared_worker("retries", retries.ALL, retries.STEPS)
 
 
-@pytest.fixture(params=CACHED)
-async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+@pytest.fixture
+def runs(served: Client) -> Runs:
     SEEN.began.clear()
-    async with Worker(
-        client,
-        task_queue="retries",
-        workflows=retries.ALL,
-        activities=retries.STEPS,
-        max_cached_workflows=request.param,
-        plugins=[SchedulePlugin(None)],
-    ):
-        yield
+    return Runs(served, "retries", retries)
 
 
-async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHandle[Any, Any]:
-    return await client.start_workflow(workflow_type, args=args, id="run", task_queue="retries")
-
-
-async def result(client: Client, handle: WorkflowHandle[Any, Any]) -> object:
-    """Wait for the end, and replay what happened."""
+async def run_of(runs: Runs, rules: Rules) -> object:
+    """Run a charge by these rules to its end, and replay it."""
+    handle = await runs.start("charging@1", rules)
     try:
         return await handle.result()
     finally:
-        await replay(client, handle, retries)
-
-
-async def run_of(client: Client, rules: Rules) -> object:
-    """Start a run that charges by these rules, and wait for its end."""
-    return await result(client, await start(client, "charging@1", rules))
+        await replay(runs.client, handle, retries)
 
 
 def wait_after(note: StepNote, attempt: int) -> float:
@@ -63,54 +49,52 @@ def waits() -> list[float]:
 
 
 @pytest.mark.slow
-async def test_the_waits_are_those_of_intervals_and_the_last_one_repeats(client: Client, worker):
+async def test_the_waits_are_those_of_intervals_and_the_last_one_repeats(runs: Runs):
     rules = Rules("always", intervals=[1, 3], max_attempts=4)
     with pytest.raises(WorkflowFailureError):
-        await run_of(client, rules)
+        await run_of(runs, rules)
     assert waits() == pytest.approx([1, 3, 3], abs=0.3)
 
 
-async def test_max_attempts_counts_the_first_attempt_and_the_last_error_is_the_steps(
-    client: Client, worker
-):
+async def test_max_attempts_counts_the_first_attempt_and_the_last_error_is_the_steps(runs: Runs):
     rules = Rules("always", intervals=[0.01], max_attempts=2)
     with pytest.raises(WorkflowFailureError) as failure:
-        await run_of(client, rules)
+        await run_of(runs, rules)
     assert len(SEEN.began) == 2
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
     assert (cause.type, cause.message) == ("ConnectionError", "attempt 2")
 
 
-async def test_a_step_that_succeeds_in_the_end_returns_its_result(client: Client, worker):
-    assert await run_of(client, Rules("twice", intervals=[0.01])) == 3
+async def test_a_step_that_succeeds_in_the_end_returns_its_result(runs: Runs):
+    assert await run_of(runs, Rules("twice", intervals=[0.01])) == 3
 
 
 @pytest.mark.parametrize("given_up", [AccountClosed, NoSuchAccount, "NoSuchAccount"])
 async def test_what_is_given_up_on_is_not_tried_again_nor_are_its_subclasses(
-    client: Client, worker, given_up: Any
+    runs: Runs, given_up: Any
 ):
     names = [str(each) for each in Retry(give_up_on=[given_up]).give_up_on]
     with pytest.raises(WorkflowFailureError) as failure:
-        await run_of(client, Rules("AccountClosed", give_up_on=names))
+        await run_of(runs, Rules("AccountClosed", give_up_on=names))
     assert len(SEEN.began) == 1
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
     assert (cause.type, cause.message) == ("AccountClosed", "closed in 2019")
 
 
-async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(client: Client, worker):
+async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(runs: Runs):
     with pytest.raises(WorkflowFailureError) as failure:
-        await run_of(client, Rules("CardStolen", intervals=[0.01]))
+        await run_of(runs, Rules("CardStolen", intervals=[0.01]))
     assert len(SEEN.began) == 1
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
     assert (cause.type, list(cause.details)) == ("CardStolen", [{"card": 4}])
 
 
-async def test_a_step_may_say_itself_how_long_to_wait(client: Client, worker):
+async def test_a_step_may_say_itself_how_long_to_wait(runs: Runs):
     rules = Rules("own word", intervals=[3600])
-    assert await run_of(client, rules) == 2
+    assert await run_of(runs, rules) == 2
 
 
 def test_what_a_step_says_of_its_failure_is_kept_when_the_next_wait_is_added():

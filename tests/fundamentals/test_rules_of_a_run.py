@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
+import pytest_asyncio
 from temporalio.client import Client
-from temporalio.worker import Worker
 
 from engine import Retry
 from engine.flow import RunOptions, WorkflowDefinition
@@ -13,75 +14,91 @@ from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
+from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import ruled
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
 
 
-async def the_fire(client: Client, database_url: str, schedule: str) -> Fire:
-    """Let the current window of a schedule run to its end; returns all that the ledger has."""
-    plugin = SchedulePlugin(
-        load_schedules(f"schedules: [{{key: k, everyMs: 86400000, {schedule}}}]"),
-        database_url=database_url, settings=SOON,
-    )  # fmt: skip
-    ledger = await Ledger.connect(database_url, namespace=client.namespace)
+EXTERNAL = "external: true, taskQueue: sched"
+METADATA = "{ownerId: ann, tenantId: acme, correlationId: c-1, n: 7}"
+RULED = {
+    "lucky": "workflow: third-time-lucky",
+    "slow": "workflow: too-slow",
+    "goes-on": "workflow: goes-on, input: 3",
+    "without-rules": f"workflow: third-time-lucky@1, {EXTERNAL}",
+    "listed": "workflow: no-luck-yet, retry: {intervals: [1s, 3s]}, topic: orders.paid,"
+    f" priority: 2, metadata: {METADATA}",
+    "twice": f"workflow: third-time-lucky@1, {EXTERNAL}, retry: {{attempts: 2, initial: 1s}}",
+    "two-seconds": "workflow: too-slow@1, timeout: {run: 2s}, retry: {attempts: 1}",
+}
+"""One schedule of each test: a worker runs the current window of all of them beside each other."""
+
+
+def all_of_them(database_url: str) -> SchedulePlugin:
+    schedules = [f"{{key: {key}, everyMs: 86400000, {rest}}}" for key, rest in RULED.items()]
+    file = load_schedules(f"schedules: [{', '.join(schedules)}]")
+    return SchedulePlugin(file, database_url=database_url, settings=SOON)
+
+
+worker = shared_worker(
+    "sched", ruled.ALL, [ruled.its_priority], plugin=all_of_them, cached=CACHED[:1]
+)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ledger(served: Client, shared_database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(shared_database_url, namespace=served.namespace)
+    yield opened
+    await opened.close()
+
+
+async def the_fire(ledger: Ledger, key: str) -> Fire:
+    """Wait for the end of the window of a schedule; returns all that the ledger has."""
 
     async def closed() -> list[Fire]:
-        fires = await ledger.fires()
+        fires = await ledger.fires(key=key)
         return fires if fires and fires[0].closed_at else []
 
-    async with Worker(
-        client, task_queue="sched", workflows=ruled.ALL, activities=[ruled.its_priority],
-        plugins=[plugin],
-    ):  # fmt: skip
-        (fire,) = await eventually(closed, timeout=30)
-    await ledger.close()
+    (fire,) = await eventually(closed, timeout=30, every=0.1)
     return fire
 
 
-async def test_a_run_that_is_begun_again_is_one_fire_which_completes(client, database_url):
-    fire = await the_fire(client, database_url, "workflow: third-time-lucky")
+async def test_a_run_that_is_begun_again_is_one_fire_which_completes(served, ledger):
+    fire = await the_fire(ledger, "lucky")
     assert (fire.status, fire.error) == ("completed", None)
-    last = client.get_workflow_handle(fire.workflow_id)
+    last = served.get_workflow_handle(fire.workflow_id)
     assert (await last.describe()).run_id == fire.run_id
     assert await last.result() == 3
 
 
-async def test_a_run_that_takes_too_long_is_timed_out(client, database_url):
-    fire = await the_fire(client, database_url, "workflow: too-slow")
+async def test_a_run_that_takes_too_long_is_timed_out(served, ledger):
+    fire = await the_fire(ledger, "slow")
     assert fire.status == "timed_out"
 
 
-async def test_a_run_that_continues_as_new_is_one_fire_which_closes_with_the_last(
-    client, database_url
-):
-    fire = await the_fire(client, database_url, "workflow: goes-on, input: 3")
+async def test_a_run_that_continues_as_new_is_one_fire_which_closes_with_the_last(served, ledger):
+    fire = await the_fire(ledger, "goes-on")
     assert fire.status == "completed"
-    runs = [run async for run in client.list_workflows(f'WorkflowId = "{fire.workflow_id}"')]
+    runs = [run async for run in served.list_workflows(f'WorkflowId = "{fire.workflow_id}"')]
     assert len(runs) <= 3, "no run of the window was started but the first"
 
 
-async def test_an_external_type_has_no_rules_of_ours(client, database_url):
-    fire = await the_fire(
-        client, database_url, "workflow: third-time-lucky@1, external: true, taskQueue: sched"
-    )
+async def test_an_external_type_has_no_rules_of_ours(served, ledger):
+    fire = await the_fire(ledger, "without-rules")
     assert (fire.status, fire.error) == ("failed", "ValueError: attempt 1 had no luck")
 
 
-async def test_the_waits_that_a_schedule_lists_are_those_between_the_tries(client, database_url):
+async def test_the_waits_that_a_schedule_lists_are_those_between_the_tries(served, ledger):
     """Seeds 000 and 003: retryPolicy per job, retry_intervals; the run knows its fire."""
-    metadata = "{ownerId: ann, tenantId: acme, correlationId: c-1, n: 7}"
-    fire = await the_fire(
-        client, database_url,
-        "workflow: no-luck-yet, retry: {intervals: [1s, 3s]}, topic: orders.paid,"
-        f" priority: 2, metadata: {metadata}",
-    )  # fmt: skip
+    fire = await the_fire(ledger, "listed")
     assert fire.status == "completed"
-    *facts, fired_at = await client.get_workflow_handle(fire.workflow_id).result()
+    *facts, fired_at = await served.get_workflow_handle(fire.workflow_id).result()
     assert facts == ["orders.paid", "ann", "acme", "c-1", 7, 3, 2, 2]
     runs = sorted(
-        [run async for run in client.list_workflows(f'WorkflowId = "{fire.workflow_id}"')],
+        [run async for run in served.list_workflows(f'WorkflowId = "{fire.workflow_id}"')],
         key=lambda run: run.start_time,
     )
     ends = [run.close_time for run in runs]
@@ -91,20 +108,14 @@ async def test_the_waits_that_a_schedule_lists_are_those_between_the_tries(clien
     assert timedelta(seconds=0.9) < ends[1] - ends[0] < timedelta(seconds=2)
 
 
-async def test_the_rules_of_a_schedule_hold_for_external_types_too(client, database_url):
+async def test_the_rules_of_a_schedule_hold_for_external_types_too(served, ledger):
     """Seed 004: max_retries and timeout_seconds per schedule."""
-    external = "external: true, taskQueue: sched"
-    fire = await the_fire(
-        client, database_url,
-        f"workflow: third-time-lucky@1, {external}, retry: {{attempts: 2, initial: 1s}}",
-    )  # fmt: skip
+    fire = await the_fire(ledger, "twice")
     assert (fire.status, fire.error) == ("failed", "ValueError: attempt 2 had no luck")
 
 
-async def test_the_timeout_of_a_schedule_ends_its_run(client, database_url):
-    fire = await the_fire(
-        client, database_url, "workflow: too-slow@1, timeout: {run: 2s}, retry: {attempts: 1}"
-    )
+async def test_the_timeout_of_a_schedule_ends_its_run(served, ledger):
+    fire = await the_fire(ledger, "two-seconds")
     assert fire.status == "timed_out"
     assert fire.duration_ms is not None
     assert fire.duration_ms > 1900

@@ -5,20 +5,20 @@ Every effect is a line of a journal in PostgreSQL, so that their order is what t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+import uuid
+from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
-from temporalio.worker import Worker
 
-from engine.runtime import SchedulePlugin
-from tests.fundamentals.replays import CACHED, replay
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import effects, sagas
 from tests.fundamentals.samples.effects import Order, lines, write
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 QUEUE = "sagas"
@@ -34,32 +34,19 @@ PLACES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-async def journal(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAGA_DATABASE_URL", database_url)
-    connection = await asyncpg.connect(database_url)
-    await connection.execute(effects.TABLE)
-    await connection.close()
+worker = shared_worker(QUEUE, sagas.ALL, effects.ALL)
 
 
-@pytest.fixture(params=CACHED)
-async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """A worker with the plugin: it heartbeats for steps, so that they hear of a cancel."""
-    with ThreadPoolExecutor(4) as threads:
-        async with Worker(
-            client,
-            task_queue=QUEUE,
-            workflows=sagas.ALL,
-            activities=effects.ALL,
-            activity_executor=threads,
-            max_cached_workflows=request.param,
-            plugins=[SchedulePlugin(None)],
-        ):
-            yield
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(served: Client, stored: asyncpg.Pool) -> Client:
+    await stored.execute(effects.TABLE)
+    await stored.execute("DELETE FROM journal")
+    return served
 
 
 async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHandle:
-    return await client.start_workflow(workflow_type, args=args, id="saga", task_queue=QUEUE)
+    workflow_id = f"saga-{uuid.uuid4().hex[:8]}"
+    return await client.start_workflow(workflow_type, args=args, id=workflow_id, task_queue=QUEUE)
 
 
 async def ended(client: Client, handle: WorkflowHandle) -> BaseException:
@@ -77,7 +64,7 @@ def written(line: str) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-async def test_a_saga_that_succeeds_undoes_nothing(client: Client, worker):
+async def test_a_saga_that_succeeds_undoes_nothing(client: Client):
     handle = await start(client, "fulfil@1", Order())
     assert await handle.result() == "reservation 7"
     assert await lines() == ["reserve", "charge", "notify"]
@@ -85,7 +72,7 @@ async def test_a_saga_that_succeeds_undoes_nothing(client: Client, worker):
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_failure_undoes_what_was_begun_in_reverse_and_stays_the_runs_error(
-    client: Client, worker, place: str
+    client: Client, place: str
 ):
     cause = await ended(client, await start(client, "fulfil@1", Order(fails_at=place)))
     # The failed step is undone as well: it may have had its effect before it failed.
@@ -99,9 +86,7 @@ async def test_a_failure_undoes_what_was_begun_in_reverse_and_stays_the_runs_err
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(
-    client: Client, worker, place: str
-):
+async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(client: Client, place: str):
     handle = await start(client, "fulfil@1", Order(waits_at=place))
     await eventually(written(place if place != "run" else "notify"))
     await handle.cancel()
@@ -113,7 +98,7 @@ async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(
 
 @pytest.mark.parametrize("place", ["refund", "release"])
 async def test_an_undo_that_fails_leaves_the_others_and_the_run_says_what_is_left(
-    client: Client, worker, place: str, caplog: pytest.LogCaptureFixture
+    client: Client, place: str, caplog: pytest.LogCaptureFixture
 ):
     order = Order(fails_at="notify", undo_fails_at=place)
     cause = await ended(client, await start(client, "fulfil@1", order))
@@ -132,7 +117,7 @@ async def test_an_undo_that_fails_leaves_the_others_and_the_run_says_what_is_lef
     assert "notify failed for order 7" in str(own.__cause__)
 
 
-async def test_a_cancelled_run_that_could_not_undo_everything_has_failed(client: Client, worker):
+async def test_a_cancelled_run_that_could_not_undo_everything_has_failed(client: Client):
     order = Order(waits_at="notify", undo_fails_at="refund")
     handle = await start(client, "fulfil@1", order)
     await eventually(written("notify"))
@@ -143,7 +128,7 @@ async def test_a_cancelled_run_that_could_not_undo_everything_has_failed(client:
     assert (await handle.describe()).status == WorkflowExecutionStatus.FAILED
 
 
-async def test_a_cancel_does_not_interrupt_the_undoing(client: Client, worker):
+async def test_a_cancel_does_not_interrupt_the_undoing(client: Client):
     order = Order(fails_at="charge", undo_waits_at="refund")
     handle = await start(client, "fulfil@1", order)
     await eventually(written("refund begins"))
@@ -163,20 +148,18 @@ async def test_a_cancel_does_not_interrupt_the_undoing(client: Client, worker):
     assert await lines() == ["reserve", "charge", "refund begins", "go on", "refund", "release"]
 
 
-async def test_an_undo_is_retried_by_its_own_rule(client: Client, worker):
+async def test_an_undo_is_retried_by_its_own_rule(client: Client):
     await ended(client, await start(client, "retried-undo@1", Order()))
     assert await lines() == ["reserve", "try", "try", "try"]
 
 
-async def test_a_failure_that_the_run_copes_with_undoes_nothing(client: Client, worker):
+async def test_a_failure_that_the_run_copes_with_undoes_nothing(client: Client):
     handle = await start(client, "copes@1", Order(fails_at="charge"))
     assert await handle.result() == "sent without payment"
     assert await lines() == ["reserve", "charge"]
 
 
-async def test_a_run_that_copes_with_failures_does_not_take_a_cancel_for_one(
-    client: Client, worker
-):
+async def test_a_run_that_copes_with_failures_does_not_take_a_cancel_for_one(client: Client):
     handle = await start(client, "copes@1", Order(waits_at="charge"))
     await eventually(written("charge"))
     await handle.cancel()
@@ -184,9 +167,7 @@ async def test_a_run_that_copes_with_failures_does_not_take_a_cancel_for_one(
     assert await lines() == ["reserve", "charge", "charge stopped", "refund", "release"]
 
 
-async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
-    client: Client, worker
-):
+async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(client: Client):
     handle = await start(client, "finishes-anyway@1", Order())
     await eventually(written("stubborn"))
     await handle.cancel()
@@ -195,7 +176,7 @@ async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
 
 
 async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothing_more(
-    client: Client, worker
+    client: Client,
 ):
     order = Order(fails_at="charge", waits_at="reserve", fails_after="reserve")
     cause = await ended(client, await start(client, "branches@1", order))
@@ -207,14 +188,14 @@ async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothi
     assert journal == ["reserve", "charge", "refund", "release"], "no notify"
 
 
-async def test_nothing_is_undone_before_every_step_of_the_run_has_stopped(client: Client, worker):
+async def test_nothing_is_undone_before_every_step_of_the_run_has_stopped(client: Client):
     order = Order(fails_at="notify", waits_at="reserve", fails_after="reserve")
     cause = await ended(client, await start(client, "ships@1", order))
     assert "notify failed" in str(cause.__cause__)
     assert await lines() == ["charge", "reserve", "notify", "reserve stopped", "refund"]
 
 
-async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):
+async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client):
     effects.SYNC_STEP_RUNS.clear()
     handle = await start(client, "waits-in-a-thread@1")
     await eventually(effects.SYNC_STEP_RUNS.is_set)
@@ -230,7 +211,7 @@ async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):
     ],
 )
 async def test_an_undo_that_does_not_fit_fails_the_run_before_the_step(
-    client: Client, worker, way: str, sentence: str
+    client: Client, way: str, sentence: str
 ):
     cause = await ended(client, await start(client, "misuses-undo@1", way))
     assert sentence in str(cause)

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
 from engine import Undo
 from engine.errors import Code
 from engine.flow.saga import UNDO_TYPE
-from engine.runtime import SchedulePlugin
 from engine.testing import FakeContext, fake
 from tests.fundamentals.flow_runs import reset, tasks_of
-from tests.fundamentals.replays import CACHED, replay
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import scopes
 from tests.fundamentals.samples.mended import NOW, Now
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 QUEUE = "scopes"
 
 
+worker = shared_worker(QUEUE, scopes.ALL, scopes.STEPS)
+
+
 @pytest.fixture(autouse=True)
-async def bookings(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    monkeypatch.setenv("BOOKINGS_DATABASE_URL", database_url)
+def _not_mended() -> None:
     NOW.__dict__.update(vars(Now()))
     NOW.shop_is_mended = False
-    connection = await asyncpg.connect(database_url)
-    await connection.execute(scopes.TABLE)
-    yield connection
-    await connection.close()
 
 
-@pytest.fixture(autouse=True, params=CACHED)
-async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    async with Worker(
-        client, task_queue=QUEUE, workflows=scopes.ALL, activities=scopes.STEPS,
-        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
-    ):  # fmt: skip
-        yield
+@pytest_asyncio.fixture(loop_scope="module")
+async def bookings(stored: asyncpg.Pool) -> asyncpg.Pool:
+    await stored.execute(scopes.TABLE)
+    await stored.execute("DELETE FROM bookings")
+    return stored
+
+
+@pytest.fixture
+def client(served: Client, bookings: asyncpg.Pool) -> Client:
+    return served
 
 
 async def start(client: Client, name: str, given: object) -> WorkflowHandle[Any, Any]:
@@ -62,12 +62,12 @@ async def outcome(client: Client, handle: WorkflowHandle[Any, Any]) -> Any:
     return found
 
 
-async def standing(bookings: asyncpg.Connection) -> list[str]:
+async def standing(bookings: asyncpg.Pool) -> list[str]:
     found = await bookings.fetch("SELECT what FROM bookings WHERE cancelled_by IS NULL ORDER BY n")
     return [row["what"] for row in found]
 
 
-async def cancelled(bookings: asyncpg.Connection) -> list[tuple[str, str]]:
+async def cancelled(bookings: asyncpg.Pool) -> list[tuple[str, str]]:
     """Return what was cancelled, in order, with the receipts that the undo steps saw."""
     found = await bookings.fetch("SELECT * FROM bookings WHERE receipt IS NOT NULL ORDER BY n")
     return [(row["what"].removeprefix("cancel "), row["receipt"]) for row in found]
@@ -177,13 +177,14 @@ async def test_a_reset_repeats_the_call_that_stands_and_not_the_one_that_was_und
     assert sorted(await standing(bookings)) == ["a", "b", "flight", "room"]
 
 
-async def test_a_child_that_was_undone_is_made_again_after_a_reset(client, bookings):
+@pytest.mark.parametrize("apart", [pytest.param(1, marks=pytest.mark.prove), 3])
+async def test_a_child_that_was_undone_is_made_again_after_a_reset(client, bookings, apart):
     first = await start(client, "scopes-fails-later", False)
     await first.signal("go")
     await outcome(client, first)
     NOW.shop_is_mended = True
     outcomes = []
-    for event in await tasks_of(first):
+    for event in (await tasks_of(first))[::apart]:
         again = await reset(client, first, event)
         outcomes.append(await outcome(client, again))
         expected = ["first", "second", "child", "third"] if outcomes[-1] is None else []
@@ -237,5 +238,5 @@ async def test_what_a_task_of_a_part_begins_after_it_is_undone_with_the_run():
     assert [undo.input for undo in cancelling.calls] == ["late"]
 
 
-async def _has(bookings: asyncpg.Connection, what: str) -> bool:
+async def _has(bookings: asyncpg.Pool, what: str) -> bool:
     return bool(await bookings.fetchval("SELECT count(*) FROM bookings WHERE what = $1", what))

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
-from temporalio.worker import Worker
 
-from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
-from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import together
 from tests.fundamentals.samples.together import BEGUN, BUSY, Work
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
+worker = shared_worker("together", together.ALL, together.STEPS)
 
-@pytest.fixture(params=CACHED)
-async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+
+@pytest.fixture
+def runs(served: Client) -> Runs:
     BEGUN.clear()
     BUSY.now = BUSY.most = 0
-    async with Worker(
-        client,
-        task_queue="together",
-        workflows=together.ALL,
-        activities=together.STEPS,
-        max_cached_workflows=request.param,
-        plugins=[SchedulePlugin(None)],
-    ):
-        yield Runs(client, "together", together)
+    return Runs(served, "together", together)
 
 
 async def test_results_come_in_the_order_of_the_list_and_no_more_run_than_allowed(runs: Runs):
@@ -78,7 +68,7 @@ async def test_a_cancel_of_the_run_reaches_everything_under_way(runs: Runs):
 async def test_children_are_runs_of_their_own_under_readable_ids(runs: Runs):
     assert await runs.result("whole@1", Work(["wheel", "frame"])) == ["WHEEL", "FRAME"]
     for number in (1, 2):
-        child = await runs.client.get_workflow_handle(f"child:run:part:{number}").describe()
+        child = await runs.client.get_workflow_handle(f"child:{runs.id}:part:{number}").describe()
         assert child.workflow_type == "part@1"
         assert child.status == WorkflowExecutionStatus.COMPLETED
 
@@ -94,7 +84,7 @@ async def test_a_run_that_fails_stops_its_children_and_waits_until_they_have_und
     failure = await runs.result("parent@1", "gather")
     assert isinstance(failure, ActivityError)
     assert BEGUN[:3] == ["waits", "waits stopped", "undo waits"], "the child's, and then its own"
-    child = await runs.client.get_workflow_handle("child:run:part:1").describe()
+    child = await runs.client.get_workflow_handle(f"child:{runs.id}:part:1").describe()
     assert child.status == WorkflowExecutionStatus.CANCELED
 
 
@@ -131,17 +121,17 @@ async def test_a_run_that_is_reset_knows_its_children_and_begins_an_open_one_aga
         if event.HasField("workflow_task_completed_event_attributes"):
             finished = event.event_id
         child = event.start_child_workflow_execution_initiated_event_attributes
-        if child.workflow_id == "child:run:part:2":
+        if child.workflow_id == f"child:{runs.id}:part:2":
             break
     await runs.client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=runs.client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id="run"),
+            workflow_execution=WorkflowExecution(workflow_id=runs.id),
             workflow_task_finish_event_id=finished,
             request_id="reset",
         )
     )
-    found = await runs.end(runs.client.get_workflow_handle("run"))
+    found = await runs.end(runs.client.get_workflow_handle(runs.id))
     assert found == ["WHEEL", "WAITS ONCE"]
     assert BEGUN.count("wheel") == 1, "what the first run had done is not done again"
 
@@ -178,7 +168,7 @@ async def test_what_a_step_or_a_child_gives_up_for_good_ends_the_retries_of_the_
 async def test_a_child_that_takes_too_long_is_timed_out(runs: Runs):
     failure = await runs.result("family@1", "too long")
     assert isinstance(failure, ChildWorkflowError)
-    child = await runs.client.get_workflow_handle("child:run:takes-too-long:1").describe()
+    child = await runs.client.get_workflow_handle(f"child:{runs.id}:takes-too-long:1").describe()
     assert child.status == WorkflowExecutionStatus.TIMED_OUT
 
 

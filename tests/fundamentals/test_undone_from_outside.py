@@ -26,13 +26,27 @@ from engine.flow.saga import UNDO_TYPE
 from engine.ledger import Ledger
 from engine.ledger.fires import DeadLetter, Fire
 from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
-from tests.fundamentals.replays import CACHED, replay
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import undone
 from tests.fundamentals.samples.undone import EFFECTS, UNDOES
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
+
+
+def tracking_soon(database_url: str) -> SchedulePlugin:
+    return SchedulePlugin(None, database_url=database_url, settings=SOON)
+
+
+@pytest.fixture
+def ledger_url(shared_database_url: str) -> str:
+    return shared_database_url
+
+
+worker = shared_worker("sched", undone.ALL, undone.STEPS, plugin=tracking_soon)
 
 
 @dataclass
@@ -41,49 +55,48 @@ class Orders:
 
     client: Client
     ledger: Ledger
+    key: str
 
     async def run(self) -> WorkflowHandle[Any, Any]:
         async def started() -> list[Fire]:
-            return await self.ledger.fires(status="started")
+            return await self.ledger.fires(key=self.key, status="started")
 
-        (fire,) = await eventually(started, timeout=30)
+        (fire,) = await eventually(started, timeout=30, every=0.1)
         return self.client.get_workflow_handle(fire.workflow_id, run_id=fire.run_id)
+
+    async def fires(self) -> list[Fire]:
+        return await self.ledger.fires(key=self.key)
 
     async def closed(self, ending: str) -> Fire:
         """Wait until the run whose id ends so is closed."""
 
         async def closed() -> list[Fire]:
-            fires = await self.ledger.fires()
+            fires = await self.fires()
             return [fire for fire in fires if fire.workflow_id.endswith(ending) and fire.closed_at]
 
-        (fire,) = await eventually(closed, timeout=40)
+        (fire,) = await eventually(closed, timeout=40, every=0.1)
         return fire
 
     async def letters(self) -> list[DeadLetter]:
         async with self.ledger.transaction() as transaction:
-            return await transaction.dead_letters()
+            found = await transaction.dead_letters()
+        return [each for each in found if each.key == self.key]
 
 
 @asynccontextmanager
 async def orders(
-    client: Client, database_url: str, workflow: str, *, cached: int = 1000, **given: str
+    client: Client, database_url: str, workflow: str, *, queues: str = "", **given: str
 ) -> AsyncIterator[Orders]:
+    """Give the workers of a client a schedule of a new key, once they have said what they serve."""
     EFFECTS.clear()
     UNDOES.clear()
     wanted = ", ".join(f"{name}: {value}" for name, value in {"item": "a book", **given}.items())
-    plugin = SchedulePlugin(
-        load_schedules(
-            "schedules: [{key: k, everyMs: 86400000,"
-            f" workflow: {workflow}, input: {{{wanted}}}}}]"
-        ),
-        database_url=database_url, settings=SOON,
-    )  # fmt: skip
+    key = f"k-{uuid.uuid4().hex[:8]}"
+    schedule = f"{{key: {key}, everyMs: 86400000, workflow: {workflow}, input: {{{wanted}}}}}"
     ledger = await Ledger.connect(database_url, namespace=client.namespace)
-    async with Worker(
-        client, task_queue="sched", workflows=undone.ALL, activities=undone.STEPS,
-        plugins=[plugin], max_cached_workflows=cached,
-    ):  # fmt: skip
-        yield Orders(client, ledger)
+    await eventually(lambda: ledger.served(alive=SOON.alive))
+    await apply(ledger, load_schedules(f"queues: {{{queues}}}\nschedules: [{schedule}]"), by="test")
+    yield Orders(client, ledger, key)
     await ledger.close()
 
 
@@ -96,11 +109,8 @@ async def replayed(client: Client, *names: str) -> None:
         await replay(client, client.get_workflow_handle(name), undone)
 
 
-@pytest.mark.parametrize("cached", CACHED)
-async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
-    client, database_url, cached
-):
-    async with orders(client, database_url, "ordered", cached=cached) as book:
+async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(served, ledger_url):
+    async with orders(served, ledger_url, "ordered") as book:
         run = await book.run()
         await until("charge a book")
         await run.terminate("by hand")
@@ -109,23 +119,23 @@ async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
     assert EFFECTS == ["reserve a book", "charge a book", "refund", "release a book"]
     assert [f"{run.run_id}/undone-charge/1", f"{run.run_id}/undone-reserve/1"] == UNDOES
     assert (undo.workflow_id, undo.status) == (f"{run.id}:undo", "completed")
-    assert await client.get_workflow_handle(undo.workflow_id).result() == 2
-    await replayed(client, run.id, undo.workflow_id)
+    assert await served.get_workflow_handle(undo.workflow_id).result() == 2
+    await replayed(served, run.id, undo.workflow_id)
 
 
-async def test_what_was_committed_stays(client, database_url):
-    async with orders(client, database_url, "committed") as book:
+async def test_what_was_committed_stays(served, ledger_url):
+    async with orders(served, ledger_url, "committed") as book:
         run = await book.run()
         await until("charge a book")
         await run.terminate("by hand")
         undo = await book.closed(":undo")
     assert EFFECTS == ["reserve a book", "charge a book", "refund"]
-    await replayed(client, run.id, undo.workflow_id)
+    await replayed(served, run.id, undo.workflow_id)
 
 
 @pytest.mark.prove
-async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, database_url):
-    async with orders(client, database_url, "hurried") as book:
+async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(served, ledger_url):
+    async with orders(served, ledger_url, "hurried") as book:
         run = await book.run()
         await book.closed(":undo")
         assert (await book.closed(run.id)).status == "timed_out"
@@ -135,8 +145,8 @@ async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, d
 
 
 @pytest.mark.prove
-async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(client, database_url):
-    async with orders(client, database_url, "ordered", waits_in="refund") as book:
+async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(served, ledger_url):
+    async with orders(served, ledger_url, "ordered", waits_in="refund") as book:
         run = await book.run()
         await until("forget waits")
         await run.terminate("by hand")
@@ -148,8 +158,8 @@ async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(cl
     assert UNDOES.count(f"{run.run_id}/undone-charge/1") == 1
 
 
-async def test_a_step_under_way_has_heard_of_the_end_before_it_is_undone(client, database_url):
-    async with orders(client, database_url, "ordered", waits_in="charge") as book:
+async def test_a_step_under_way_has_heard_of_the_end_before_it_is_undone(served, ledger_url):
+    async with orders(served, ledger_url, "ordered", waits_in="charge") as book:
         run = await book.run()
         await until("charge a book")
         await run.terminate("by hand")
@@ -159,8 +169,8 @@ async def test_a_step_under_way_has_heard_of_the_end_before_it_is_undone(client,
     ]  # fmt: skip
 
 
-async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(client, database_url):
-    async with orders(client, database_url, "ordered") as book:
+async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(served, ledger_url):
+    async with orders(served, ledger_url, "ordered") as book:
         run = await book.run()
         await until("charge a book")
         EFFECTS.append("the bank is away")
@@ -178,26 +188,24 @@ async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(cli
     assert "could not undo 'undone-charge'" in letter.error
 
 
-async def test_a_run_that_temporal_has_forgotten_is_left_to_people(client):
-    plugin = SchedulePlugin(None)
+async def test_a_run_that_temporal_has_forgotten_is_left_to_people(served):
     gone = {"workflow_id": "sched:k:1", "run_id": str(uuid.uuid4()), "workflow": "ordered@1"}
-    async with Worker(client, task_queue="sched", workflows=undone.ALL, plugins=[plugin]):
-        with pytest.raises(WorkflowFailureError) as failure:
-            await client.execute_workflow(UNDO_TYPE, gone, id="undo", task_queue="sched")
+    with pytest.raises(WorkflowFailureError) as failure:
+        await served.execute_workflow(UNDO_TYPE, gone, id="undo", task_queue="sched")
     innermost: BaseException = failure.value.cause
     while innermost.__cause__ is not None:
         innermost = innermost.__cause__
     assert "Temporal has forgotten sched:k:1" in str(innermost), "what the dead letter says"
 
 
-async def test_without_the_option_nothing_is_undone_and_no_step_notes_an_undo(client, database_url):
-    async with orders(client, database_url, "left-alone") as book:
+async def test_without_the_option_nothing_is_undone_and_no_step_notes_an_undo(served, ledger_url):
+    async with orders(served, ledger_url, "left-alone") as book:
         run = await book.run()
         await until("charge a book")
         await run.terminate("by hand")
         await book.closed(run.id)
         await eventually(lambda: _nothing_to_follow(book))
-        assert len(await book.ledger.fires()) == 1
+        assert len(await book.fires()) == 1
     history = await run.fetch_history()
     scheduled = [each.activity_task_scheduled_event_attributes for each in history.events
                  if each.HasField("activity_task_scheduled_event_attributes")]  # fmt: skip
@@ -211,24 +219,15 @@ async def _nothing_to_follow(book: Orders) -> bool:
 
 
 async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_their_queues(
-    client, database_url
+    client, ledger_url
 ):
-    EFFECTS.clear()
-    file = load_schedules(
-        """
-        queues: {desk: {concurrency: 1}}
-        schedules: [{key: k, everyMs: 86400000, workflow: at-the-desk, input: {item: a book}}]
-        """
-    )
-    plugin = SchedulePlugin(file, database_url=database_url, settings=SOON)
-    steps = SchedulePlugin(None, database_url=database_url, settings=SOON)
-    ledger = await Ledger.connect(database_url, namespace=client.namespace)
-    book = Orders(client, ledger)
     other = await Client.connect(client.service_client.config.target_host,
                                  namespace=client.namespace)  # fmt: skip
+    plugin, steps = tracking_soon(ledger_url), tracking_soon(ledger_url)
     async with (
         Worker(client, task_queue="sched", workflows=undone.ALL, plugins=[plugin]),
         Worker(other, task_queue="sched", activities=undone.STEPS, plugins=[steps]),
+        orders(client, ledger_url, "at-the-desk", queues="desk: {concurrency: 1}") as book,
     ):
         run = await book.run()
 
@@ -241,7 +240,6 @@ async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_th
         history = await eventually(reported)
         await run.terminate("by hand")
         assert (await book.closed(":undo")).status == "completed"
-    await ledger.close()
     assert EFFECTS == ["reserve a book", "charge a book", "refund", "call off a book"]
     undo = await client.get_workflow_handle(f"{run.id}:undo").fetch_history()
     begun = [each.activity_task_started_event_attributes.attempt
@@ -265,14 +263,21 @@ class Reversed(PayloadCodec):
 
 @pytest.mark.parametrize("headers", ["NO_CODEC", "CODEC"])
 async def test_inputs_reach_the_undo_whatever_codec_they_are_kept_with(
-    client, database_url, temporal, headers
+    client, ledger_url, temporal, headers
 ):
     secret = await Client.connect(
         temporal.address, namespace=client.namespace,
         data_converter=replace(DataConverter.default, payload_codec=Reversed()),
         header_codec_behavior=HeaderCodecBehavior[headers],
     )  # fmt: skip
-    async with orders(secret, database_url, "ordered") as book:
+    plugin = tracking_soon(ledger_url)
+    async with (
+        Worker(
+            secret, task_queue="sched", workflows=undone.ALL, activities=undone.STEPS,
+            plugins=[plugin],
+        ),
+        orders(secret, ledger_url, "ordered") as book,
+    ):  # fmt: skip
         run = await book.run()
         await until("charge a book")
         await run.terminate("by hand")

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
 from engine.flow.context import progress_line
-from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
-from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import together
 from tests.fundamentals.samples.together import Approval
+from tests.fundamentals.shared_worker import shared_worker
 from tests.waiting import eventually
 
+# On the client the plugin brings pydantic models to both sides.
+worker = shared_worker("waiting", together.ALL, together.STEPS, on_client=True)
 
-@pytest.fixture(params=CACHED)
-async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
-    # On the client the plugin brings pydantic models to both sides.
-    knowing = await Client.connect(
-        client.service_client.config.target_host,
-        namespace=client.namespace,
-        plugins=[SchedulePlugin(None)],
-    )
-    async with Worker(
-        knowing,
-        task_queue="waiting",
-        workflows=together.ALL,
-        activities=together.STEPS,
-        max_cached_workflows=request.param,
-    ):
-        yield Runs(knowing, "waiting", together)
+
+@pytest.fixture
+def runs(served: Client) -> Runs:
+    return Runs(served, "waiting", together)
 
 
 async def test_signals_wait_for_whoever_asks_and_come_in_order(runs: Runs):
@@ -91,7 +77,7 @@ async def test_time_and_chance_are_the_runs_own_and_progress_can_be_seen(runs: R
         found = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
         return bool(found.current_details == "1 of 3 (33 %): one of three")
 
-    await eventually(seen)
+    await eventually(seen, every=0.2)
     await handle.signal("go on")
     number, name, slept = await runs.end(handle)
     assert 0 <= number < 1

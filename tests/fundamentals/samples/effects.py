@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import asyncpg
 from temporalio.exceptions import ApplicationError
 
 from engine import Retry, step
+from tests.fundamentals.samples.stored import STORED
 from tests.waiting import eventually
 
 TABLE = "CREATE TABLE IF NOT EXISTS journal (id serial PRIMARY KEY, line text NOT NULL)"
@@ -32,19 +31,11 @@ class Order:
 
 
 async def write(line: str) -> None:
-    connection = await asyncpg.connect(os.environ["SAGA_DATABASE_URL"])
-    try:
-        await connection.execute("INSERT INTO journal (line) VALUES ($1)", line)
-    finally:
-        await connection.close()
+    await STORED.pool.execute("INSERT INTO journal (line) VALUES ($1)", line)
 
 
 async def lines() -> list[str]:
-    connection = await asyncpg.connect(os.environ["SAGA_DATABASE_URL"])
-    try:
-        return [row["line"] for row in await connection.fetch("SELECT * FROM journal ORDER BY id")]
-    finally:
-        await connection.close()
+    return [row["line"] for row in await STORED.pool.fetch("SELECT * FROM journal ORDER BY id")]
 
 
 async def act(name: str, order: Order) -> None:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import asyncpg
 from temporalio import workflow as temporal
 
 from engine import Context, FatalError, step, step_info, workflow
 
 with temporal.unsafe.imports_passed_through():  # the test edits the code of runs by it
     from tests.fundamentals.samples.mended import NOW
+    from tests.fundamentals.samples.stored import STORED
 
 TABLE = """
-CREATE TABLE payments (key text PRIMARY KEY, customer text NOT NULL, refunded_by text)
+CREATE TABLE IF NOT EXISTS payments (key text PRIMARY KEY, customer text NOT NULL, refunded_by text)
 """
 
 
 async def _write(statement: str, *values: object) -> None:
-    connection = await asyncpg.connect(os.environ["PAYMENTS_DATABASE_URL"])
-    try:
-        await connection.execute(statement, *values)
-    finally:
-        await connection.close()
+    await STORED.pool.execute(statement, *values)
 
 
 @step(name="resets-authorise")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import asyncpg
 from temporalio import workflow as temporal
 
 from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
 
 with temporal.unsafe.imports_passed_through():  # the test edits what the steps do by it
     from tests.fundamentals.samples.mended import NOW
+    from tests.fundamentals.samples.stored import STORED
 
 TABLE = """
-CREATE TABLE bookings (
+CREATE TABLE IF NOT EXISTS bookings (
     key text PRIMARY KEY, what text NOT NULL, cancelled_by text, receipt text,
     n int GENERATED ALWAYS AS IDENTITY
 )
@@ -31,11 +30,7 @@ class Receipt:
 
 
 async def write(statement: str, *values: object) -> None:
-    connection = await asyncpg.connect(os.environ["BOOKINGS_DATABASE_URL"])
-    try:
-        await connection.execute(statement, *values)
-    finally:
-        await connection.close()
+    await STORED.pool.execute(statement, *values)
 
 
 @step(name="scopes-book", retry=Retry(max_attempts=1))
