@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from engine.runtime import SchedulePlugin
 
@@ -36,6 +36,8 @@ _OF_ONE_MACHINE: Final = {"stackTrace": "", "buildId": ""}
 async def replay(client: Client, handle: WorkflowHandle[Any, Any], samples: ModuleType) -> None:
     """Assert that the code of a run does the same again, by its history.
 
+    Without the sandbox, which would load the module again, and which the run itself was in.
+
     Args:
         client: whose converter reads what the history carries.
         handle: of the run.
@@ -43,8 +45,9 @@ async def replay(client: Client, handle: WorkflowHandle[Any, Any], samples: Modu
     """
     history = await handle.fetch_history()
     replayer = Replayer(
-        workflows=samples.ALL, data_converter=client.data_converter, plugins=[SchedulePlugin(None)]
-    )
+        workflows=samples.ALL, data_converter=client.data_converter, plugins=[SchedulePlugin(None)],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )  # fmt: skip
     assert (await replayer.replay_workflow(history)).replay_failure is None
     if os.environ.get(_KEEP):
         _keep(history, samples)

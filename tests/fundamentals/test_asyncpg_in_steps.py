@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -10,10 +9,7 @@ from engine.runtime import SchedulePlugin
 from tests.fundamentals.samples.with_asyncpg import AsksDatabase, ask_database
 
 
-async def test_ten_workers_start_one_after_another_and_none_crashes(
-    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+async def test_ten_workers_start_one_after_another_and_none_crashes(client: Client):
     for number in range(10):
         async with Worker(
             client,

@@ -39,7 +39,7 @@ async def remember(event: ScheduleEvent) -> None:
 
 
 async def test_a_listener_and_a_hook_get_what_becomes_of_a_fire(
-    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, shared_database_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     GOT.clear()
@@ -54,7 +54,7 @@ async def test_a_listener_and_a_hook_get_what_becomes_of_a_fire(
     async with accepting(answer) as port:
         plugin = SchedulePlugin(
             load_schedules(FILE % port),
-            database_url=database_url,
+            database_url=shared_database_url,
             settings=Settings(
                 hooks_allow="127.0.0.1", tick=timedelta(milliseconds=100),
                 track=timedelta(milliseconds=200), heartbeat=timedelta(milliseconds=500),

@@ -41,18 +41,18 @@ schedules:
 
 
 @pytest.fixture
-async def ledger(client: Client, database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.connect(database_url, namespace=client.namespace)
+async def ledger(client: Client, shared_database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.connect(shared_database_url, namespace=client.namespace)
     yield opened
     await opened.close()
 
 
 async def report(
-    client: Client, database_url: str, ledger: Ledger, *, fails: bool
+    client: Client, shared_database_url: str, ledger: Ledger, *, fails: bool
 ) -> dict[str, Fire]:
     """Let the report run; return what became of the first window of each schedule."""
     file = load_schedules(REPORT.format(fails=str(fails).lower()))
-    plugin = SchedulePlugin(file, database_url=database_url)
+    plugin = SchedulePlugin(file, database_url=shared_database_url)
 
     async def settled() -> dict[str, Fire]:
         fires = await ledger.fires(limit=100)
@@ -63,7 +63,7 @@ async def report(
         return mine
 
     async with Worker(client, task_queue="sched", workflows=monthly_report.ALL, plugins=[plugin]):
-        return await eventually(settled, timeout=60)
+        return await eventually(settled, timeout=60, every=0.1)
 
 
 def assert_in_turn(first: Fire, then: Fire) -> None:
@@ -73,9 +73,9 @@ def assert_in_turn(first: Fire, then: Fire) -> None:
 
 
 async def test_the_extracts_follow_the_report_the_compilation_both_and_nobody_is_alarmed(
-    client: Client, database_url: str, ledger: Ledger
+    client: Client, shared_database_url: str, ledger: Ledger
 ):
-    fires = await report(client, database_url, ledger, fails=False)
+    fires = await report(client, shared_database_url, ledger, fails=False)
     ran = ["generate-monthly-report", "extract-sales-data", "extract-inventory-data",
            "compile-report"]  # fmt: skip
     assert [fires[key].status for key in ran] == ["completed"] * 4
@@ -91,9 +91,9 @@ async def test_the_extracts_follow_the_report_the_compilation_both_and_nobody_is
 
 @pytest.mark.prove
 async def test_without_the_report_nothing_is_extracted_or_compiled_and_somebody_is_alarmed(
-    client: Client, database_url: str, ledger: Ledger
+    client: Client, shared_database_url: str, ledger: Ledger
 ):
-    fires = await report(client, database_url, ledger, fails=True)
+    fires = await report(client, shared_database_url, ledger, fails=True)
     assert fires["generate-monthly-report"].status == "failed"
     assert fires["send-failure-alert"].status == "completed"
     skipped = {key: fire.reason for key, fire in fires.items() if fire.status == "skipped"}

@@ -37,14 +37,14 @@ async def nothing() -> None:
 
 
 @pytest.fixture
-async def fires(client: Client, database_url: str) -> AsyncIterator[dict[str, Fire]]:
+async def fires(client: Client, shared_database_url: str) -> AsyncIterator[dict[str, Fire]]:
     """Fired by a worker that has none of these workflows, run by one that has no engine."""
-    plugin = SchedulePlugin(load_schedules(FILE), database_url=database_url)
+    plugin = SchedulePlugin(load_schedules(FILE), database_url=shared_database_url)
     async with (
         Worker(client, task_queue="golang", workflows=[SendInvoices, Bare]),
         Worker(client, task_queue="sched", activities=[nothing], plugins=[plugin]),
     ):
-        ledger = await Ledger.connect(database_url, namespace=client.namespace)
+        ledger = await Ledger.connect(shared_database_url, namespace=client.namespace)
 
         async def started() -> dict[str, Fire]:
             found = {fire.key: fire for fire in await ledger.fires() if fire.run_id}

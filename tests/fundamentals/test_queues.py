@@ -100,12 +100,18 @@ class Office:
     async def start_waiting(self, workflow: str, given: object) -> WorkflowHandle:
         """Start a run and wait until its step is in the queue."""
         handle = await self.start(workflow, given)
-        await eventually(lambda: self.waiting(handle))
+        await eventually(lambda: self.waiting(handle), every=0.05)
         return handle
 
 
 @pytest.fixture
-async def office(client: Client, database_url: str) -> AsyncIterator[Office]:
+async def office(client: Client, shared_database_url: str) -> AsyncIterator[Office]:
+    async with office_of(client, shared_database_url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def office_of(client: Client, database_url: str) -> AsyncIterator[Office]:
     ledger = await Ledger.connect(database_url, namespace=client.namespace)
     yield Office(client, ledger, database_url)
     await ledger.close()
@@ -126,12 +132,12 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
 
 
 async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
-    office: Office, seen: Seen, database_url: str, postgres: Postgres
+    office: Office, seen: Seen, shared_database_url: str, postgres: Postgres
 ):
     await office.declare("emails: {concurrency: 10}")
     async with (
         link_to(postgres.port) as link,
-        office.replicas(url=link.way(database_url), settings=SLOW, name="far"),
+        office.replicas(url=link.way(shared_database_url), settings=SLOW, name="far"),
     ):
         before = await office.start("sends@1", [f"before {number}" for number in range(10)])
         await eventually(lambda: seen.running == 10)
@@ -144,14 +150,16 @@ async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
             (kept,) = (await held_slots(office.ledger)).values()
             return kept if kept < 5 else 0
 
-        kept = await eventually(few_are_kept)  # to poll with; the far worker does not know yet
+        kept = await eventually(
+            few_are_kept, every=0.1
+        )  # to poll with; the far worker does not know yet
         async with office.replicas(settings=SLOW, name="near"):
             run = await office.start("sends@1", [f"burst {number}" for number in range(40)])
 
             async def near_runs_what_it_may() -> bool:
                 return await office.running_at("near", run) == 10 - kept
 
-            await eventually(near_runs_what_it_may)
+            await eventually(near_runs_what_it_may, every=0.1)
             assert seen.most == 10
             link.late = None
             seen.go_on.set()
@@ -245,10 +253,10 @@ async def test_a_queue_that_is_made_smaller_lets_what_runs_end_first(office: Off
     async with office.replicas():
         before = await office.start("sends@1", ["a", "b", "c"])
         # It polls with the others, and gives those back when it hears of the smaller queue.
-        await eventually(lambda: held(office, 5))
+        await eventually(lambda: held(office, 5), every=0.1)
         await eventually(lambda: seen.running == 3)
         await office.declare("emails: {concurrency: 1}")
-        await eventually(lambda: held(office, 3))
+        await eventually(lambda: held(office, 3), every=0.1)
         after = await office.start("sends@1", ["d", "e", "f"])
         earlier, seen.go_on, seen.most = seen.go_on, asyncio.Event(), 0
         earlier.set()
@@ -315,7 +323,7 @@ async def held(office: Office, slots: int) -> bool:
 async def test_a_replica_that_leaves_gives_back_its_slots_at_once(office: Office, seen: Seen):
     await office.declare("emails: {concurrency: 2}")
     async with office.replicas():
-        await eventually(lambda: held(office, 2))
+        await eventually(lambda: held(office, 2), every=0.1)
     assert await held(office, 0)
 
 
@@ -341,17 +349,18 @@ async def test_a_replica_that_leaves_lets_the_steps_of_its_queues_end(
 
 
 async def test_steps_end_when_their_replica_cannot_reach_the_ledger_and_are_tried_again(
-    office: Office, seen: Seen, database_url: str
+    client: Client, seen: Seen, database_url: str
 ):
-    await office.declare("emails: {concurrency: 1}")
     database = await asyncpg.connect(database_url)
-    async with office.replicas():
-        run = await office.start("sends-one@1", "a")
-        await eventually(lambda: seen.running == 1)
-        await database.execute("ALTER TABLE sched.queue_slots RENAME TO away")
-        await eventually(lambda: seen.running == 0)
-        await database.execute("ALTER TABLE sched.away RENAME TO queue_slots")
-        seen.go_on.set()
-        assert await run.result() == "a"
+    async with office_of(client, database_url) as office:
+        await office.declare("emails: {concurrency: 1}")
+        async with office.replicas():
+            run = await office.start("sends-one@1", "a")
+            await eventually(lambda: seen.running == 1)
+            await database.execute("ALTER TABLE sched.queue_slots RENAME TO away")
+            await eventually(lambda: seen.running == 0)
+            await database.execute("ALTER TABLE sched.away RENAME TO queue_slots")
+            seen.go_on.set()
+            assert await run.result() == "a"
     assert seen.order == ["a", "a"]
     await database.close()

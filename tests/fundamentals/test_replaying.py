@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from temporalio.client import WorkflowHistory
 
 from engine.testing import DevServer, assert_replayable, fake, run_workflow
@@ -13,7 +14,7 @@ from tests.fundamentals.samples import parcels, parcels_edited
 from tests.fundamentals.samples.parcels import Order, Parcels
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def history(server: DevServer) -> WorkflowHistory:
     """Of a run that waited for four hours, and then took everything back."""
     return await history_of(server, {})

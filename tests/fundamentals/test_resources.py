@@ -106,11 +106,11 @@ async def test_a_resource_is_closed_only_when_the_last_step_of_a_draining_worker
 
 
 async def test_the_steps_of_a_queue_have_the_resources_of_their_worker(
-    client: Client, database_url: str
+    client: Client, shared_database_url: str
 ):
-    ledger = await Ledger.connect(database_url, namespace=client.namespace)
+    ledger = await Ledger.connect(shared_database_url, namespace=client.namespace)
     await apply(ledger, load_schedules(QUEUES), by="test")
-    async with worker_of(client, SchedulePlugin(None, database_url=database_url)):
+    async with worker_of(client):
         assert await run(client, "uses-queue@1") == [1, 1]
     await ledger.close()
     assert EVENTS.count("open pool") == 1

@@ -12,12 +12,12 @@ from tests.waiting import eventually
 
 
 async def test_a_worker_fires_what_stands_beside_its_workflow_and_in_its_plugin(
-    client, database_url
+    client, shared_database_url
 ):
     """Seed 002: schedules inline in the module's options."""
     given = Schedule(key="inline", workflow="declared-report", every="1d", input={"rows": 4})
-    plugin = SchedulePlugin([given], project="shop", database_url=database_url)
-    ledger = await Ledger.connect(database_url, namespace=client.namespace)
+    plugin = SchedulePlugin([given], project="shop", database_url=shared_database_url)
+    ledger = await Ledger.connect(shared_database_url, namespace=client.namespace)
 
     async def both() -> dict[str, Fire]:
         fires = {fire.key: fire for fire in await ledger.fires() if fire.run_id}

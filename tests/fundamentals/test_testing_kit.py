@@ -275,15 +275,14 @@ async def test_an_unknown_key_is_named_before_anything_runs(server: DevServer):
 async def test_a_file_and_schedules_are_taken_as_well(server: DevServer, tmp_path: Path):
     path = tmp_path / "schedules.yaml"
     path.write_text(SCHEDULES)
-    options: dict[str, Any] = {
-        "at": "2027-03-01T01:00Z",
-        "signals": {"packed": [None]},
-        "server": server,
-        **CODE,
-    }
-    for given in (path, str(path), load_schedules(SCHEDULES).schedules[0]):
-        [fire] = await run_schedule(given, **options)
-        assert fire.status == "completed"
+    signals = {"packed": [None]}
+    [fire] = await run_schedule(
+        path, at="2027-03-01T01:00Z", signals=signals, server=server, **CODE
+    )
+    assert fire.status == "completed"
+    for given in (str(path), load_schedules(SCHEDULES).schedules[0]):
+        with pytest.raises(ValueError, match="nightly-parcel has windows at 2027-02-28T01:00:00"):
+            await run_schedule(given, at="2027-03-01T00:00Z", server=server, **CODE)
 
 
 async def test_a_run_of_a_window_to_come_can_be_in_its_time(server: DevServer):
