@@ -22,10 +22,17 @@ import psutil
 import pytest
 from temporalio.client import Client
 
-from engine.embedded import EmbeddedServers, PostgresServer, TemporalServer, free_port, servers
+from engine.embedded import (
+    EmbeddedServers,
+    PostgresServer,
+    TemporalServer,
+    binaries,
+    free_port,
+    servers,
+)
 from engine.embedded.binaries import Account, _package
 from engine.errors import EmbeddedError
-from tests.servers import shared_folder
+from tests.servers import run_apart, shared_folder
 from tests.waiting import eventually
 
 OWNER = Path(__file__).with_name("embedded_owner.py")
@@ -100,6 +107,16 @@ def owner(
 
 
 @pytest.fixture(scope="module")
+def stopped() -> Iterator[Path]:
+    """A data folder with a cluster whose server is not running; a test leaves it so."""
+    with shared_folder() as shared:
+        server = PostgresServer(shared / "data", durable=False)
+        run_apart(server.start())
+        run_apart(server.stop())
+        yield shared / "data"
+
+
+@pytest.fixture(scope="module")
 def running() -> Iterator[Owner]:
     """Servers that somebody else owns, for tests that only look."""
     with shared_folder() as shared, owner(shared / "data") as running:
@@ -148,41 +165,38 @@ async def test_a_second_owner_is_told_who_the_first_one_is(running: Owner) -> No
     assert running.runs("postgres")
 
 
-async def test_a_second_start_finds_the_data_of_the_first(folder: Path) -> None:
-    async with start(folder) as first:
-        assert first.postgres is not None
-        await execute(first.postgres, "CREATE TABLE kept AS SELECT 42 AS answer")
-        client = await Client.connect(first.temporal.address)
-        await client.start_workflow("Anything", id="kept", task_queue="nobody")
-        pids = (first.temporal.pid, first.postgres.pid)
-    assert not any(map(psutil.pid_exists, pids)), "they end with the block"
-    assert not list(folder.glob("*.pid.json")), "and are forgotten"
-    async with start(folder) as second:
-        assert second.postgres is not None
-        assert await execute(second.postgres, "SELECT answer FROM kept") == 42
-        client = await Client.connect(second.temporal.address)
-        assert (await client.get_workflow_handle("kept").describe()).id == "kept"
-
-
-async def test_servers_of_a_killed_owner_make_room_for_the_next(folder: Path) -> None:
+async def test_servers_of_a_killed_owner_make_room_for_the_next_which_finds_their_data(
+    folder: Path,
+) -> None:
     ports = (free_port(), free_port(), free_port())
     with owner(folder, ports=ports) as killed:
+        address = f"127.0.0.1:{ports[0]}"
+        client = await Client.connect(address)
+        await client.start_workflow("Anything", id="kept", task_queue="nobody")
         killed.kill()
         assert killed.runs("temporal")
         assert killed.runs("postgres"), "kill -9 leaves them behind"
-        with owner(folder, ports=ports) as successor:
+        async with servers(
+            folder, temporal_port=ports[0], ui_port=ports[1], postgres_port=ports[2], durable=False
+        ) as next_ones:
             assert not killed.runs("temporal")
             assert not killed.runs("postgres")
-            assert successor.facts["starts"] == 2, "on the same data"
+            assert next_ones.postgres is not None
+            assert await execute(next_ones.postgres, "SELECT answer FROM kept") == 42
+            client = await Client.connect(address)
+            assert (await client.get_workflow_handle("kept").describe()).id == "kept"
+            pids = (next_ones.temporal.pid, next_ones.postgres.pid)
+        assert not any(map(psutil.pid_exists, pids)), "they end with the block"
+        assert not list(folder.glob("*.pid.json")), "and are forgotten"
 
 
-async def test_an_orphan_is_found_without_our_pid_file_too(folder: Path) -> None:
-    orphan = PostgresServer(folder, durable=False)
+async def test_an_orphan_is_found_without_our_pid_file_too(stopped: Path) -> None:
+    orphan = PostgresServer(stopped, durable=False)
     await orphan.start()
     # As if its owner had died between the start and the pid file.
     orphan._held.close()
-    (folder / "postgres.pid.json").unlink()
-    successor = PostgresServer(folder, durable=False)
+    (stopped / "postgres.pid.json").unlink()
+    successor = PostgresServer(stopped, durable=False)
     await successor.start()
     assert await orphan.wait() == 0, "stopped gently"
     await successor.stop()
@@ -202,15 +216,15 @@ async def test_a_recycled_pid_is_never_signalled(folder: Path) -> None:
         stranger.kill()
 
 
-async def test_postgres_starts_although_its_own_pid_file_names_a_stranger(folder: Path) -> None:
-    server = PostgresServer(folder, durable=False)
+async def test_postgres_starts_although_its_own_pid_file_names_a_stranger(stopped: Path) -> None:
+    server = PostgresServer(stopped, durable=False)
     await server.start()
     user = Path(f"/proc/{server.pid}").stat().st_uid
     await server.stop()
     stranger = subprocess.Popen(["sleep", "600"], user=user if ROOT else None)
     try:
         # As after a power loss, when a later process of the same user has got the pid.
-        file = folder / "postgres" / "data" / "postmaster.pid"
+        file = stopped / "postgres" / "data" / "postmaster.pid"
         file.write_text(f"{stranger.pid}\n{file.parent}\n")
         await server.start()
         await server.stop()
@@ -230,8 +244,8 @@ async def test_a_crash_in_the_middle_of_initdb_leaves_nothing_in_the_way(folder:
     assert not unfinished.exists()
 
 
-async def test_the_death_of_a_server_is_noticed(folder: Path) -> None:
-    server = PostgresServer(folder, durable=False)
+async def test_the_death_of_a_server_is_noticed(stopped: Path) -> None:
+    server = PostgresServer(stopped, durable=False)
     await server.start()
     os.kill(server.pid, signal.SIGKILL)
     async with asyncio.timeout(20):
@@ -241,10 +255,10 @@ async def test_the_death_of_a_server_is_noticed(folder: Path) -> None:
     await server.stop()
 
 
-async def test_a_start_that_is_cancelled_leaves_no_server(folder: Path) -> None:
-    server = PostgresServer(folder, durable=False)
+async def test_a_start_that_is_cancelled_leaves_no_server(stopped: Path) -> None:
+    server = PostgresServer(stopped, durable=False)
     starting = asyncio.create_task(server.start())
-    await eventually((folder / "postgres.pid.json").exists, every=0)
+    await eventually((stopped / "postgres.pid.json").exists, every=0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
@@ -260,42 +274,41 @@ async def test_without_postgres_only_temporal_runs(folder: Path) -> None:
         assert not (folder / "postgres").exists()
 
 
-async def test_the_role_of_sched_up_owns_its_database_and_is_no_superuser(folder: Path) -> None:
+async def test_the_role_of_sched_up_owns_its_database_and_is_no_superuser(running: Owner) -> None:
     facts = "SELECT rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"
     owner = "SELECT datdba = current_user::regrole FROM pg_database WHERE datname = 'sched'"
-    server = PostgresServer(folder, durable=False)
-    await server.start()
-    try:
-        connection = await asyncpg.connect(server.url)
-        assert list(map(tuple, await connection.fetch(facts))) == [(False, False, False)]
-        assert await connection.fetchval(owner)
-        await connection.close()
-        with pytest.raises(asyncpg.InvalidPasswordError):
-            await asyncpg.connect(server.url.replace("//sched:", "//postgres:"))
-    finally:
-        await server.stop()
+    url = running.facts["url"]
+    connection = await asyncpg.connect(url)
+    assert list(map(tuple, await connection.fetch(facts))) == [(False, False, False)]
+    assert await connection.fetchval(owner)
+    await connection.close()
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(url.replace("//sched:", "//postgres:"))
 
 
 @only_root
-def test_root_below_a_closed_folder_gets_a_reachable_copy(folder: Path) -> None:
+async def test_root_below_a_closed_folder_gets_a_reachable_copy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = folder.parent / "root"  # as a container's /root: code and data below 0700
-    site = closed / "site-packages"
-    package = _package()
+    package, site = _package(), closed / "site-packages"
     for part in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, site / part.relative_to(package.parent), symlinks=True)
-    (site / package.name / "__init__.py").touch()
     closed.chmod(0o700)
     data_dir = closed / "data"
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setattr(binaries, "_package", lambda: site / package.name)
     pointer = data_dir / "postgres.path"
+    server = PostgresServer(data_dir, durable=False)
     try:
-        with owner(data_dir, env={"PYTHONPATH": path}) as first:
-            assert first.facts["starts"] == 1
-            outside = Path(pointer.read_text().strip())
-            assert list(outside.glob("pginstall18-*")), "the programs were out of reach, too"
-            assert (outside / "belongs-to").read_text().strip() == str(data_dir)
-        with owner(data_dir, env={"PYTHONPATH": path}) as second:
-            assert second.facts["starts"] == 2
+        await server.start()
+        await execute(server, "CREATE TABLE kept AS SELECT 42 AS answer")
+        await server.stop()
+        outside = Path(pointer.read_text().strip())
+        assert list(outside.glob("pginstall18-*")), "the programs were out of reach, too"
+        assert (outside / "belongs-to").read_text().strip() == str(data_dir)
+        await server.start()
+        assert await execute(server, "SELECT answer FROM kept") == 42
+        await server.stop()
     finally:
         if pointer.exists():
             shutil.rmtree(pointer.read_text().strip())

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from engine.embedded import PostgresServer, TemporalServer, free_port, servers
-from engine.embedded.binaries import Account
+from engine.embedded.binaries import POSTGRES_MAJOR, Account
 from engine.embedded.process import Server
 from engine.errors import EmbeddedError
 from tests.servers import shared_folder
@@ -210,11 +210,13 @@ async def test_a_database_outside_that_has_gone_is_not_silently_replaced(folder:
 
 
 async def test_a_database_without_its_password_is_refused(folder: Path) -> None:
-    server = PostgresServer(folder, durable=False)
-    await server.start()
-    await server.stop()
-    (folder / "postgres" / "password").unlink()
-    assert "has lost its file `password`; restore the file, or " in await refusal(server)
+    data = folder / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text(f"{POSTGRES_MAJOR}\n")
+    if ROOT:
+        os.chown(data, pwd.getpwnam("nobody").pw_uid, -1)
+    said = await refusal(PostgresServer(folder))
+    assert "has lost its file `password`; restore the file, or " in said
 
 
 @pytest.mark.parametrize("kind", ["file", "below a file"])
