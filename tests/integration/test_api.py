@@ -219,7 +219,7 @@ async def test_a_hook_of_a_file_is_read_only(api, client):
 
 
 @pytest.mark.timeout(120)
-async def test_500_identical_requests_at_once_make_one_schedule(api, client):
+async def test_100_identical_requests_at_once_make_one_schedule(api, client):
     body = {"workflow": "noop", "everyMs": 60000}
 
     async def declare() -> Any:
@@ -229,13 +229,13 @@ async def test_500_identical_requests_at_once_make_one_schedule(api, client):
             if answer.status_code != 503:
                 return answer
 
-    answers = await asyncio.gather(*(declare() for _ in range(500)))
+    answers = await asyncio.gather(*(declare() for _ in range(100)))
     assert {each.status_code for each in answers} == {201}
     (key,) = {each.json()["key"] for each in answers}
     keys, _ = await api.stored()
     assert keys == ["billing.filed", "filed", key]
     replayed = [each for each in answers if "idempotency-replayed" in each.headers]
-    assert len(replayed) >= 499, "one of them made it, if its answer was not lost"
+    assert len(replayed) >= 99, "one of them made it, if its answer was not lost"
     other = await client.post(PATH, json={**body, "everyMs": 120000},
                               headers={"Idempotency-Key": "once"})  # fmt: skip
     assert (other.status_code, other.json()["code"]) == (422, "SCHEDULE_IDEMPOTENCY_KEY_REUSED")

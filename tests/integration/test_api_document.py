@@ -26,9 +26,10 @@ from engine.api.app import listening, serving
 from engine.api.views import ScheduleView, schedule_json
 from engine.ledger import RequestKey, Subscription
 from engine.schedules import Hook, Rate
+from tests.examples import examples
 from tests.rest import BILLING, PATH, RestApi, rest_api
 
-EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", examples(3)))
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance,
     response_schema_conformance,

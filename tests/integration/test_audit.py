@@ -33,7 +33,7 @@ schedules:
   - {key: dropped, workflow: noop, everyMs: 1000, firstFire: next}
   - {key: doubled, workflow: noop, everyMs: 1000, firstFire: next}
   - {key: early, workflow: noop, everyMs: 1000, firstFire: next}
-  - {key: shifted, workflow: noop, everyMs: 3000, firstFire: next}
+  - {key: shifted, workflow: noop, everyMs: 2000, firstFire: next}
   - {key: held, workflow: noop, everyMs: 1000, firstFire: next}
   - {key: off, workflow: noop, everyMs: 1000, exclude: ["2000-01-01"]}
 """

@@ -27,8 +27,8 @@ from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 from tests.waiting import eventually
 
-SCHEDULES, KEYS, OPEN, WAITING, PLACES = 10_000, 1000, 600, 4000, 500
-CLOSED = 50_000
+SCHEDULES, KEYS, OPEN, WAITING, PLACES = 2000, 1000, 600, 4000, 500
+CLOSED = 20_000
 
 
 @pytest.fixture
