@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -172,12 +173,14 @@ def archiving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(engine.embedded.postgres._SETTINGS, "wal_level", "replica")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("become", "sign"),
-    [pytest.param(crashed, "transactions that this replica has seen are missing",
-                  marks=pytest.mark.prove),
-     (promoted, "timeline 2 has replaced 1")],
-)  # fmt: skip
+    [
+        (crashed, "transactions that this replica has seen are missing"),
+        (promoted, "timeline 2 has replaced 1"),
+    ],
+)
 async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
     archiving, client, primary, successor, become: Callable[[PostgresServer], None], sign: str
 ):
@@ -269,12 +272,14 @@ async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(clien
 
 
 async def test_no_log_and_no_error_shows_the_password(
-    primary: PostgresServer, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    password = primary.url.split(":")[2].partition("@")[0]
-    away = primary.url.replace(f":{primary.port}/", ":1/")
+    place = urlsplit(database_url)
+    password = place.password
+    assert password
+    away = database_url.replace(f":{place.port}/", ":1/")
     hosts = away.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2")
-    wrong = primary.url.replace(password, f"{password}-wrong")
+    wrong = database_url.replace(password, f"{password}-wrong")
     with caplog.at_level(logging.DEBUG):
         for url in (away, f"{hosts}?target_session_attrs=read-write", wrong):
             with pytest.raises(LedgerUnavailable) as raised:
@@ -284,10 +289,10 @@ async def test_no_log_and_no_error_shows_the_password(
 
 
 async def test_deadlocks_serialization_failures_shutdowns_and_standbys_are_waited_for(
-    primary: PostgresServer,
+    database_url: str,
 ) -> None:
     """They are the one error after which a loop tries again, with a pause that grows."""
-    ledger = await Ledger.connect(primary.url)
+    ledger = await Ledger.connect(database_url)
     for error in ("40P01", "40001", "57P01", "25006"):
         with pytest.raises(LedgerUnavailable):
             await ledger._connections.fetch(

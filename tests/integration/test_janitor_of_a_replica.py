@@ -77,13 +77,8 @@ async def test_a_replica_tidies_by_itself_and_every_window_fires_meanwhile(clien
     assert {after - before for before, after in pairwise(moments)} == {SECOND}
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "missing",
-        *(pytest.param(each, marks=pytest.mark.prove) for each in ("read-only", "below a file")),
-    ],
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("place", ["missing", "read-only", "below a file"])
 async def test_where_the_archive_cannot_be_written_nothing_is_deleted_and_firing_goes_on(
     client, past, place, tmp_path
 ):

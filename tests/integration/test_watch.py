@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.embedded import PostgresServer
 from engine.errors import TemporalUnavailable
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
@@ -27,7 +25,7 @@ from engine.service import ScheduleService
 from tests.links import link_to
 from tests.receiver import Receiver
 from tests.sample_workflows import Noop
-from tests.servers import Temporal, shared_folder
+from tests.servers import Temporal
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -44,7 +42,7 @@ def late(message: dict[str, Any]) -> timedelta:
 
 
 async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(looks, "_AWAY", timedelta(milliseconds=300))
     events: list[Event] = []
@@ -56,32 +54,28 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
             raise TemporalUnavailable("no Temporal server answers at example:7233", cure="start it")
         return client
 
-    with shared_folder() as folder:
-        postgres = PostgresServer(folder / "pg")
-        await postgres.start()
-        async with receiver.listening() as url:
-            settings = Settings(heartbeat=QUICK, alert_url=f"{url}/alerts")
-            alone = looks.WatchProcess(
-                postgres.url, settings, namespace=client.namespace, schema="sched",
-                connect=connect, on_event=events.append,
-            )  # fmt: skip
-            watching = asyncio.create_task(alone.run())
-            message = await receiver.heard("open", "TEMPORAL_UNAVAILABLE")
-            assert "no Temporal server answers at example:7233" in message["summary"]
-            temporal_is_away = False
-            await receiver.heard("resolved", "TEMPORAL_UNAVAILABLE")
-
-            os.kill(postgres.pid, signal.SIGKILL)
+    port = urlsplit(database_url).port
+    assert port
+    async with receiver.listening() as url, link_to(port) as link:
+        settings = Settings(heartbeat=QUICK, alert_url=f"{url}/alerts")
+        alone = looks.WatchProcess(
+            link.way(database_url), settings, namespace=client.namespace, schema="sched",
+            connect=connect, on_event=events.append,
+        )  # fmt: skip
+        watching = asyncio.create_task(alone.run())
+        message = await receiver.heard("open", "TEMPORAL_UNAVAILABLE")
+        assert "no Temporal server answers at example:7233" in message["summary"]
+        temporal_is_away = False
+        await receiver.heard("resolved", "TEMPORAL_UNAVAILABLE")
+        with link.harmed("cut"):
             message = await receiver.heard("open", "LEDGER_UNAVAILABLE")
             assert message["dedup_key"] == f"{client.namespace}/away:SCHEDULE_LEDGER_UNAVAILABLE"
-            await postgres.stop()
-            await postgres.start()
-            await receiver.heard("resolved", "LEDGER_UNAVAILABLE")
-            alone.stop()
-            await watching
-        await postgres.stop()
+        await receiver.heard("resolved", "LEDGER_UNAVAILABLE")
+        alone.stop()
+        await watching
 
 
+@pytest.mark.prove
 async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_by_its_return(
     client: Client, temporal: Temporal, database_url: str
 ):
