@@ -372,12 +372,15 @@ async def _applied(
 ) -> dict[int, AppliedMigration]:
     try:
         rows = await connection.fetch(
-            f"SELECT version, digest, beside, steps FROM {schema}.migrations"  # noqa: S608 - a checked name
+            # As text: asyncpg would look up an array of integers, half of the time of a connect.
+            f"SELECT version, digest, beside, steps::text[] FROM {schema}.migrations"  # noqa: S608 - a checked name
         )
     except asyncpg.UndefinedColumnError as error:
         raise _made_by_another(schema) from error
     return {
-        row["version"]: AppliedMigration(row["digest"], row["beside"], frozenset(row["steps"]))
+        row["version"]: AppliedMigration(
+            row["digest"], row["beside"], frozenset(map(int, row["steps"]))
+        )
         for row in rows
     }
 
