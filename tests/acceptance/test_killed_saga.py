@@ -19,12 +19,12 @@ STEPS = ["reserve", "charge", "send"]
 UNDONE = ["void", "refund", "release"]
 MOMENTS = ["before", "in", "after"]
 ALL = os.environ.get("SCHED_PROVE_KILLS")
-# Each moment once, of a step and of two undos; `make prove-kills` tries each place in each moment.
+# Where nobody knows what the step has done; `make prove-kills` tries each place in each moment.
 KILLS = [
     (place, moment)
-    for number, place in enumerate([*STEPS, *UNDONE])
+    for place in [*STEPS, *UNDONE]
     for moment in MOMENTS
-    if ALL or (number % 2 and moment == MOMENTS[number % 3])
+    if ALL or (place, moment) == ("charge", "in")
 ]
 FILE = """
 schedules:

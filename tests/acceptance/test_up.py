@@ -54,7 +54,7 @@ async def the_page_opens_once(log: str) -> None:
 async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     port = free_port()
     await home.up("--http-port", str(port))
-    await home.until_fired("heartbeat", 2)
+    await home.until_fired("heartbeat", 1)
     await home.until_fired("cache-sync", 1)
     assert await ask(port, "/readyz") == (200, "ready\n")
     _, metrics = await ask(port, "/metrics")
@@ -81,13 +81,13 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     assert "postgresql://" not in home.log, "the address has the password in it"
 
     await home.up("--reload")
-    await home.until_fired("heartbeat", 3)
+    await home.until_fired("heartbeat", 2)
     module = home.folder / "workflows" / "heartbeat.py"
     module.write_text(f"{module.read_text()}\nCHANGED = True\n")
     again = "heartbeat.py changed: the worker drains, and starts again with it"
     await eventually(lambda: again in home.log, timeout=60)
-    seen = len(await home.until_fired("heartbeat", 5))
-    fires = await home.until_fired("heartbeat", seen + 2)  # by the worker with the new code
+    seen = len(await home.until_fired("heartbeat", 2))
+    fires = await home.until_fired("heartbeat", seen + 1)  # by the worker with the new code
     code, printed = await home.sched("trigger", "cache-sync", "--wait", "--timeout=60s", "--json")
     run, _ = json.JSONDecoder().raw_decode(printed[printed.index("{") :])
     assert (code, run["status"], run["failure"]) == (0, "completed", [])
