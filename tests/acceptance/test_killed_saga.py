@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from itertools import pairwise
+from itertools import pairwise, product
 
 import asyncpg
 import pytest
@@ -20,12 +20,7 @@ UNDONE = ["void", "refund", "release"]
 MOMENTS = ["before", "in", "after"]
 ALL = os.environ.get("SCHED_PROVE_KILLS")
 # Where nobody knows what the step has done; `make prove-kills` tries each place in each moment.
-KILLS = [
-    (place, moment)
-    for place in [*STEPS, *UNDONE]
-    for moment in MOMENTS
-    if ALL or (place, moment) == ("charge", "in")
-]
+KILLS = [*product([*STEPS, *UNDONE], MOMENTS)] if ALL else [("charge", "in")]
 FILE = """
 schedules:
   - key: journey

@@ -68,7 +68,8 @@ class Counts:
     """Windows since the start, by status; each counts once, under its latest status."""
 
     windows: Counter[str] = field(default_factory=Counter)
-    _latest: dict[str, str] = field(default_factory=dict)
+    _latest: dict[str, str] = field(default_factory=dict)  # of runs whose status may change
+    _closed: dict[str, None] = field(default_factory=dict)  # in the order of their ends
 
     def on_event(self, event: Event) -> None:
         """Process an event of the replica."""
@@ -85,16 +86,17 @@ class Counts:
                 pass
 
     def _count(self, run: str, status: str, windows: int = 1) -> None:
-        before = self._latest.get(run)
-        if before in _CLOSED:
+        if run in self._closed:
             return  # its close was seen before the answer to its start
-        if before:
+        if before := self._latest.pop(run, None):
             self.windows[before] -= 1
         self.windows[status] += windows
-        self._latest[run] = status
-        if len(self._latest) > _REMEMBERED:
-            kept = {run: each for run, each in self._latest.items() if each in _MAY_CHANGE}
-            self._latest = kept
+        if status in _MAY_CHANGE:
+            self._latest[run] = status
+        elif status in _CLOSED:
+            self._closed[run] = None
+            if len(self._closed) > _REMEMBERED:
+                del self._closed[next(iter(self._closed))]
 
 
 # --- table ---
