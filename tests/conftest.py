@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from functools import wraps
 from itertools import chain, groupby
 
+import asyncpg
 import pytest
 from hypothesis import settings
 from temporalio.client import Client
@@ -135,6 +136,25 @@ async def database_url(postgres: Postgres, migrated: str) -> AsyncIterator[str]:
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name, migrated)
     await postgres.drop_database(name)
+
+
+@pytest.fixture
+async def documented_roles(
+    postgres: Postgres, empty_database_url: str
+) -> AsyncIterator[asyncpg.Connection]:
+    """The administrator of an empty database, alone with the roles that docs/deploy.md names.
+
+    Roles belong to the server that all processes of the run share, so their tests take turns.
+    """
+    turn = await asyncpg.connect(postgres.url_of("postgres"))
+    await turn.execute("SELECT pg_advisory_lock(hashtext('documented_roles'))")
+    admin = await asyncpg.connect(empty_database_url)
+    yield admin
+    for role in ("sched_reader", "sched_worker", "sched_owner"):
+        if await admin.fetchval("SELECT to_regrole($1)", role):
+            await admin.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+    await admin.close()
+    await turn.close()
 
 
 @pytest.fixture

@@ -12,7 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, overload
 
+import asyncpg
+
 from engine.errors import MomentInPast
+from engine.ledger.postgres.connections import Connection
 
 T = TypeVar("T")
 
@@ -70,3 +73,12 @@ async def about_to_come(ask: Callable[[datetime], Awaitable[T]]) -> T:
         with suppress(MomentInPast):
             return await ask(datetime.now(UTC) + timedelta(seconds=wait))
     raise AssertionError("no moment to come can be named")
+
+
+async def until_one_waits(connection: asyncpg.Connection | Connection) -> None:
+    """Wait until a session of the connection's database waits for a lock."""
+    waiting = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    await eventually(lambda: connection.fetchval(waiting))

@@ -44,20 +44,18 @@ def file(namespace: str) -> ComposeFile:
 
 
 @pytest.fixture
-async def ledger(database_url: str, file: ComposeFile) -> AsyncIterator[asyncpg.Connection]:
+async def ledger(
+    database_url: str, file: ComposeFile, documented_roles: asyncpg.Connection
+) -> asyncpg.Connection:
     """A database with the roles that PostgreSQL's image makes when its volume is new."""
     image = file["postgres"]
     (script,) = (at for to, at in image.mounts.items() if "/docker-entrypoint-initdb.d/" in to)
-    connection = await asyncpg.connect(database_url)
     psql = await asyncio.create_subprocess_exec(
         postgres_programs() / "psql", "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "--quiet",
         "--dbname", database_url, "--file", ROOT / script, env=image.environment,
     )  # fmt: skip
     assert await psql.wait() == 0
-    yield connection
-    for role in ROLES:
-        await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
-    await connection.close()
+    return documented_roles
 
 
 @pytest.fixture

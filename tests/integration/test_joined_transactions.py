@@ -18,7 +18,7 @@ from engine.ledger.records import Serving
 from engine.service import ScheduleService
 from engine.testing.virtual_ledger import VirtualLedger, virtual_database
 from tests.conformance.conftest import Bench
-from tests.waiting import eventually
+from tests.waiting import eventually, until_one_waits
 
 HOUR = timedelta(hours=1)
 HOOK = {"url": "https://hooks.example.com/a", "secret": "${env:HOOK}"}
@@ -164,8 +164,7 @@ async def test_a_file_that_declares_the_key_meanwhile_is_refused(bench, service,
     await transaction.start()
     await service.schedule_at("noop", soon(), key="nightly", connection=connection)
     applying = asyncio.create_task(bench.declare(FILE))
-    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    await eventually(lambda: connection.fetchval(blocked))
+    await until_one_waits(connection)
     await transaction.commit()
     with pytest.raises(KeyForeign):
         await applying

@@ -44,13 +44,8 @@ WHERE p.pronamespace = 'sched'::regnamespace ORDER BY 1
 
 
 @pytest.fixture
-async def admin(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    opened = await asyncpg.connect(empty_database_url)
-    yield opened
-    for role in ROLES:
-        if await opened.fetchval("SELECT to_regrole($1)", role):
-            await opened.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
-    await opened.close()
+def admin(documented_roles: asyncpg.Connection) -> asyncpg.Connection:
+    return documented_roles
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.apply.edits import recompute_outdated
 from engine.schedules import load_schedules
-from tests.waiting import eventually
+from tests.waiting import until_one_waits
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 NEWER = Serving("replica-a", "default", "sched", frozenset({"noop@2"}))
@@ -73,12 +73,8 @@ async def holds_no_later_key_while_it_waits(
     async with other.transaction():
         await other.execute(f"SELECT 1 FROM {table} WHERE key = 'a' FOR UPDATE")
         editing = asyncio.ensure_future(edit())
-
-        async def it_waits() -> bool:
-            return bool(await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-
         try:
-            await eventually(it_waits)
+            await until_one_waits(other)
             await other.execute(
                 f"SELECT 1 FROM {table} WHERE key IN ('b', 'c') ORDER BY {order} FOR UPDATE NOWAIT"
             )

@@ -17,7 +17,7 @@ import engine.ledger.postgres.ledger
 from engine.errors import LedgerTimeout
 from engine.ledger import Ledger
 from engine.ledger.fires import Claim, Evidence, Outcome
-from engine.ledger.postgres.connections import Connection, query
+from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.transaction import Transaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
@@ -25,7 +25,7 @@ from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import FAILED
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
-from tests.waiting import eventually
+from tests.waiting import until_one_waits
 
 SCHEDULES, KEYS, OPEN, WAITING, PLACES = 2000, 1000, 600, 4000, 500
 CLOSED = 20_000
@@ -149,16 +149,6 @@ async def line(database_url: str) -> AsyncIterator[Line]:
     await ledger.make_due(["k"])
     yield Line(ledger, claim, now)
     await ledger.close()
-
-
-async def until_one_waits(connection: asyncpg.Connection | Connection) -> None:
-    """Wait until a session of the server waits for a lock."""
-
-    async def waits() -> bool:
-        asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        return bool(await connection.fetchval(asked))
-
-    await eventually(waits)
 
 
 async def test_a_wake_beside_a_plan_that_did_not_see_the_close_is_not_lost(line: Line):
