@@ -27,8 +27,9 @@ async def terminal() -> AsyncIterator[Terminal]:
 
 def shows(terminal: Terminal, *patterns: str):
     def condition() -> bool:
-        missing = [each for each in patterns if not re.search(each, terminal.text)]
-        assert not missing, f"{missing} not in\n{terminal.text}"
+        text = terminal.text
+        missing = [each for each in patterns if not re.search(each, text)]
+        assert not missing, f"{missing} not in\n{text}"
         return True
 
     return condition

@@ -182,6 +182,7 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
         assert_a_program_reads_two_lines(fleet, f"127.0.0.1:{server.port}")
 
 
+@pytest.mark.prove
 async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_are_no_doubles(
     tmp_path: Path, temporal_on_disk: TemporalServer, database_url: str
 ) -> None:

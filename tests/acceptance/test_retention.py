@@ -16,7 +16,7 @@ from tests.sample_workflows import Noop
 from tests.servers import register_namespace
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 RETENTION = timedelta(seconds=4)
 FILE = """
