@@ -27,6 +27,11 @@ class Terminal:
         """Start the command; what it prints is followed until it ends."""
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, self._size)
+        # At Ctrl-C the kernel throws away what was printed and not read. A person's terminal has
+        # read it all by then; this one shares its processor with the tests.
+        modes = termios.tcgetattr(theirs)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(theirs, termios.TCSANOW, modes)
         self.process = await asyncio.create_subprocess_exec(
             *command, cwd=cwd, env={**env, "TERM": "xterm-256color"},
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,

@@ -80,7 +80,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     assert await terminal.ended() == 0
     assert not terminal.cursor_is_hidden
     # The table was drawn over itself, not printed again and again.
-    assert terminal.text.count("KEY  ") == 1
+    assert terminal.text.count("KEY  ") == 1, terminal.text
     assert "Traceback" not in terminal.text
 
 
