@@ -58,7 +58,7 @@ class TracedChild:
     async def run(self, ctx: Context, left: int) -> None:
         await ctx.step(greet_guest, f"guest {left}")
         if left:
-            await ctx.continue_as_new(left - 1)
+            await ctx.continue_as_new(self, left - 1)
 
 
 @workflow(name="traced-family", version="1")

@@ -11,8 +11,13 @@ only the standard library, ``engine.errors`` and temporalio, do nothing on impor
 
 from __future__ import annotations
 
-from engine.flow.children import ENDED_CHILD as ENDED_CHILD, payload_text as payload_text
+from engine.flow.children import (
+    ENDED_CHILD as ENDED_CHILD,
+    OWN_CHILD as OWN_CHILD,
+    payload_text as payload_text,
+)
 from engine.flow.context import (
+    STAND_IN as STAND_IN,
     Context as Context,
     RunsAlone as RunsAlone,
     RunsWithInput as RunsWithInput,
@@ -26,6 +31,7 @@ from engine.flow.declarations import (
     every as every,
 )
 from engine.flow.decorator import (
+    read_inputs as read_inputs,
     registered_workflows as registered_workflows,
     version_key as version_key,
     workflow as workflow,
@@ -92,6 +98,7 @@ from engine.flow.steps import (
     StepNote as StepNote,
     Undo as Undo,
     as_declared as as_declared,
+    key_of as key_of,
     lane_of as lane_of,
     note_of_this_call as note_of_this_call,
     queue_of as queue_of,
@@ -101,4 +108,5 @@ from engine.flow.steps import (
     step_info as step_info,
     step_key as step_key,
     step_named as step_named,
+    undo_key as undo_key,
 )

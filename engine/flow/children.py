@@ -38,6 +38,9 @@ from engine.flow.steps import StepNote, noted, step_key
 ENDED_CHILD: Final = "sched.ended_child"
 """The activity that looks how a child has ended."""
 
+OWN_CHILD: Final = "sched.own_child"
+"""The activity that looks whether an open run is a child that a run had before its reset."""
+
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 _REPORTED_WITHIN = timedelta(seconds=10)
@@ -94,6 +97,7 @@ class ChildCall:
     target: Any
     args: list[Any]
     id: str
+    has_own_id: bool
     task_queue: str | None
     timeout: timedelta | None
     retry: Retry | None
@@ -112,7 +116,7 @@ class Children:
         self.refused: BaseException | None = None
         self._not_undone: list[NotUndone] = []
         self._started: Counter[str] = Counter()
-        self._under_way: dict[asyncio.Task[Any] | None, UndoScope] = {}
+        self._under_way: dict[asyncio.Task[Any] | None, tuple[UndoScope, ChildCall]] = {}
         self._open: list[ChildWorkflowHandle[Any, Any]] = []
         self._watches = False
         self._reset_at: int | None = None
@@ -121,6 +125,12 @@ class Children:
     def under_way(self) -> bool:
         """Whether any child is open."""
         return bool(self._under_way)
+
+    @property
+    def waited_for(self) -> list[str]:
+        """The names of open children that end with the run."""
+        calls = [call for _, call in self._under_way.values()]
+        return [call.name for call in calls if call.close_policy != ParentClosePolicy.ABANDON]
 
     def call_of(
         self,
@@ -151,6 +161,7 @@ class Children:
             target,
             args,
             own_id or _id_of(name, self._started[name]),
+            own_id is not None,
             options.get("task_queue"),
             None if timeout is None else duration(timeout, "timeout"),
             retry,
@@ -178,7 +189,7 @@ class Children:
         """
         self._watch_resets()
         waiting = asyncio.current_task()
-        self._under_way[waiting] = scope
+        self._under_way[waiting] = scope, call
         try:
             handle, stopped = await self._begin(call, undo)
             self._open.append(handle)
@@ -207,26 +218,19 @@ class Children:
         The SDK requests the cancel of such a child and forgets its handle. A run that did not wait
         for it would close at once, and so end the child before it has undone its steps.
         """
-        try:
-            with noted(StepNote(undo=undo)):
-                handle: ChildWorkflowHandle[Any, Any]
-                handle = await temporalio.workflow.start_child_workflow(
-                    call.target,
-                    args=call.args,
-                    id=call.id,
-                    task_queue=call.task_queue,
-                    parent_close_policy=call.close_policy,
-                    run_timeout=call.timeout,
-                    retry_policy=None if call.retry is None else call.retry.to_policy(),
-                    result_type=call.result_type,
-                    id_reuse_policy=_reuse(),
-                )
-        except asyncio.CancelledError as stopped:
-            begun = self._starting(call.id)
-            if begun is None:
-                raise
-            return begun, stopped
-        return handle, None
+        with noted(StepNote(undo=undo)):
+            try:
+                try:
+                    return await _started(call, _reuse(call)), None
+                except WorkflowAlreadyStartedError:
+                    if not await _is_own(call.id):
+                        raise
+                    return await _started(call, WorkflowIDReusePolicy.TERMINATE_IF_RUNNING), None
+            except asyncio.CancelledError as stopped:
+                begun = self._starting(call.id)
+                if begun is None:
+                    raise
+                return begun, stopped
 
     def _starting(self, workflow_id: str) -> ChildWorkflowHandle[Any, Any] | None:
         """Return the handle of a child whose start was not awaited: it is a task of the run."""
@@ -255,7 +259,7 @@ class Children:
         """Cancel the open children of a scope, and wait until they have undone their work."""
 
         def still() -> list[asyncio.Task[Any] | None]:
-            return [task for task, where in self._under_way.items() if where.is_in(scope)]
+            return [task for task, (at, _) in self._under_way.items() if at.is_in(scope)]
 
         for task in still():
             # Each task waits in `run`, which forwards the cancel.
@@ -373,16 +377,47 @@ def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]
     return plain.name or getattr(child, "__name__", "child"), plain.name or child
 
 
-def _reuse() -> WorkflowIDReusePolicy:
+async def _started(call: ChildCall, reuse: WorkflowIDReusePolicy) -> ChildWorkflowHandle[Any, Any]:
+    return await temporalio.workflow.start_child_workflow(
+        call.target,
+        args=call.args,
+        id=call.id,
+        task_queue=call.task_queue,
+        parent_close_policy=call.close_policy,
+        run_timeout=call.timeout,
+        retry_policy=None if call.retry is None else call.retry.to_policy(),
+        result_type=call.result_type,
+        id_reuse_policy=reuse,
+    )
+
+
+def _reuse(call: ChildCall) -> WorkflowIDReusePolicy:
     """Return the reuse policy for the id of an earlier child.
 
     If the run was reset while a child was open, the server is about to terminate that child. The
-    new child must not fail because it starts earlier.
+    new child must not fail because it starts earlier. An id that the code gives may be the one of
+    another's run: see `_is_own`.
     """
-    info = temporalio.workflow.info()
-    if origin_of(info) == info.run_id:
+    if call.has_own_id or not _was_reset():
         return WorkflowIDReusePolicy.ALLOW_DUPLICATE
     return WorkflowIDReusePolicy.TERMINATE_IF_RUNNING
+
+
+def _was_reset() -> bool:
+    info = temporalio.workflow.info()
+    return origin_of(info) != info.run_id
+
+
+async def _is_own(workflow_id: str) -> bool:
+    """Return whether the open run of this id is a child that the run had before its reset."""
+    # A replay of a history from a file does not know that its run was reset, and what was copied
+    # from the earlier run has not asked: the marker says so.
+    if not (_was_reset() or temporalio.workflow.unsafe.is_replaying()):
+        return False
+    if not temporalio.workflow.patched(OWN_CHILD):
+        return False
+    asked = {"workflow_id": workflow_id, "parent": temporalio.workflow.info().workflow_id}
+    return bool((await answer_of(OWN_CHILD, asked)).get("own"))
 
 
 def _id_of(name: str, number: int) -> str:

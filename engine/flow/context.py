@@ -7,19 +7,21 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, Unpack, overload
 from uuid import UUID
 
 import temporalio.workflow
 from temporalio.common import RawValue
+from temporalio.converter import PayloadConverter
 
 from engine.errors import EngineError
 from engine.flow.children import DEFAULT_LIMIT, Children, all_of
-from engine.flow.definition import FOREVER, duration
-from engine.flow.failures import CompensationFailed, NotUndone, require_written
+from engine.flow.definition import FOREVER, definition_of, duration
+from engine.flow.failures import CompensationFailed, NotUndone, require_read
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
 from engine.flow.signals import SIGNAL_CARRIED, Signals
@@ -30,6 +32,7 @@ from engine.flow.step_calls import (
     StepOptions,
     UnawaitedCalls,
     UndoScope,
+    args_of,
     call_of,
     cancels,
     refuse_unknown,
@@ -82,6 +85,10 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
+_CONTEXT: Final = "__sched_context__"
+STAND_IN: Final[ContextVar[Context | None]] = ContextVar("sched_stand_in", default=None)
+"""The context of a unit test, in place of that of a run."""
+OnContinue: TypeAlias = Literal["refuse", "carry", "commit"]
 R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
@@ -103,7 +110,32 @@ class Context:
         self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
         self._scope: UndoScope = self._saga.scope
-        self._continued: tuple[Any, str] | None = None
+        self._continued: tuple[list[Any], str] | None = None
+
+    @classmethod
+    def current(cls) -> Context:
+        """Return the context of the run that this code belongs to: the ``ctx`` of handlers.
+
+        A signal or an update may arrive before ``run`` begins.
+
+        Raises:
+            EngineError: The code is not called by a run of a ``@workflow`` class.
+        """
+        in_workflow = temporalio.workflow.in_workflow()
+        running = temporalio.workflow.instance() if in_workflow else None
+        definition = definition_of(type(running))
+        found: Context | None = None if in_workflow else STAND_IN.get()
+        if definition is not None:
+            state = vars(running)
+            if _CONTEXT not in state:
+                state[_CONTEXT] = Context(leaves_notes=definition.compensate_on_terminate)
+            found = state[_CONTEXT]
+        if found is None:
+            raise EngineError(
+                "Context.current() was called outside of a run of a @workflow class",
+                cure="call it in run, or in a handler of a signal, an update or a query",
+            )
+        return found
 
     # What never waits; identical on every replay.
 
@@ -472,11 +504,12 @@ class Context:
 
         Args:
             signal: Its name, as in ``temporal workflow signal --name``.
-            wanted: The type to decode the value into; by default plain JSON. The result is None
-                if the signal carries no value.
+            wanted: The type to decode the value into; by default plain JSON, and None if the
+                signal carries no value.
             timeout: How long to wait (timedelta or seconds); None means forever, 0 not at all.
 
-        A signal whose value is not of that type is dropped, and logged.
+        A signal whose value is not of that type is dropped, and logged; so is one without a value,
+        unless the type has None.
 
         Raises:
             TimeoutError: No signal came in time.
@@ -574,30 +607,58 @@ class Context:
             raise ValueError(f"{moment} has no timezone; give an aware datetime")
         await self.sleep(moment - self.now())
 
+    @overload
+    async def continue_as_new(
+        self, workflow: RunsAlone[Any], /, *, undo: OnContinue = ...
+    ) -> NoReturn: ...
+
+    @overload
+    async def continue_as_new(
+        self,
+        workflow: RunsWithInput[T, Any],
+        input: T,
+        /,
+        *,
+        undo: OnContinue = ...,
+    ) -> NoReturn: ...
+
     @to_await
     async def continue_as_new(
         self,
+        workflow: Any,
         input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        /,
         *,
-        undo: Literal["refuse", "carry", "commit"] = "refuse",
+        undo: OnContinue = "refuse",
     ) -> NoReturn:
         """End this run, and begin the next one of its chain with an empty history.
 
-        Signals that have come and were not waited for reach the next run.
+        ``await ctx.continue_as_new(self, next_page)``. Signals that have come and were not waited
+        for reach the next run.
 
         Args:
+            workflow: The workflow itself, ``self``, whose ``run`` takes the input.
             input: The input of the next run; if omitted, it has none.
             undo: What happens to steps that a bad end would undo. ``carry``: a bad end of the next
                 run undoes them. ``commit``: they stay. By default there must be none.
 
         Raises:
+            TypeError: The workflow does not take this input.
             EngineError: There is something to undo, or a child is open.
         """
-        await self._continue(input, undo)
+        definition = definition_of(type(workflow))
+        args = args_of(input, definition)
+        if definition is not None:
+            require_read(args, self._converter, definition.input_type)
+        await self._continue(args, undo)
         raise AssertionError("the run has ended")
 
     # What a stand-in of the testing kit does without a server. The decorator calls `_unwind` when
     # `run` raises or is cancelled.
+
+    @property
+    def _converter(self) -> PayloadConverter:
+        return temporalio.workflow.payload_converter()
 
     def _read_fire(self) -> FireInfo:
         value = temporalio.workflow.memo_value(MEMO_KEY, None)
@@ -651,7 +712,7 @@ class Context:
         if self._continued is not None:
             await self._continue(*self._continued)
 
-    async def _continue(self, given: Any, undo: str) -> None:
+    async def _continue(self, args: list[Any], undo: str) -> None:
         refuse_forgotten(self._saga.to_undo, undo)
         if self._children.under_way:
             raise EngineError(
@@ -665,12 +726,9 @@ class Context:
         kept = {
             name: RawValue(each) for name, each in memo.items() if not name.startswith(_CARRIED)
         }
-        converter = temporalio.workflow.payload_converter()
-        if given is not NOT_GIVEN:
-            require_written(given, converter, "the input of the next run")
-        self._continued = given, undo
+        self._continued = args, undo
         temporalio.workflow.continue_as_new(
-            args=[] if given is NOT_GIVEN else [given],
+            args=args,
             # Without a memo the next run would inherit this one's; an empty one counts as none.
             memo={**kept, **carried, _CARRIES: len(carried)} if carried or memo else None,
         )
@@ -680,6 +738,11 @@ class Context:
 
     async def _unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         return await self._saga.unwind_scope(scope)
+
+
+def carries() -> bool:
+    """Return whether an earlier run of the chain has left signals or undo steps to this one."""
+    return any(field.startswith(_CARRIED) for field in temporalio.workflow.info().raw_memo)
 
 
 def refuse_forgotten(to_undo: Sequence[str], undo: str) -> None:

@@ -10,13 +10,22 @@ from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
-from temporalio.exceptions import is_cancelled_exception
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from engine.errors import EngineError, RetryPolicyInvalid
-from engine.flow.context import Context, WorkflowClass
+from engine.errors import Code, EngineError, RetryPolicyInvalid
+from engine.flow.context import Context, WorkflowClass, carries
 from engine.flow.declarations import DeclaredSchedule, checked_declarations
-from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
-from engine.flow.failures import CompensationFailed, ending_of, require_written
+from engine.flow.definition import (
+    MARK,
+    Registry,
+    Retry,
+    WorkflowDefinition,
+    checked_name,
+    definition_of,
+    duration,
+)
+from engine.flow.failures import CompensationFailed, ending_of, read_as, require_written, shown_type
 from engine.flow.signals import Handlers
 
 _RUN_METHOD: Final = "_temporal_run"
@@ -146,12 +155,7 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
         **rules,
     )
     setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
-    temporalio.workflow.defn(
-        name=definition.type,
-        # An input that cannot be decoded raises RuntimeError before `run` begins. The list must
-        # not cover NondeterminismError: see ending_of.
-        failure_exception_types=[RuntimeError],
-    )(cls)
+    temporalio.workflow.defn(name=definition.type)(cls)
     if "run" in vars(cls):
         # Lets clients name the workflow as `TheClass.run`, as with Temporal's own workflows.
         setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))
@@ -273,12 +277,14 @@ def _temporal_run(
     """Build the method Temporal calls: without ``ctx``, and with the names it checks."""
 
     async def run(self: Any, *inputs: Any) -> Any:
-        context = Context(leaves_notes=definition.compensate_on_terminate)
-        handlers = Handlers.of(self)
+        context, handlers = Context.current(), Handlers.of(self)
         try:
             handlers.begin()
             _check_inputs(definition, inputs)
-            result = await _completed(self.run(context, *inputs), context, handlers)
+            given = read_inputs(self, inputs)
+            result = await _completed(self.run(context, *given), context, handlers)
+        except _WaitsForCode:
+            raise
         except (Exception, asyncio.CancelledError, SystemExit) as caught:
             if not _is_executed(self):
                 raise
@@ -298,10 +304,11 @@ def _temporal_run(
     run.__qualname__ = f"{cls.__name__}.{_RUN_METHOD}"
     run.__module__ = cls.__module__
     run.__doc__ = cls.__doc__
-    run.__annotations__ = hints
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     # Temporal silently drops the inputs of a method without parameters, so declare some.
     inputs = parameter or inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)
+    # What it cannot read would hold the run up for ever: see `read_inputs`.
+    run.__annotations__ = {**hints, inputs.name: RawValue}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # inspect reads it, typeshed does not know
         [itself, inputs],
         return_annotation=hints.get("return", inspect.Signature.empty),
@@ -346,9 +353,39 @@ async def _completed(running: Awaitable[Any], context: Context, handlers: Handle
     await handlers.finish()
     handlers.check()
     context._unawaited.refuse()  # noqa: SLF001 - as above
+    context._saga.refuse_under_way()  # noqa: SLF001 - as above
     require_written(result, temporalio.workflow.payload_converter(), "the result of the run")
     await context._saga.check_reset()  # noqa: SLF001 - as above
     return result
+
+
+def read_inputs(instance: object, inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs of a run as its ``run`` declares them.
+
+    Raises:
+        ApplicationError: one cannot be read, and nothing has begun.
+        RuntimeError: as above, in a later run of a chain that carries something: the workflow task
+            fails, and the run waits for fitting code, as it does for the result of a step.
+    """
+    definition = definition_of(type(instance))
+    wanted = definition.input_type if definition else RawValue
+    if wanted is RawValue:
+        return list(inputs)
+    return [_read(each, wanted) if isinstance(each, RawValue) else each for each in inputs]
+
+
+class _WaitsForCode(RuntimeError):
+    """An input that fitting code could read."""
+
+
+def _read(raw: RawValue, wanted: Any) -> Any:
+    try:
+        return read_as(temporalio.workflow.payload_converter(), raw.payload, wanted)
+    except Exception as error:
+        text = f"the input of the run cannot be read as {shown_type(wanted)}: {error}"
+        if carries():
+            raise _WaitsForCode(text) from error
+        raise ApplicationError(text, type=Code.INPUT_INVALID, non_retryable=True) from error
 
 
 def _check_inputs(definition: WorkflowDefinition, inputs: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RetryPolicy
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import (
@@ -112,6 +113,33 @@ def require_written(value: object, converter: PayloadConverter, what: str) -> No
             type=Code.RESULT_INVALID,
             non_retryable=True,
         ) from error
+
+
+def require_read(args: Sequence[Any], converter: PayloadConverter, wanted: Any) -> None:
+    """Refuse the input of a next run that is of another type: that run could only wait.
+
+    Raises:
+        ApplicationError: it cannot be written.
+        TypeError: it would be read as no ``wanted``.
+    """
+    for each in args:
+        require_written(each, converter, "the input of the next run")
+        try:
+            read_as(converter, converter.to_payload(each), wanted)
+        except Exception as error:
+            raise TypeError(
+                f"the input of the next run is no {shown_type(wanted)}: {error}"
+            ) from error
+
+
+def read_as(converter: PayloadConverter, payload: Payload, wanted: Any) -> Any:
+    """Return the value of a payload; ``wanted`` is its type, or None if it has none."""
+    return converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+
+
+def shown_type(wanted: Any) -> str:
+    """Return a type as users write it."""
+    return str(getattr(wanted, "__name__", wanted))
 
 
 def was_refused(error: BaseException | None) -> bool:

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 import temporalio.workflow
 from temporalio.common import RawValue
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
+from engine.errors import EngineError
 from engine.flow.children import (
     Children,
     answer_of,
@@ -70,7 +73,7 @@ def undo_note(entry: ToUndo) -> dict[str, Any]:
 
     A clean-up run has no code of the run.
     """
-    undo = entry.undo
+    undo = entry.call
     definition = getattr(undo.fn, "__temporal_activity_definition", None)
     return {
         "step": getattr(definition, "name", None) or undo.name,
@@ -209,6 +212,14 @@ def _raw(text: str) -> RawValue:
     return RawValue(payload_of(text))
 
 
+def _text(raw: RawValue) -> str:
+    return payload_text(raw.payload)
+
+
+def _converter() -> PayloadConverter:
+    return temporalio.workflow.payload_converter()
+
+
 # --- undo steps ---
 # Registered before their steps run, and run in reverse order when the run fails or is cancelled.
 
@@ -236,10 +247,11 @@ class Saga:
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
         self._children, self._leaves_notes = children, leaves_notes
         self.scope = UndoScope()
-        self._under_way: dict[ActivityHandle[Any], UndoScope] = {}
+        self._under_way: dict[ActivityHandle[Any], tuple[UndoScope, str]] = {}
         self._calls: Counter[str] = Counter()
         self._carried: list[Mapping[str, Any]] | None = None
         self._left_by_scopes: list[NotUndone] = []
+        self._undone: set[str] = set()
         self.has_settled_carried = False
         self.refused: BaseException | None = None
 
@@ -257,14 +269,16 @@ class Saga:
         if self.refused is not None:
             raise self.refused
         place = self._place_of(call.name)
-        entry = ToUndo(undo, call.name, call.idempotency_key(place)) if undo else None
+        key = call.idempotency_key(place)
+        self._refuse_undone(call)
+        entry = ToUndo(undo, call.name, _converter(), key) if undo else None
         handle = call.start(place, undo=self._note_of(entry))
         if entry:
             # Before the step runs (nothing is sent until this task yields), because a step whose
             # result is lost must be undone too. After start(), because a call that could not be
             # sent needs no undo.
             scope.add(entry)
-        self._under_way[handle] = scope
+        self._under_way[handle] = scope, call.name
         try:
             return await result_of(handle, repr(call.name), entry.keep if entry else None)
         except ActivityError as error:
@@ -291,7 +305,8 @@ class Saga:
         call = self._children.call_of(child, given, options, result_type)
         entry = None
         if undo is not None:
-            entry = ToUndo(undo_of(undo, call.name, call.args), call.name, child_key(call.id))
+            undone_by = undo_of(undo, call.name, call.args)
+            entry = ToUndo(undone_by, call.name, _converter(), child_key(call.id))
             scope.add(entry)
         try:
             return await self._children.run(
@@ -304,6 +319,20 @@ class Saga:
 
     def _note_of(self, entry: ToUndo | None) -> dict[str, Any] | None:
         return undo_note(entry) if entry and self._leaves_notes else None
+
+    def refuse_under_way(self) -> None:
+        """Refuse the end of a run one of whose calls is in progress: it would stop half-way.
+
+        Raises:
+            TypeError: there is such a call; the message names the first.
+        """
+        steps = (f"ctx.step({name})" for _, name in self._under_way.values())
+        children = (f"ctx.child({name})" for name in self._children.waited_for)
+        for each in chain(steps, children):
+            raise TypeError(
+                f"run has returned while {each} is in progress; await it, or use ctx.parallel,"
+                " which stops the others when one fails"
+            )
 
     async def check_reset(self) -> None:
         """Let a run that repeats another complete only if their effects fit together.
@@ -356,7 +385,7 @@ class Saga:
     async def _unwind_scope(self, scope: UndoScope) -> list[NotUndone]:
         scope.end()
         # Parallel branches may still be running the steps to undo.
-        under_way = [handle for handle, where in self._under_way.items() if where.is_in(scope)]
+        under_way = [handle for handle, (at, _) in self._under_way.items() if at.is_in(scope)]
         for handle in under_way:
             handle.cancel()
         await self._children.stop(scope)
@@ -377,15 +406,30 @@ class Saga:
         call = entry.call
         begin = partial(call.start, self._place_of(call.name), undoes=entry.key or None)
         cause = await _failure_of(begin, call.name, entry.name)
+        self._undone.add(entry.key)
         if cause is None:
             return None
-        payload = temporalio.workflow.payload_converter().to_payload
-        given = _cut(payload(call.args[0]).data) if call.args else None
+        given = _cut(call.args[0].payload.data) if call.args else None
         return NotUndone(entry.name, call.name, text_of(cause), given, entry.key or None)
+
+    def _refuse_undone(self, call: StepCall) -> None:
+        """Refuse a key that the code gives again after the call that had it was undone.
+
+        The system that did the work would answer with what is undone.
+
+        Raises:
+            EngineError: it was.
+        """
+        if call.key in self._undone:
+            raise EngineError(
+                f"ctx.step({call.name}, idempotency_key={call.key!r}): the call that had this key"
+                " was undone",
+                cure="give each try a key of its own",
+            )
 
     def on_failure(self, undo: StepCall) -> None:
         """Have a bad end run this step, which undoes no other one."""
-        self.scope.current.add(ToUndo.alone(undo))
+        self.scope.current.add(ToUndo(undo, undo.name, _converter()))
 
     def commit(self) -> None:
         """Forget what a bad end would undo."""
@@ -404,13 +448,11 @@ class Saga:
 
     def carried(self) -> dict[str, Any]:
         """Return what is to undo as memo fields of the next run of the chain."""
-        convert = temporalio.workflow.payload_converter().to_payload
         own = [
             {
                 "step": each.name,
                 "undo": undo_note(each),
-                "input": payload_text(convert(each.undo.args[0])) if each.undo.args else None,
-                "result": payload_text(convert(each.result)) if each.sees_result else None,
+                **dict(zip_longest(("input", "result"), map(_text, each.call.args))),
             }
             for each in self.scope.left
         ]

@@ -160,9 +160,14 @@ async def _delivered() -> None:
 
 
 def _decoded(given: RawValue | None, wanted: Any) -> Any:
-    if given is None:
+    if given is None and wanted is None:
         return None
-    return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
+    payload = given.payload if given is not None else _NO_VALUE
+    return temporalio.workflow.payload_converter().from_payload(payload, wanted)
+
+
+_NO_VALUE: Final = Payload(metadata={"encoding": b"json/plain"}, data=b"null")
+"""What a signal without a value is read from, if one of a type is wanted."""
 
 
 _ONE_VALUE: Final = inspect.Signature(

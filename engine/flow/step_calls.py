@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 import temporalio.workflow
-from temporalio.common import Priority, RetryPolicy
+from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 from engine.errors import did_you_mean
@@ -478,43 +479,38 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, R]) -> R:
 # newest runs first.
 
 
-@dataclass(eq=False)
 class ToUndo:
     """A step or child that was begun, and how it is undone.
 
-    Attributes:
+    Its undo step gets what was sent and received, whatever the run does with the objects later: so
+    they are written at once.
+
+    Args:
+        undo: the call of the undo step, with the input of what it undoes.
         name: of the step or child.
+        converter: the run's.
         key: its idempotency key; empty if the undo step belongs to no step.
-        result: its result, once the run has received one.
     """
 
-    undo: StepCall
-    name: str
-    key: str
-    result: Any = None
+    def __init__(
+        self, undo: StepCall, name: str, converter: PayloadConverter, key: str = ""
+    ) -> None:
+        self.name, self.key, self._write = name, key, converter.to_payload
+        self.call = replace(undo, args=[self._written(each) for each in undo.args])
 
     def keep(self, result: Any) -> None:
         """Note the result, if the undo step needs it."""
         if self.sees_result:
-            self.result = result
+            self.call.args[1] = self._written(result)
 
     @property
     def sees_result(self) -> bool:
         """Whether the undo step gets the result too."""
-        definition = step_definition_of(self.undo.fn)
+        definition = step_definition_of(self.call.fn)
         return definition is not None and definition.sees_result
 
-    @property
-    def call(self) -> StepCall:
-        """The call of the undo step."""
-        if not self.sees_result:
-            return self.undo
-        return replace(self.undo, args=[self.undo.args[0], self.result])
-
-    @classmethod
-    def alone(cls, undo: StepCall) -> ToUndo:
-        """Return an undo step that belongs to no step."""
-        return cls(undo, undo.name, "", undo.args[1] if undo.args[1:] else None)
+    def _written(self, value: Any) -> RawValue:
+        return RawValue(self._write(value))
 
 
 @dataclass(eq=False)

@@ -136,7 +136,8 @@ def step_info() -> StepInfo:
     The idempotency key consists of the run, the step's name and the place of the call in the run.
     It is the same for every attempt, even on another worker or after a crash. After an operator's
     reset a call that equals one of the earlier run has the key of that one, unless it was undone.
-    A run that continues as new, or is retried as a whole, has new keys.
+    A run that continues as new, or is retried as a whole, has new keys. The key of an undo step
+    follows from that of the step that it undoes, whichever run undoes it.
 
     Raises:
         EngineError: Called outside a step.
@@ -150,8 +151,9 @@ def step_info() -> StepInfo:
     # Not isinstance: another copy of this module may have created it.
     note: StepNote = getattr(info, "note", None) or NOTHING
     return StepInfo(
-        idempotency_key=note.key
-        or step_key(note.origin or info.workflow_run_id or "", info.activity_id),
+        idempotency_key=key_of(
+            note, info.activity_type, note.origin or info.workflow_run_id or "", info.activity_id
+        ),
         attempt=info.attempt,
         undoes=note.undoes,
         workflow_id=info.workflow_id,
@@ -161,6 +163,27 @@ def step_info() -> StepInfo:
 def step_key(run: str, place: str) -> str:
     """Return the key of the call at this place (Temporal's activity id) of a run."""
     return f"{run}/{place}"
+
+
+def undo_key(undone: str, step: str) -> str:
+    """Return the key of the undo step of a call that has the key ``undone``.
+
+    A clean-up run, or a run after a reset, may repeat an undo that was interrupted: it has the
+    same key wherever it is called.
+    """
+    return f"{undone}/undo/{step}"
+
+
+def key_of(note: StepNote, step: str, run: str, place: str) -> str:
+    """Return the idempotency key of a call, as its run knows it.
+
+    Args:
+        note: its note.
+        step: the step's name.
+        run: the run that its run began as.
+        place: of the call in the run.
+    """
+    return note.key or (undo_key(note.undoes, step) if note.undoes else step_key(run, place))
 
 
 # --- queues ---

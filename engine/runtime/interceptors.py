@@ -8,6 +8,7 @@ import dataclasses
 import random
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ from temporalio.worker import (
     ActivityOutboundInterceptor,
     ContinueAsNewInput,
     ExecuteActivityInput,
+    ExecuteWorkflowInput,
     HandleSignalInput,
     HandleUpdateInput,
     Interceptor,
@@ -46,6 +48,7 @@ from engine.flow import (
     StepNote,
     note_of_this_call,
     queue_of,
+    read_inputs,
     repeats,
     require_written,
     step_named,
@@ -95,6 +98,11 @@ class HandlerEndings(Interceptor):
 
 
 class _HandlerEndings(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
+        with suppress(Exception):  # the run itself ends with it, or waits
+            input.args = read_inputs(workflow.instance(), input.args)  # others expect typed ones
+        return await super().execute_workflow(input)
+
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
         try:
             await super().handle_signal(input)

@@ -39,7 +39,7 @@ from engine.runtime.loop_watch import watched_loop
 from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
-from engine.runtime.run_ends import ended_child
+from engine.runtime.run_ends import ended_child, own_child
 from engine.runtime.run_memo import ChainMemo, lets_plain_through
 from engine.runtime.settings import (
     Settings,
@@ -358,7 +358,7 @@ def _with_own_code(config: WorkerConfig) -> WorkerConfig:
         return config
     if not activities:
         config["no_remote_activities"] = True  # other workers run its task queue's steps
-    config["activities"] = [*activities, check_reset, ended_child]
+    config["activities"] = [*activities, check_reset, ended_child, own_child]
     if CleanUp not in workflows and any(each.compensate_on_terminate for each in declared):
         config["workflows"] = [*workflows, CleanUp]
         config["activities"] = [*config["activities"], left_to_undo]

@@ -11,9 +11,9 @@ earlier run did after that event. So the worker of each step asks the histories:
 - A call without an equal gets a new key, unless calls of the same step remain that nothing has
   repeated: it might be one of them with another input. Then it is refused, and the run fails.
 
-An undo finds the key of its step the same way. A child of such a run repeats the child that the
-earlier run started with the same input, unless that one was undone. ``idempotency_key=`` of a call
-settles all of it.
+An undo finds the key of its step the same way, and its own key follows from that. A child of such a
+run repeats the child that the earlier run started with the same input, unless that one was undone.
+``idempotency_key=`` of a call settles all of it, unless the call that had it was undone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from engine.flow import (
     LEFT_TO_UNDO,
     FatalError,
     StepNote,
+    key_of,
     payload_text,
     refusal,
     step_key,
+    undo_key,
 )
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.schedules import first_of
@@ -184,7 +186,7 @@ class KeyMatcher:
                 self._child(line, run, child)
         for call in new:
             if call.note.undoes is not None:
-                self._undo(line, run, call, call.note.undoes)
+                self._undo(line, call, call.note.undoes)
         line.left = [
             each.name
             for each in self._effects.values()
@@ -239,8 +241,12 @@ class KeyMatcher:
     def _found(self, line: RunKeys, run: RunHistory, call: RecordedStep) -> bool:
         """Enter or refuse a call; return False if it equals no earlier one."""
         by_name = call.note.key is not None or not call.note.redo or call.event_id < run.fork
-        if line.spoiled and call.event_id >= run.fork:
-            line.refused[call.event_id] = line.spoiled
+        given = self._effects.get(call.note.key or "")
+        why = line.spoiled
+        if given and any(given.undos.values()):
+            why = f"{given.name} had the key {given.key!r} and was undone: this call needs another"
+        if why and call.event_id >= run.fork:
+            line.refused[call.event_id] = why
         elif by_name:  # also copied from a run that is gone
             self._enter(line, run, call, _assumed(run, call))
         elif self._refused:
@@ -281,14 +287,12 @@ class KeyMatcher:
             if each.call.step == call.step and each.key not in line.taken
         ]
 
-    def _undo(self, line: RunKeys, run: RunHistory, call: RecordedStep, assumed: str) -> None:
+    def _undo(self, line: RunKeys, call: RecordedStep, assumed: str) -> None:
         target = line.named.get(assumed, assumed)
         effect = line.named_children.get(assumed) or self._effects.get(target)
-        key = call.note.key or _assumed(run, call)
-        if call.note.redo and not call.note.key:
-            before = (each for each in (effect.undos if effect else ()) if each not in line.taken)
-            key = next(before, step_key(run.run_id, call.place))
-        line.undoes[call.event_id] = effect.key if effect else target
+        undone = effect.key if effect else target
+        key = call.note.key or undo_key(undone, call.step)
+        line.undoes[call.event_id] = undone
         line.keys[call.event_id] = key
         line.taken.add(key)
         if effect:
@@ -338,7 +342,7 @@ class KeyMatcher:
 
 def _assumed(run: RunHistory, call: RecordedStep) -> str:
     """Return the key that the workflow assumes."""
-    return call.note.key or step_key(call.note.origin or run.run_id, call.place)
+    return key_of(call.note, call.step, call.note.origin or run.run_id, call.place)
 
 
 # --- the worker's side ---

@@ -34,7 +34,7 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow import ENDED_CHILD, CompensationFailed, payload_text, text_of
+from engine.flow import ENDED_CHILD, OWN_CHILD, CompensationFailed, payload_text, text_of
 from engine.ledger import (
     ENDED_BADLY,
     ClosedStatus,
@@ -364,6 +364,22 @@ async def ended_child(asked: Mapping[str, Any]) -> dict[str, Any]:
     if text and len(text) > _LARGEST:
         return {"error": "its result is too large to be read again", "undone": False}
     return {"result": text}
+
+
+@activity.defn(name=OWN_CHILD)
+async def own_child(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether an open run is one's ``own``: a child of ``parent``.
+
+    Args:
+        asked: ``workflow_id`` of the run, and ``parent``, a workflow id.
+    """
+    try:
+        run = await activity.client().get_workflow_handle(asked["workflow_id"]).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return {"own": False}
+    return {"own": run.parent_id == asked["parent"]}
 
 
 # --- the tries of a run ---

@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -28,6 +29,7 @@ from temporalio.workflow import ContinueAsNewError
 from engine.errors import EngineError
 from engine.flow import (
     NOT_GIVEN,
+    STAND_IN,
     ChildOptions,
     CompensationFailed,
     Context,
@@ -171,6 +173,8 @@ class FakeContext(Context):
     need a server (``run_workflow``). Inputs and results pass through JSON, and a failing step
     raises an ``ActivityError``, as in a run.
 
+    The newest one of a test is ``Context.current()``, for handlers that the test calls.
+
     Args:
         fire: the value of ``ctx.fire``, see ``fire_for``; without it the run was started by hand.
         clock: the run's time; by default it stands at the fire time. ``sleep`` moves it.
@@ -212,6 +216,7 @@ class FakeContext(Context):
         self._started: Counter[str] = Counter()
         self._left_by_scopes: list[NotUndone] = []
         self._logger = logging.LoggerAdapter(logging.getLogger("engine.testing"), {})
+        STAND_IN.set(self)
 
     async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:  # noqa: A002 - as in step
         """Run a workflow as a worker would: if it raises, undo its work.
@@ -265,13 +270,13 @@ class FakeContext(Context):
             self._started[name] += 1
             own_id = options.get("id") or f"child:{self._workflow_id}:{name}:{self._started[name]}"
             call = undo_of(undo, name, args_of(given))
-            entry = ToUndo(call, name, step_key(_RUN, own_id))
+            entry = ToUndo(call, name, _converter, step_key(_RUN, own_id))
         try:
             found = through_json(await self._result_of(child, given), result_type or declared)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
             raise child_failed(name) from cause_of(error)
         if entry:
-            entry.result = found
+            entry.keep(found)
             self._scope.current.add(entry)
         return found
 
@@ -281,12 +286,16 @@ class FakeContext(Context):
         stands = self._stand_ins[child]
         return await settled(stands(*args_of(given)) if callable(stands) else stands)
 
-    async def _continue(self, given: Any, undo: str) -> None:
+    async def _continue(self, args: list[Any], undo: str) -> None:
         refuse_forgotten([each.name for each in self._scope.left], undo)
-        raise ContinuedAsNew(None if given is NOT_GIVEN else given)
+        raise ContinuedAsNew(args[0] if args else None)
+
+    @property
+    def _converter(self) -> PayloadConverter:
+        return _converter
 
     def _note_undo(self, undo: StepCall) -> None:
-        self._scope.current.add(ToUndo.alone(undo))
+        self._scope.current.add(ToUndo(undo, undo.name, _converter))
 
     def _forget_undos(self) -> None:
         self._scope.clear()
@@ -363,11 +372,11 @@ class FakeContext(Context):
         entry = None
         if undo is not None:
             place = f"{call.name}/{self._calls[call.name] + 1}"
-            entry = ToUndo(undo, call.name, call.key or step_key(_RUN, place))
+            entry = ToUndo(undo, call.name, _converter, call.key or step_key(_RUN, place))
             self._scope.current.add(entry)
         result = await self._call(call)
         if entry:
-            entry.result = result
+            entry.keep(result)
         return result
 
     async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
@@ -414,7 +423,7 @@ class FakeContext(Context):
             try:
                 await self._call(call, entry.key or None)
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
-                given = _converter.to_payload(call.args[0]).data.decode() if call.args else None
+                given = call.args[0].payload.data.decode() if call.args else None
                 why = text_of(error.__cause__ or error)
                 not_undone.append(NotUndone(entry.name, call.name, why, given, entry.key or None))
 

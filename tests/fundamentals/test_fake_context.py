@@ -153,6 +153,7 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
     # What needs nothing but other members is Context's own. What needs a server ends in one of its
     # private methods, each of which has a stand-in.
     needs_members = {
+        "current",
         "scheduled",
         "sleep_until",
         "parallel",
@@ -171,7 +172,7 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
     private -= {"_continue_again", "_next_wait"}
     assert private == {
         "_read_fire", "_run_step", "_run_child", "_next_signal", "_count_signals", "_note_undo",
-        "_forget_undos", "_continue", "_unwind", "_unwind_scope",
+        "_forget_undos", "_continue", "_converter", "_unwind", "_unwind_scope",
     }  # fmt: skip
     assert private <= vars(FakeContext).keys()
     for name in public & own:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
@@ -174,7 +175,7 @@ class StuckRuns:
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             await self._budget.call()
             history = await handle.fetch_history(rpc_timeout=self._settings.rpc_timeout)
-            why = _failure(history)
+            why = task_failure(history)
             if why is None:
                 return None  # its tasks are lost, not failed: no worker, or one that is killed
             self._known[run.run_id] = why
@@ -194,7 +195,7 @@ class StuckRuns:
         )
 
 
-def _failure(history: WorkflowHistory) -> tuple[str, str] | None:
+def task_failure(history: WorkflowHistory) -> tuple[str, str] | None:
     """Return the cause of the last workflow task's failure, and what was said.
 
     None if none has failed since the last one that completed.
@@ -208,8 +209,40 @@ def _failure(history: WorkflowHistory) -> tuple[str, str] | None:
             kind = WorkflowTaskFailedCause.Name(failed.cause)
             if failed.cause == _DIFFERS:
                 return kind, f"{explain_nondeterminism(history, message, ())}; {CURE}"
+            if message == _UNREAD:
+                return kind, _unread(history, failed.failure)
             return kind, message or kind
     return None
+
+
+_UNREAD: Final = "Failed decoding arguments"
+"""What the SDK says of a result that the run's code cannot read."""
+
+
+def _unread(history: WorkflowHistory, failure: Failure) -> str:
+    """Return which results may be the one that cannot be read, and why it cannot be."""
+    names: dict[int, str] = {}
+    came: list[str] = []
+    for event in history.events:
+        kind = event.WhichOneof("attributes")
+        if kind == "activity_task_scheduled_event_attributes":
+            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+        elif kind == "start_child_workflow_execution_initiated_event_attributes":
+            child = event.start_child_workflow_execution_initiated_event_attributes
+            names[event.event_id] = f"the child {child.workflow_id}"
+        elif kind == "activity_task_completed_event_attributes":
+            done = event.activity_task_completed_event_attributes
+            came.append(names[done.scheduled_event_id])
+        elif kind == "child_workflow_execution_completed_event_attributes":
+            ended = event.child_workflow_execution_completed_event_attributes
+            came.append(names[ended.initiated_event_id])
+        elif kind == "workflow_task_completed_event_attributes":
+            came = []
+    which = " or ".join(came) or "a step"
+    return (
+        f"the result of {which} cannot be read: {failure.cause.message or failure.message};"
+        " the run waits for code whose type fits"
+    )
 
 
 # --- history files ---

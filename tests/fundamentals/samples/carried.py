@@ -46,7 +46,7 @@ class Order:
         if part == "charge":
             if way != "nothing to undo":
                 await ctx.step(charge, "a book", compensate=refund)
-            await ctx.continue_as_new([way, "ship"], undo="carry")
+            await ctx.continue_as_new(self, [way, "ship"], undo="carry")
         attempt = temporal.info().attempt
         await ctx.step(note, f"try {attempt}")
         if way == "committed" and attempt == 1:
@@ -73,7 +73,7 @@ class Alone:
         if not what:
             raise FatalError("as planned")
         ctx.on_failure(refund, what, idempotency_key=f"key of {what}", deadline=2)
-        await ctx.continue_as_new("", undo="carry")
+        await ctx.continue_as_new(self, "", undo="carry")
 
 
 ALL: list[Any] = [Order, Waits, Alone]

@@ -88,7 +88,7 @@ class Loop:
                 total += await ctx.wait_for("number", int, timeout=2)
             except TimeoutError:
                 return total
-        await ctx.continue_as_new(total)
+        await ctx.continue_as_new(self, total)
 
 
 @workflow(name="handled-chain")
@@ -100,7 +100,7 @@ class Chain:
         if number == 3:
             raise LookupError("the end of the chain")
         await ctx.step(charge, f"run {number}", compensate=refund)
-        await ctx.continue_as_new([number + 1, undo], **({"undo": undo} if undo else {}))
+        await ctx.continue_as_new(self, [number + 1, undo], **({"undo": undo} if undo else {}))
 
 
 @workflow(name="handled-relay")
@@ -111,7 +111,7 @@ class Relay:
         self.ctx = ctx
         while number := await ctx.wait_for("number", int):
             if not total:
-                await ctx.continue_as_new(number, undo="carry")
+                await ctx.continue_as_new(self, number, undo="carry")
             total += number
         raise LookupError(str(total))
 
