@@ -18,6 +18,7 @@ from engine.flow.children import (
 )
 from engine.flow.context import (
     STAND_IN as STAND_IN,
+    WAITS as WAITS,
     Context as Context,
     RunsAlone as RunsAlone,
     RunsWithInput as RunsWithInput,

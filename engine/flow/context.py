@@ -85,6 +85,8 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
+WAITS: Final = "sched.waits"
+"""The query that tells which signals a run waits for, and whether for its handlers."""
 _CONTEXT: Final = "__sched_context__"
 STAND_IN: Final[ContextVar[Context | None]] = ContextVar("sched_stand_in", default=None)
 """The context of a unit test, in place of that of a run."""
@@ -703,6 +705,12 @@ class Context:
 
     async def _count_signals(self, signal: str) -> int:
         return await self._signals.pending(signal)
+
+    def _waits(self) -> list[str]:
+        waits = [f"the signal {name}" for name in self._signals.waited_for]
+        if not temporalio.workflow.all_handlers_finished():
+            waits.append("its handlers, which are in progress")
+        return waits
 
     async def _continue_again(self) -> None:
         """Continue as ``continue_as_new`` was told to, with what has come since then.

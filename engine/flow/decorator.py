@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from engine.errors import Code, EngineError, RetryPolicyInvalid
-from engine.flow.context import Context, WorkflowClass, carries
+from engine.flow.context import WAITS, Context, WorkflowClass, carries
 from engine.flow.declarations import DeclaredSchedule, checked_declarations
 from engine.flow.definition import (
     MARK,
@@ -279,6 +279,7 @@ def _temporal_run(
     async def run(self: Any, *inputs: Any) -> Any:
         context, handlers = Context.current(), Handlers.of(self)
         try:
+            temporalio.workflow.set_query_handler(WAITS, context._waits)  # noqa: SLF001 - as below
             handlers.begin()
             _check_inputs(definition, inputs)
             given = read_inputs(self, inputs)

@@ -61,6 +61,11 @@ class Signals:
         finally:
             line.remove(me)
 
+    @property
+    def waited_for(self) -> list[str]:
+        """The names of the signals that the run waits for now."""
+        return [name for name, line in self._line.items() if line]
+
     async def pending(self, name: str) -> int:
         """Return how many signals of this name have come and were not returned."""
         self._listen(name)

@@ -140,7 +140,8 @@ def step_info() -> StepInfo:
     follows from that of the step that it undoes, whichever run undoes it.
 
     Raises:
-        EngineError: Called outside a step.
+        EngineError: Called outside a step, or on a worker without the plugin: the run's note, with
+            the key that may not be the one of this place, did not arrive.
     """
     if not activity.in_activity():
         raise EngineError(
@@ -149,7 +150,14 @@ def step_info() -> StepInfo:
         )
     info = activity.info()
     # Not isinstance: another copy of this module may have created it.
-    note: StepNote = getattr(info, "note", None) or NOTHING
+    note: StepNote | None = getattr(info, "note", None)
+    if note is None and info.activity_id.startswith(f"{info.activity_type}/"):
+        raise EngineError(
+            f"step_info() of {info.activity_id}: this worker has no SchedulePlugin, so the key that"
+            " the run gave the call did not reach the step",
+            cure="give the worker plugins=[SchedulePlugin(None)]",
+        )
+    note = note or NOTHING
     return StepInfo(
         idempotency_key=key_of(
             note, info.activity_type, note.origin or info.workflow_run_id or "", info.activity_id

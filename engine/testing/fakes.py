@@ -82,6 +82,11 @@ def fake(
     given = [does is not None, returns is not _UNSAID, raises is not None]
     if sum(given) > 1:
         raise TypeError("fake() takes a function, returns= or raises=, one of them")
+    if does is not None and not callable(does):
+        raise TypeError(
+            f"fake({name_of(step)}, {does!r}): what replaces a step is a function; write"
+            f" returns={does!r} for a value"
+        )
     if raises is not None:
         return Fake(step, _raising(raises), ())
     if does is None:

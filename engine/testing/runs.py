@@ -19,7 +19,15 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
-from engine.flow import MEMO_KEY, NOT_GIVEN, UNDO_TYPE, FireInfo, args_of, registered_workflows
+from engine.flow import (
+    MEMO_KEY,
+    NOT_GIVEN,
+    UNDO_TYPE,
+    FireInfo,
+    RunOptions,
+    args_of,
+    registered_workflows,
+)
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.tracking.replay import (
     CURE,
@@ -373,6 +381,7 @@ async def running_workflow(
     time_skipping: bool = True,
     replay: bool = True,
     patience: float = 30,
+    resources: Mapping[Any, Any] | None = None,
 ) -> AsyncIterator[RunUnderTest]:
     """Start a workflow on a real server, for a test that acts on the open run.
 
@@ -391,6 +400,7 @@ async def running_workflow(
         time_skipping: whether waits pass at once when ``ended`` is awaited.
         replay: whether ``ended`` replays the run's history.
         patience: real seconds after which ``ended`` fails the test.
+        resources: objects to give to steps.
 
     Raises:
         TypeError: ``workflow`` is not a workflow, or a fake's step is not a step.
@@ -398,7 +408,13 @@ async def running_workflow(
     code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
     async with bench(
-        server, code, [_QUEUE], time_skipping=time_skipping, patience=patience, steered=True
+        server,
+        code,
+        [_QUEUE],
+        time_skipping=time_skipping,
+        patience=patience,
+        resources=resources,
+        steered=True,
     ) as opened:
         handle = await _started(opened, kind, input, fire, workflow_id)
         try:
@@ -414,12 +430,15 @@ async def _started(
 ) -> WorkflowHandle[Any, Any]:
     """Start a run as a schedule would, or by hand."""
     named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
+    rules = RunOptions.from_json(opened.code.rules.get(kind))
     with opened.starting():
         return await opened.client.start_workflow(
             kind,
             args=args_of(given),
             id=workflow_id or named,
             task_queue=_QUEUE,
+            run_timeout=rules.timeout,
+            retry_policy=rules.retry,
             memo={MEMO_KEY: fire.to_memo()} if fire else None,
         )
 

@@ -28,6 +28,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowHistory,
+    WorkflowQueryFailedError,
 )
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
@@ -37,6 +38,7 @@ from temporalio.worker import Worker
 
 from engine.flow import (
     MEMO_KEY,
+    WAITS,
     FireInfo,
     RunOptions,
     definition_of,
@@ -122,6 +124,8 @@ class FireResult:
 
 
 # --- worker ---
+_TOLD_WITHIN = timedelta(seconds=5)
+
 # Workers with the user's code on a server for tests, and the outcomes of their runs.
 
 
@@ -367,7 +371,7 @@ async def bench(
 
 async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
     described = await handle.describe()
-    waits = []
+    waits = await _told(handle)
     for each in described.raw_description.pending_activities:
         failed = f", {each.last_failure.message}" if each.last_failure.message else ""
         waits.append(f"the step {each.activity_type.name} is at attempt {each.attempt}{failed}")
@@ -376,6 +380,15 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
         for each in described.raw_description.pending_children
     ]
     return "; ".join(waits) or _wait(await handle.fetch_history())
+
+
+async def _told(handle: WorkflowHandle[Any, Any]) -> list[str]:
+    """Return the signals and handlers that the run says it waits for; none if it cannot say."""
+    try:
+        told: list[str] = await handle.query(WAITS, rpc_timeout=_TOLD_WITHIN)
+    except (RPCError, WorkflowQueryFailedError):
+        return []
+    return [f"it waits for {each}" for each in told]
 
 
 def _wait(history: WorkflowHistory) -> str:

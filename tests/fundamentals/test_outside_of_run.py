@@ -7,7 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.service import RPCError
@@ -129,6 +134,18 @@ async def test_a_call_under_the_key_of_one_that_was_undone_is_refused(runs):
     assert failure.type == EngineError.__name__
     assert "the call that had this key was undone" in failure.message
     assert [each.partition(" ")[0] for each in DID] == ["charge", "refund"]
+
+
+async def test_a_worker_without_the_plugin_does_not_guess_a_key(client):
+    BANK.clear()
+    queue = "outside-plain"
+    ours = Worker(client, task_queue=queue, workflows=outside.ALL, plugins=[SchedulePlugin(None)])
+    async with ours, Worker(client, task_queue=queue, activities=outside.STEPS):
+        handle = await client.start_workflow("outside-once@1", "plain", id="run", task_queue=queue)
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+    assert "this worker has no SchedulePlugin" in str(failure.value.cause.__cause__)
+    assert BANK == {}
 
 
 # --- children of others ---

@@ -24,6 +24,7 @@ from engine.testing import (
     run_schedule,
     run_workflow,
 )
+from tests.fundamentals.samples.outside import Asked
 from tests.fundamentals.samples.parcels import (
     Order,
     Parcels,
@@ -173,6 +174,24 @@ async def test_a_run_that_hangs_is_ended_and_says_what_it_waits_for(
 async def test_a_run_with_more_waits_than_there_is_patience_for_says_so(server: DevServer):
     with pytest.raises(AssertionError, match=r"its waits take longer \(\d+ so far, each about a"):
         await run_workflow(WaitsOften, patience=3, server=server, workflows=[WaitsOften])
+
+
+async def test_a_run_that_hangs_names_the_signal_it_waits_for(server: DevServer):
+    with pytest.raises(AssertionError, match=r"it waits for the signal approval$"):
+        await run_workflow(Asked, "x", patience=3, server=server, workflows=[Asked], steps=[])
+
+
+async def test_a_run_has_the_rules_of_its_class(server: DevServer):
+    run = await run_workflow(
+        Stamped, "slow", fire=fire_for("slow", "2027-03-01T03:00Z"), server=server,
+        workflows=[Stamped], steps=[stamp],
+    )  # fmt: skip
+    assert run.status == "timed_out"
+
+
+async def test_a_value_in_the_place_of_a_function_is_told_how_it_is_written():
+    with pytest.raises(TypeError, match=r"take_money, True.*write returns=True for a value"):
+        fake(take_money, True)  # type: ignore[arg-type] # the point
 
 
 async def _never(_: Order) -> None:

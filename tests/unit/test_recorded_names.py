@@ -22,6 +22,7 @@ NAMES = {
     saga.UNDO_CARRIED: "sched.undo.",
     signals.SIGNAL_CARRIED: "sched.signal.",
     context._CARRIES: "sched.carries",
+    context.WAITS: "sched.waits",
 }
 
 

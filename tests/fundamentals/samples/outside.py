@@ -9,7 +9,7 @@ from typing import Any, cast
 import temporalio.workflow
 from temporalio.exceptions import ActivityError, WorkflowAlreadyStartedError
 
-from engine.flow import Context, FatalError, Undo, step, step_info, workflow
+from engine.flow import Context, FatalError, Retry, Undo, step, step_info, workflow
 
 DID: list[str] = []
 BANK: dict[str, str] = {}
@@ -175,6 +175,14 @@ class Again:
             await ctx.step(charge, "again", compensate=refund, idempotency_key=key)
 
 
+@workflow(name="outside-once")
+class Once:
+    """Makes one call, and one attempt of it."""
+
+    async def run(self, ctx: Context, what: str) -> None:
+        await ctx.step(charge, what, idempotency_key="order", retry=Retry(max_attempts=1))
+
+
 @workflow(name="outside-entity")
 class Entity:
     """One for each customer: a run of its own, or a child."""
@@ -253,7 +261,7 @@ class Asked:
 
 
 ALL: list[Any] = [
-    Unread, Answering, Chain, Unfit, Changed, Booked, Ended, Again, Entity, Wants, Early, Hasty,
-    Asked,
+    Unread, Answering, Chain, Unfit, Changed, Booked, Ended, Again, Once, Entity, Wants,
+    Early, Hasty, Asked,
 ]  # fmt: skip
 STEPS: list[Any] = [answer, book, cancel, give_back, charge, refund, slow, fail]
