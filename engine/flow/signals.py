@@ -224,6 +224,17 @@ class Handlers:
         """Have a run end with an error of a handler; False if Temporal has to handle it."""
         return hasattr(type(instance), _STATE) and cls.of(instance).failed(error)
 
+    @classmethod
+    async def ready(cls, instance: object) -> None:
+        """Wait until ``run`` has begun, so that a handler finds what it has set."""
+        if hasattr(type(instance), _STATE) and not cls.of(instance).has_begun:
+            await temporalio.workflow.wait_condition(lambda: cls.of(instance).has_begun)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``run`` has begun."""
+        return self._task is not None
+
     def begin(self) -> None:
         """Note that ``run`` begins, in the current task.
 

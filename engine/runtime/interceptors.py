@@ -105,6 +105,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
 
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
         try:
+            await Handlers.ready(workflow.instance())
             await super().handle_signal(input)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if not Handlers.end_run(workflow.instance(), error):
@@ -112,6 +113,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - the SDK's name
         try:
+            await Handlers.ready(workflow.instance())
             return await super().handle_update_handler(input)
         except FailureError:
             raise  # for the caller of the update alone

@@ -52,6 +52,7 @@ from engine.runtime.discovery import types_of
 from engine.runtime.plugin import SchedulePlugin
 from engine.runtime.run_ends import evidence_of
 from engine.runtime.settings import Settings
+from engine.runtime.tracking.replay import task_failure
 from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fake, activities
 from engine.testing.server import DevServer, dev_server
@@ -393,7 +394,9 @@ async def _told(handle: WorkflowHandle[Any, Any]) -> list[str]:
 
 def _wait(history: WorkflowHistory) -> str:
     """Return what a run without an open step or child may be waiting for."""
-    may_be = "it waits for a signal, or its workflow task fails again and again"
+    if failing := task_failure(history):
+        return f"its workflow task fails again and again: {failing[1]}"
+    may_be = "it waits for something that does not come about"
     kinds = [event.event_type for event in history.events]
     if waits := kinds.count(EventType.EVENT_TYPE_TIMER_STARTED):
         return f"{may_be}, or its waits take longer ({waits} so far, each about a second)"

@@ -187,11 +187,13 @@ async def test_a_reset_run_replaces_the_child_that_it_had(runs):
 # --- handlers ---
 
 
-@pytest.mark.parametrize("how", ["complete", "fail"])
-async def test_a_handler_that_comes_before_run_has_its_context(runs, how):
+@pytest.mark.parametrize(
+    ("how", "signal"), [("complete", "note"), ("fail", "note"), ("complete", "keep")]
+)
+async def test_a_handler_that_comes_before_run_has_its_context(runs, how, signal):
     handle = await runs.client.start_workflow(
         "outside-early@1", how, id="run", task_queue="outside",
-        start_signal="note", start_signal_args=["early"],
+        start_signal=signal, start_signal_args=["early"],
     )  # fmt: skip
     ended = await runs.end(handle)
     if how == "complete":

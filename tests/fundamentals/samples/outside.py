@@ -214,6 +214,11 @@ class Early:
         await Context.current().step(charge, what, compensate=refund)
         self.heard.append(what)
 
+    @temporalio.workflow.signal
+    async def keep(self, what: str) -> None:
+        await self.ctx.step(charge, what, compensate=refund)
+        self.heard.append(what)
+
     @temporalio.workflow.update
     async def add(self, what: str) -> int:
         ctx = Context.current()
@@ -222,6 +227,7 @@ class Early:
 
     async def run(self, ctx: Context, how: str) -> list[str]:
         assert ctx is Context.current()
+        self.ctx = ctx
         await temporalio.workflow.wait_condition(lambda: bool(self.heard))
         if how == "fail":
             await ctx.step(fail)
