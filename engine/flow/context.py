@@ -20,7 +20,7 @@ from temporalio.converter import PayloadConverter
 
 from engine.errors import EngineError
 from engine.flow.children import DEFAULT_LIMIT, Children, all_of
-from engine.flow.definition import FOREVER, definition_of, duration
+from engine.flow.definition import FOREVER, definition_of, duration, refuse_unknown, require_retry
 from engine.flow.failures import CompensationFailed, NotUndone, require_read
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
@@ -35,7 +35,6 @@ from engine.flow.step_calls import (
     args_of,
     call_of,
     cancels,
-    refuse_unknown,
     to_await,
     undo_of,
     with_options,
@@ -381,7 +380,9 @@ class Context:
             temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
-        refuse_unknown("ctx.child", options, ChildOptions, "compensate", "result_type")
+        known = [*ChildOptions.__annotations__, "compensate", "result_type"]
+        refuse_unknown("ctx.child", options, known)
+        require_retry("ctx.child", options.get("retry"))
         return await self._run_child(workflow, input, options, result_type, compensate)
 
     @overload

@@ -24,6 +24,8 @@ from engine.flow.definition import (
     checked_name,
     definition_of,
     duration,
+    refuse_unknown,
+    require_retry,
 )
 from engine.flow.failures import CompensationFailed, ending_of, read_as, require_written, shown_type
 from engine.flow.signals import Handlers
@@ -85,6 +87,7 @@ def workflow(
     retry: Retry | None = None,
     compensate_on_terminate: bool = False,
     schedule: DeclaredSchedule | Sequence[DeclaredSchedule] = (),
+    **unknown: Any,
 ) -> Any:
     """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
 
@@ -107,6 +110,7 @@ def workflow(
         schedule: When it is started: ``every("15s")``, ``cron("0 2 * * *", timezone=...)``,
             ``at(...)``, or a list of them. They join the schedules of the file that a worker or a
             command reads beside this code.
+        **unknown: Refused, with the name that is meant.
 
     ``timeout`` and ``retry`` apply to runs that the engine or ``ctx.child`` starts; a start with
     Temporal's own client sets its own.
@@ -115,6 +119,8 @@ def workflow(
         TypeError: The class has no proper ``run``, or Temporal's sandbox cannot find the class.
         ValueError: The name, version or a rule is invalid, or another class has the same type.
     """
+    known = "name", "version", "timeout", "retry", "compensate_on_terminate", "schedule"
+    refuse_unknown("@workflow", unknown, known)
     rules: dict[str, Any] = {
         "timeout": None if timeout is None else duration(timeout, "timeout"),
         "retry": _checked_retry(retry),
@@ -165,6 +171,7 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
 
 
 def _checked_retry(retry: Retry | None) -> Retry | None:
+    require_retry("@workflow", retry)
     if retry is None:
         return None
     if retry.intervals or retry.jitter:

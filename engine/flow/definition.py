@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from temporalio.common import RetryPolicy
 from temporalio.workflow import unsafe
 
-from engine.errors import RetryPolicyInvalid
+from engine.errors import RetryPolicyInvalid, did_you_mean
 
 # --- retry policies ---
 # Retry rules of steps and runs.
@@ -161,6 +161,36 @@ DEFAULT_RETRY: Final = Retry()
 
 FOREVER: Final = Retry(max_attempts=None)
 """No limit: waits of 1 s doubling up to 100 s. The rule of undo steps that have none."""
+
+
+def require_retry(where: str, given: object) -> None:
+    """Refuse what is no retry rule where it is written: every run would meet it.
+
+    Raises:
+        RetryPolicyInvalid: it is none.
+    """
+    # Not isinstance: another copy of this module may have created it.
+    if given is not None and type(given).__name__ != Retry.__name__:
+        raise RetryPolicyInvalid(
+            f"{where}: retry is a rule, such as Retry(max_attempts=3); got {given!r}"
+        )
+
+
+def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse misspelt options, which a call would do without unnoticed.
+
+    Args:
+        where: the call, as users write it.
+        given: the names that were given.
+        known: those that there are.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in given:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise TypeError("; ".join(filter(None, [f"{where} has no option {name!r}", meant])))
 
 
 # --- definitions ---

@@ -17,8 +17,15 @@ from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
-from engine.errors import did_you_mean
-from engine.flow.definition import DEFAULT_RETRY, FOREVER, Retry, WorkflowDefinition, duration
+from engine.flow.definition import (
+    DEFAULT_RETRY,
+    FOREVER,
+    Retry,
+    WorkflowDefinition,
+    duration,
+    refuse_unknown,
+    require_retry,
+)
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
     HEADER,
@@ -176,7 +183,8 @@ def call_of(
         ValueError: A value of ``options`` is out of range.
     """
     definition = _checked(fn, "ctx.step needs", given)
-    refuse_unknown("ctx.step", options, StepOptions, "compensate")
+    refuse_unknown("ctx.step", options, [*StepOptions.__annotations__, "compensate"])
+    require_retry("ctx.step", options.get("retry"))
     args = _values_of(given, args_of(given, definition, "step"), definition)
     retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
@@ -244,24 +252,6 @@ def giving_up(policy: RetryPolicy) -> RetryPolicy:
     """Return the policy, with what each attempt would meet again as an end."""
     policy.non_retryable_error_types = [*(policy.non_retryable_error_types or ()), *_HOPELESS]
     return policy
-
-
-def refuse_unknown(method: str, options: Mapping[str, Any], known: type[Any], *others: str) -> None:
-    """Refuse misspelt options, which a call would do without unnoticed.
-
-    Args:
-        method: as users write it.
-        options: what was given.
-        known: the ``TypedDict`` of the options.
-        others: options that the method has besides.
-
-    Raises:
-        TypeError: there is one.
-    """
-    names = known.__annotations__
-    for name in options.keys() - names.keys():
-        meant = did_you_mean(name, [*names, *others])
-        raise TypeError("; ".join(filter(None, [f"{method} has no option {name!r}", meant])))
 
 
 M = TypeVar("M", bound=Callable[..., Any])

@@ -18,7 +18,14 @@ import temporalio.workflow
 from temporalio import activity
 
 from engine.errors import EngineError
-from engine.flow.definition import Registry, Retry, checked_name, duration
+from engine.flow.definition import (
+    Registry,
+    Retry,
+    checked_name,
+    duration,
+    refuse_unknown,
+    require_retry,
+)
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.resources import Need, hints_of, is_given, need_of
 
@@ -354,6 +361,7 @@ def step(
     heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
     queue: str | None = None,
+    **unknown: Any,
 ) -> F | Callable[[F], F]:
     """Make a function or method a step: work that may fail, is retried, and is recorded once done.
 
@@ -379,11 +387,14 @@ def step(
             has no limit; an undo step without a rule of its own has none either (see ``Retry``).
         queue: The queue in which its calls wait for their turn, as declared in ``queues:`` of the
             schedule file; a call may name another.
+        **unknown: Refused, with the name that is meant.
 
     Raises:
-        TypeError: The function cannot be a step.
+        TypeError: The function cannot be a step, or there is no such option.
         ValueError: The name, the queue or a duration is invalid, or another step has the name.
     """
+    refuse_unknown("@step", unknown, ("name", "timeout", "heartbeat", "retry", "queue"))
+    require_retry("@step", retry)
     spans = {
         "timeout": duration(timeout, "timeout"),
         "heartbeat": None if heartbeat is None else duration(heartbeat, "heartbeat"),

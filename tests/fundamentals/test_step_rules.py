@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from temporalio import activity
 
-from engine import FOREVER, Retry, step
+from engine import FOREVER, Retry, step, workflow
+from engine.errors import RetryPolicyInvalid
 from engine.flow import registered_steps
 
 if TYPE_CHECKING:
@@ -116,3 +117,11 @@ def test_a_timeout_is_a_span_of_time():
 
 def test_the_marks_do_not_hide_that_a_step_is_async():
     assert asyncio.iscoroutinefunction(post)
+
+
+@pytest.mark.parametrize(("mark", "where"), [(step, "@step"), (workflow, "@workflow")])
+def test_an_option_is_refused_where_it_is_written(mark, where):
+    with pytest.raises(TypeError, match=f"{where} has no option 'timout'; did you mean timeout"):
+        mark(timout=3)
+    with pytest.raises(RetryPolicyInvalid, match=f"{where}: retry is a rule, such as Retry.*got 3"):
+        mark(retry=3)
