@@ -238,7 +238,7 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     from engine.runtime.apply.code_check import known_to_fit  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
     from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415
-    from engine.runtime.workflow_check import unloadable  # noqa: PLC0415
+    from engine.runtime.workflow_check import unsound  # noqa: PLC0415
 
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
@@ -246,7 +246,7 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         *locate(
             known_to_fit(file.schedules, code.workflows, types=code.types), _source(file, path)
         ),
-        *asyncio.run(unloadable(code.workflows)),
+        *asyncio.run(unsound(code.workflows, code.activities)),
     ]
     if found:
         raise ScheduleFileError(file.name, tuple(found))

@@ -51,6 +51,7 @@ from engine.flow.failures import (
     NotUndone as NotUndone,
     refusal as refusal,
     require_written as require_written,
+    shown_type as shown_type,
     text_of as text_of,
 )
 from engine.flow.fire import (

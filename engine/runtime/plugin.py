@@ -51,7 +51,7 @@ from engine.runtime.settings import (
 from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
-from engine.runtime.workflow_check import require_loadable, sandbox_of
+from engine.runtime.workflow_check import require_sound, sandbox_of
 from engine.schedules import Schedule, ScheduleFile, first_of
 from engine.telemetry.health import Health
 
@@ -149,12 +149,17 @@ class SchedulePlugin(SimplePlugin):
 
         Raises:
             LedgerRequired: there is no ledger.
-            WorkflowInvalid: a workflow cannot be loaded in the sandbox.
+            WorkflowInvalid: a workflow cannot be loaded in the sandbox, or declares what fails.
             ScheduleFileError: a schedule beside a workflow does not fit those given loaded.
         """
         config = super().configure_worker(config)
         self._ledger_url()  # raised later it would hang the worker
-        require_loadable(config.get("workflows", ()), config.get("workflow_runner"))
+        require_sound(
+            config.get("workflows", ()),
+            config.get("activities", ()),
+            config.get("workflow_runner"),
+            config["client"].data_converter,
+        )
         self._applied_by(config.get("workflows", ()))  # as above
         # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(

@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Final
 
 from engine.errors import Code
@@ -57,6 +58,14 @@ def _mark(thing: object) -> Any:
 
 def _steps_of(cls: type) -> Iterator[tuple[str, str]]:
     """Yield the name of each step that a class calls, and the place of the call."""
+    for named, module, place in steps_called(cls):
+        mark = _mark(_resolved(named, vars(module)))
+        if mark is not None and mark.name is not None:
+            yield str(mark.name), f"{place}:{named.lineno}"
+
+
+def steps_called(cls: type) -> Iterator[tuple[ast.expr, ModuleType, str]]:
+    """Yield what stands for a step in each call of a class, with its module and the file."""
     for each in cls.__mro__:
         module = sys.modules.get(each.__module__)
         file = getattr(module, "__file__", None)
@@ -67,9 +76,7 @@ def _steps_of(cls: type) -> Iterator[tuple[str, str]]:
         except (OSError, TypeError, SyntaxError):  # there is no source here
             continue
         for named in calls.get(each.__qualname__, ()):
-            mark = _mark(_resolved(named, vars(module)))
-            if mark is not None and mark.name is not None:
-                yield str(mark.name), f"{shown_file(file, each.__module__)}:{named.lineno}"
+            yield named, module, shown_file(file, each.__module__)
 
 
 @lru_cache(maxsize=8)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter
 from temporalio.worker import WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import _Definition
 
 from engine.errors import Code, Problem, WorkflowInvalid
 from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
+from engine.runtime.declarations_check import misdeclared, unreadable
 
 # --- sandbox ---
 
@@ -68,27 +71,42 @@ def sandbox_of(runner: WorkflowRunner | None) -> WorkflowRunner:
 _SDK_LOG: Final = "temporalio.worker.workflow_sandbox._restrictions"
 
 
-def require_loadable(workflows: Iterable[type], runner: WorkflowRunner | None) -> None:
-    """Load each workflow as the worker will.
+def require_sound(
+    workflows: Sequence[type],
+    activities: Sequence[Callable[..., Any]],
+    runner: WorkflowRunner | None,
+    converter: DataConverter,
+) -> None:
+    """Load each workflow as the worker will, and look at what is declared.
 
     Raises:
-        WorkflowInvalid: one cannot be loaded; the error lists all of them.
+        WorkflowInvalid: something would fail every run; the error lists all of it.
     """
+    found: list[Problem] = []
     # Without a loop the SDK itself refuses to make a worker.
-    if not isinstance(runner, SandboxedWorkflowRunner) or not _in_event_loop():
-        return
-    if found := _problems(workflows, runner):
+    if isinstance(runner, SandboxedWorkflowRunner) and _in_event_loop():
+        found = _problems(workflows, runner)
+    by_pydantic = issubclass(converter.payload_converter_class, PydanticPayloadConverter)
+    found += misdeclared(workflows)
+    found += unreadable(workflows, activities) if by_pydantic else []
+    if found:
         raise WorkflowInvalid(found)
 
 
-async def unloadable(workflows: Iterable[type]) -> list[Problem]:
-    """Return a problem for each place that keeps the sandbox from loading workflows.
+async def unsound(
+    workflows: Sequence[type], activities: Sequence[Callable[..., Any]]
+) -> list[Problem]:
+    """Return a problem for each place that keeps the sandbox from loading workflows, or runs apart.
 
     Args:
         workflows: the classes, with the engine's decorator or Temporal's own.
+        activities: the steps.
     """
-    runner = sandbox_of(None)
-    return _problems(workflows, runner)
+    return [
+        *_problems(workflows, sandbox_of(None)),
+        *misdeclared(workflows),
+        *unreadable(workflows, activities),
+    ]
 
 
 def _in_event_loop() -> bool:

@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -195,6 +195,38 @@ def _is_lost_connection(record: logging.LogRecord) -> bool:
         return bool(_LOST.search(record.getMessage()))
     error = record.exc_info[1] if record.exc_info else None
     return isinstance(error, OSError) or type(error).__module__.startswith("asyncpg")
+
+
+# --- warnings of runs ---
+
+
+class RunWarnings(logging.Handler):
+    """Handler that shows what runs warn of, where no log is written: a dropped signal, for example.
+
+    Args:
+        show: prints a line, in this style.
+    """
+
+    def __init__(self, show: Callable[[str, str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the base class."""
+        details = vars(record).get("temporal_workflow")
+        text = record.getMessage().removesuffix(f" ({details})")
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {record.exc_info[1]}"
+        style = "red" if record.levelno >= logging.ERROR else "yellow"
+        self._show(f"{_run_of(record).get('workflow_id')}: {text}", style)
+
+
+def show_run_warnings(show: Callable[[str, str], object]) -> None:
+    """Show what runs of this process warn of, by a function that prints a line in a style."""
+    of_runs = logging.getLogger("temporalio.workflow")
+    of_runs.addHandler(RunWarnings(show))
+    of_runs.setLevel(logging.WARNING)
+    of_runs.propagate = False
 
 
 # --- setup ---

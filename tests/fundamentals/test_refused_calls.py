@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -18,10 +20,11 @@ from engine.flow import workflow
 from engine.flow.decorator import _registry as known_workflows
 from engine.flow.steps import _registry as known_steps
 from engine.runtime.discovery import import_user_code
-from engine.runtime.workflow_check import require_loadable, sandbox_of
+from engine.runtime.workflow_check import require_sound, sandbox_of
 from engine.testing import DevServer, run_workflow
 from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.samples.refused import WAYS, AskedTheTime, Refused
+from tests.servers import Temporal
 
 CURES = {
     "datetime.now()": "use ctx.now()",
@@ -105,6 +108,37 @@ MODULES = {
     if unsafe.in_sandbox():
         raise LookupError("not here")
     {WORKFLOW.format(name="Failing")}""",
+    "misdeclared": """
+    from __future__ import annotations
+
+    from typing import TypedDict
+
+    from engine import Context, step, workflow
+
+
+    class Parcel(TypedDict):
+        number: int
+
+
+    class Label: ...
+
+
+    @step
+    async def print_label(number: int) -> Label:
+        return Label()
+
+
+    @workflow
+    class Typed:
+        async def run(self, ctx: Context, parcel: Parcel) -> None:
+            await ctx.step(print_label, 1)
+
+
+    @workflow
+    class Misspelt:
+        async def run(self, ctx: Contxt) -> None:
+            await ctx.step(lambda: 1)
+    """,
     "sound": f"""
     from engine import Context, workflow
     from temporalio.workflow import unsafe
@@ -115,6 +149,13 @@ MODULES = {
 }
 CANNOT = "SCHEDULE_WORKFLOW_INVALID: Temporal's sandbox cannot load the workflow"
 THROUGH = "write the import under `with temporalio.workflow.unsafe.imports_passed_through():`"
+TYPED = [
+    (
+        "refused_flows/misdeclared.py:22:1: SCHEDULE_WORKFLOW_INVALID: the input of the workflow"
+        " typed@1 cannot be read as Parcel: Please use `typing_extensions.TypedDict` instead of"
+        " `typing.TypedDict` on Python < 3.12.; import TypedDict from typing_extensions"
+    )
+] * (sys.version_info < (3, 12))
 EXPECTED = [
     (
         f"refused_flows/by_clock.py:4:9: {CANNOT} by-clock@1: datetime.now() is used;"
@@ -132,6 +173,23 @@ EXPECTED = [
     (
         f"refused_flows/failing.py:5:5: {CANNOT} failing@1: it raises LookupError: not here;"
         " mend the module"
+    ),
+    (
+        "refused_flows/misdeclared.py:28:1: SCHEDULE_WORKFLOW_INVALID: the ctx of the workflow"
+        " misspelt@1 is a Contxt, which its module does not have; did you mean Context?"
+    ),
+    (
+        "refused_flows/misdeclared.py:29:24: SCHEDULE_WORKFLOW_INVALID: the workflow misspelt@1"
+        " gives ctx.step a lambda, which no worker knows by name; write it at the top level of a"
+        " module and mark it with @step"
+    ),
+    *TYPED,
+    (
+        "refused_flows/misdeclared.py:15:1: SCHEDULE_WORKFLOW_INVALID: the result of the step"
+        " print_label cannot be read as Label: Unable to generate pydantic-core schema for <class"
+        " 'refused_flows.misdeclared.Label'>. Set `arbitrary_types_allowed=True` in the"
+        " model_config to ignore this error or implement `__get_pydantic_core_schema__` on your"
+        " type to fully support it.; make it a dataclass or a pydantic model"
     ),
 ]
 
@@ -165,16 +223,19 @@ def test_check_names_the_line_that_the_sandbox_cannot_load_once_for_each_module(
 
 
 async def test_a_worker_names_the_lines_that_the_sandbox_cannot_load_and_does_not_start(
-    application: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+    application: Path, temporal: Temporal, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(application)
     monkeypatch.syspath_prepend(str(application))
     code = import_user_code(["refused_flows"])
+    client = await Client.connect(temporal.address, plugins=[PluginWithoutReplica()])
     with pytest.raises(WorkflowInvalid) as refusal:
-        Worker(client, task_queue="q", workflows=code.workflows, plugins=[PluginWithoutReplica()])
+        Worker(
+            client, task_queue="q", workflows=code.workflows, activities=code.activities
+        )  # fmt: skip
     assert str(refusal.value).splitlines() == EXPECTED
     sound = [each for each in code.workflows if each.__module__.endswith("sound")]
-    Worker(client, task_queue="q", workflows=sound, plugins=[PluginWithoutReplica()])
+    Worker(client, task_queue="q", workflows=sound)
 
 
 def test_a_stock_worker_does_not_wait_for_servers_with_code_that_the_sandbox_cannot_load(
@@ -204,10 +265,11 @@ async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other
 
     monkeypatch.setattr(SandboxedWorkflowRunner, "prepare_workflow", load)
     with pytest.raises(WorkflowInvalid, match="half written"):
-        require_loadable([LoadedOnce], sandbox_of(None))
+        require_sound([LoadedOnce], [], sandbox_of(None), DataConverter.default)
     for _ in range(3):
-        require_loadable([LoadedOnce], sandbox_of(None))
+        require_sound([LoadedOnce], [], sandbox_of(None), DataConverter.default)
     assert len(loads) == 2
     through = SandboxRestrictions.default.with_passthrough_modules("tests")
-    require_loadable([LoadedOnce], sandbox_of(SandboxedWorkflowRunner(restrictions=through)))
+    runner = sandbox_of(SandboxedWorkflowRunner(restrictions=through))
+    require_sound([LoadedOnce], [], runner, DataConverter.default)
     assert len(loads) == 3

@@ -14,7 +14,7 @@ from types import ModuleType
 from engine.errors import EngineError, WorkflowInvalid
 from engine.flow import forget_modules
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.workflow_check import unloadable
+from engine.runtime.workflow_check import unsound
 
 _EVERY = 0.5
 """Seconds between two looks at the files. A look costs a millisecond for a hundred files, and needs
@@ -88,7 +88,9 @@ class CodeWatch:
         try:
             code = import_user_code(self._imports or imports_from_environment())
             # In a thread: the sandbox imports them once more, while runs and steps go on.
-            problems = await asyncio.to_thread(lambda: asyncio.run(unloadable(code.workflows)))
+            problems = await asyncio.to_thread(
+                lambda: asyncio.run(unsound(code.workflows, code.activities))
+            )
             if problems:
                 raise WorkflowInvalid(problems)
         except EngineError as error:

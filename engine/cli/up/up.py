@@ -58,12 +58,12 @@ from engine.runtime.loop import beside
 from engine.runtime.settings import Settings, database_schema, database_url, require_database_url
 from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
 from engine.runtime.watch.watch import WatchProcess
-from engine.runtime.workflow_check import unloadable
+from engine.runtime.workflow_check import unsound
 from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import configure
 from engine.telemetry.http import serving
-from engine.telemetry.logs import configure_logging, core_runtime
+from engine.telemetry.logs import configure_logging, core_runtime, show_run_warnings
 from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def _served(imports: list[str] | None) -> UserCode:
         EngineError: it cannot be imported, or not in the sandbox of its runs.
     """
     code = import_user_code(imports or imports_from_environment())
-    if problems := asyncio.run(unloadable(code.workflows)):
+    if problems := asyncio.run(unsound(code.workflows, code.activities)):
         raise WorkflowInvalid(problems)
     return code
 
@@ -500,6 +500,8 @@ class _Application:
                 lines.log(await open_page(target.ui_url))
             with self._screen(target, lazy, plugin.project, lines) as screen:
                 signals.before_leaving_at_once.append(screen.restore)
+                if not logs_events():
+                    show_run_warnings(screen.log)
                 watch = FileWatch(
                     self.schedules,
                     self.file,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
+from engine.runtime.declarations_check import adapter_of
 from engine.schedules import (
     Declaration,
     Schedule,
@@ -187,11 +187,10 @@ def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
     return []
 
 
-@lru_cache(maxsize=1000)
 def _adapter(wanted: Any) -> TypeAdapter[Any] | None:
     try:
-        return None if wanted is None else TypeAdapter(wanted)
-    except Exception:  # noqa: BLE001 - a type that pydantic does not know is decoded by others
+        return None if wanted is None else adapter_of(wanted)
+    except Exception:  # noqa: BLE001 - it is reported once for the workflow: see `misdeclared`
         return None
 
 
