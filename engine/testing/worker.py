@@ -125,7 +125,7 @@ class FireResult:
 
 
 # --- worker ---
-_TOLD_WITHIN = timedelta(seconds=5)
+_ANSWERS_WITHIN = timedelta(seconds=5)
 
 # Workers with the user's code on a server for tests, and the outcomes of their runs.
 
@@ -372,7 +372,7 @@ async def bench(
 
 async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
     described = await handle.describe()
-    waits = await _told(handle)
+    waits = await _waited_for(handle)
     for each in described.raw_description.pending_activities:
         failed = f", {each.last_failure.message}" if each.last_failure.message else ""
         waits.append(f"the step {each.activity_type.name} is at attempt {each.attempt}{failed}")
@@ -386,10 +386,10 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
 async def _told(handle: WorkflowHandle[Any, Any]) -> list[str]:
     """Return the signals and handlers that the run says it waits for; none if it cannot say."""
     try:
-        told: list[str] = await handle.query(WAITS, rpc_timeout=_TOLD_WITHIN)
+        found: list[str] = await handle.query(WAITS, rpc_timeout=_ANSWERS_WITHIN)
     except (RPCError, WorkflowQueryFailedError):
         return []
-    return [f"it waits for {each}" for each in told]
+    return [f"it waits for {each}" for each in found]
 
 
 def _wait(history: WorkflowHistory) -> str:

@@ -500,8 +500,6 @@ class _Application:
                 lines.log(await open_page(target.ui_url))
             with self._screen(target, lazy, plugin.project, lines) as screen:
                 signals.before_leaving_at_once.append(screen.restore)
-                if not logs_events():
-                    show_run_warnings(screen.log)
                 watch = FileWatch(
                     self.schedules,
                     self.file,
@@ -590,6 +588,8 @@ class _Application:
         screen: Screen | LinePrinter,
         signals: StopSignals,
     ) -> None:
+        if not logs_events():
+            show_run_warnings(screen.log)
         code = CodeWatch(self.code, self.imports, log=screen.log)
         falls = filter(None, (embedded.temporal, embedded.postgres))
         jobs = [
