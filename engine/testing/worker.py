@@ -383,7 +383,7 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
     return "; ".join(waits) or _wait(await handle.fetch_history())
 
 
-async def _told(handle: WorkflowHandle[Any, Any]) -> list[str]:
+async def _waited_for(handle: WorkflowHandle[Any, Any]) -> list[str]:
     """Return the signals and handlers that the run says it waits for; none if it cannot say."""
     try:
         found: list[str] = await handle.query(WAITS, rpc_timeout=_ANSWERS_WITHIN)
