@@ -49,6 +49,7 @@ from engine.flow.failures import (
     CompensationFailed as CompensationFailed,
     FatalError as FatalError,
     NotUndone as NotUndone,
+    caused_by as caused_by,
     refusal as refusal,
     require_written as require_written,
     shown_type as shown_type,

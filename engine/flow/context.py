@@ -296,7 +296,8 @@ class Context:
                 with ``CompensationFailed``, whose cause is the run's own error.
             **options: ``retry`` overrides the step's own rule; ``timeout`` limits one attempt
                 (timedelta or seconds; by default the step's own, else 10 minutes); ``deadline``
-                limits all attempts and waits together; ``queue`` overrides the queue in which the
+                limits all attempts and waits together; ``heartbeat`` overrides how long the step's
+                worker may send no heartbeat; ``queue`` overrides the queue in which the
                 step waits for its turn; ``task_queue`` names workers of another task queue, for
                 the undo too; ``priority`` orders waiting steps, from 1 (first) to 5 (last), by
                 default 3; ``idempotency_key`` overrides the generated key in ``step_info()``;

@@ -206,6 +206,21 @@ def ending_of(
     return failure.with_traceback(error.__traceback__)
 
 
+def caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Return whether an error, or what made its step or child fail, is of one of these classes.
+
+    ``except ActivityError as error: if caused_by(error, CardDeclined): ...``. A failure that comes
+    from a worker has the name of its class and nothing else, so the name decides: that of the class
+    itself, or of a subclass that the workflow's module imports.
+
+    Args:
+        error: What ``ctx.step``, ``ctx.child`` or ``ctx.parallel`` raised; of a group, any of it.
+        kinds: The classes that are asked for.
+    """
+    wanted = set[str]().union(*map(_names_below, kinds))
+    return any(not wanted.isdisjoint(_names_of(each)) for each in _reasons(error))
+
+
 def _cause_of(error: BaseException) -> BaseException | None:
     """Return the failure of a step or child; None for any other error."""
     return error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else None
@@ -225,17 +240,21 @@ def _reasons(error: BaseException) -> Iterator[BaseException]:
 
 def _ends(error: BaseException, policy: RetryPolicy) -> bool:
     """Return whether the policy forbids a retry of a run that failed with this error."""
+    ends = set(policy.non_retryable_error_types or ())
+    if isinstance(error, ApplicationError) and error.non_retryable:
+        ends |= _names_below(FatalError)
+    return not _names_of(error).isdisjoint(ends)
+
+
+def _names_of(error: BaseException) -> set[str]:
+    """Return the names of an error's classes, and of the one that it had on its worker."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    if isinstance(error, ApplicationError):
-        names.add(error.type or "")
-        if error.non_retryable and error.type in _fatal(FatalError):
-            return True
-    return not names.isdisjoint(policy.non_retryable_error_types or ())
+    return {*names, error.type or ""} if isinstance(error, ApplicationError) else names
 
 
-def _fatal(kind: type[FatalError]) -> set[str]:
-    """Return the names of ``FatalError`` and its subclasses; only names survive serialization."""
-    return {kind.__name__}.union(*map(_fatal, kind.__subclasses__()))
+def _names_below(kind: type[BaseException]) -> set[str]:
+    """Return the names of a class and its subclasses; only names survive serialization."""
+    return {kind.__name__}.union(*map(_names_below, kind.__subclasses__()))
 
 
 def _is_silent(error: ApplicationError) -> bool:

@@ -71,6 +71,7 @@ class StepOptions(TypedDict, total=False):
     retry: Retry | None
     timeout: timedelta | float | None
     deadline: timedelta | float | None
+    heartbeat: timedelta | float | None
     queue: str | None
     task_queue: str | None
     priority: int | None
@@ -102,6 +103,7 @@ class StepCall:
     queue: str | None = None
     deadline: timedelta | None = None
     task_queue: str | None = None
+    heartbeat: timedelta | None = None
 
     @property
     def name(self) -> str:
@@ -134,6 +136,7 @@ class StepCall:
                 activity_id=place,
                 start_to_close_timeout=self.timeout,
                 schedule_to_close_timeout=self.deadline,
+                heartbeat_timeout=self.heartbeat,
                 retry_policy=giving_up(self.retry.to_policy()),
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -196,7 +199,7 @@ def call_of(
         raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
     if key is not None and not key:
         raise ValueError("idempotency_key is a text that is not empty")
-    task_queue, deadline = options.get("task_queue"), options.get("deadline")
+    task_queue = options.get("task_queue")
     queue = checked_queue(options.get("queue"))
     if queue and task_queue:
         raise ValueError("queue is one of the run's own task queue; leave it or task_queue out")
@@ -211,9 +214,15 @@ def call_of(
         key,
         options.get("summary"),
         queue,
-        None if deadline is None else duration(deadline, "deadline"),
+        _span(options, "deadline"),
         task_queue,
+        _span(options, "heartbeat"),
     )
+
+
+def _span(options: StepOptions, name: Literal["deadline", "heartbeat"]) -> timedelta | None:
+    given = options.get(name)
+    return None if given is None else duration(given, name)
 
 
 def _values_of(given: Any, args: list[Any], definition: StepDefinition | None) -> list[Any]:

@@ -76,6 +76,14 @@ class _Plan:
             self.fill_self(definition)
         return self.problems[before:]
 
+    def needed_by(self, fn: StepFunction) -> list[ResourceSource]:
+        """Return what has to be opened for a step, in the order in which it opens."""
+        wanted = [fn]
+        for each in wanted:
+            found = (source.definition for (asks, _), source in self.given.items() if asks is each)
+            wanted += [definition.fn for definition in found if definition]
+        return [each for each in self.order if each.definition and each.definition.fn in wanted]
+
     def fill(self, fn: StepFunction, what: str, needs: Iterable[Need]) -> None:
         """Find a source for each need of ``fn``, and what that one needs in turn."""
         for need in needs:
@@ -235,6 +243,15 @@ _LONGEST_PAUSE: Final = 30.0
 _LOOP: Final = "resources"
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A resource that was opened on demand, or failed to; ``task`` closes it after ``leave``."""
+
+    ready: asyncio.Event
+    leave: asyncio.Event
+    task: asyncio.Task[None]
+
+
 class WorkerResources:
     """Resources of one worker: opened before its first step, closed after its last.
 
@@ -243,8 +260,9 @@ class WorkerResources:
             they are never closed here.
         objects: objects whose methods are steps.
         on_event: receives what goes wrong.
-        lenient: whether a step whose resource is missing or cannot be opened fails when it is
-            called, instead of the worker's start: for tests that serve whatever was imported.
+        on_demand: whether a resource opens for the first call of a step that needs it, and that
+            call fails if it is missing or cannot be opened, instead of the worker's start: for
+            tests that serve whatever was imported.
     """
 
     def __init__(
@@ -253,13 +271,15 @@ class WorkerResources:
         objects: Sequence[Any] = (),
         *,
         on_event: OnEvent = log,
-        lenient: bool = False,
+        on_demand: bool = False,
     ) -> None:
         self._plan = _Plan(_sources(values or {}, objects))
-        self._emit, self._lenient = on_event, lenient
+        self._emit, self._on_demand = on_event, on_demand
         self._values = {each: each.value for each in self._plan.sources if not each.definition}
         self._methods = [method for each in objects for method in _methods_of(each)]
         self._failed: dict[ResourceSource, str] = {}
+        self._held: dict[ResourceSource, _Held] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open = False
 
     def serve(self, steps: Iterable[StepFunction]) -> list[StepFunction]:
@@ -278,7 +298,7 @@ class WorkerResources:
             faults = self._plan.faults_of(step, definition) if definition else []
             problems += faults
             served.append(self._bound(step, definition, "\n".join(faults)) if definition else step)
-        if problems and not self._lenient:
+        if problems and not self._on_demand:
             raise ResourceMissing("\n".join(dict.fromkeys(problems)))
         return served
 
@@ -342,22 +362,51 @@ class WorkerResources:
         if self._is_open:  # another plugin of the same worker did it
             yield
             return
-        self._is_open = True
+        self._is_open, self._loop = True, asyncio.get_running_loop() if self._on_demand else None
         scopes: list[tuple[ResourceSource, AbstractAsyncContextManager[Any]]] = []
         try:
-            for source in self._plan.order:
-                try:
-                    scopes.append((source, await self._open(source, waits=waits)))
-                except ResourceFailed as failed:
-                    if not self._lenient:
-                        raise
-                    self._failed[source] = str(failed)
+            if not self._on_demand:
+                for source in self._plan.order:
+                    scope = await self._open(source, waits=waits)
+                    scopes.append((source, scope))
             yield
         finally:
+            for held in reversed(self._held.values()):
+                held.leave.set()
+                await held.task
+            self._held.clear()
             for source, scope in reversed(scopes):
-                del self._values[source]
                 await self._close(source, scope)
             self._is_open = False
+
+    async def open_for(self, step: StepFunction) -> None:
+        """Open what a step needs that opens on demand; what fails then fails its calls."""
+        definition = step_definition_of(step) if self._on_demand else None
+        for source in self._plan.needed_by(definition.fn) if definition else ():
+            if source not in self._held:
+                ready, leave = asyncio.Event(), asyncio.Event()
+                task = asyncio.create_task(self._hold(source, ready, leave))
+                self._held[source] = _Held(ready, leave, task)
+            await self._held[source].ready.wait()
+
+    def open_from_thread(self, step: StepFunction) -> None:
+        """Do the same for a step that runs in a thread."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self.open_for(step), self._loop).result()
+
+    async def _hold(
+        self, source: ResourceSource, ready: asyncio.Event, leave: asyncio.Event
+    ) -> None:
+        # One task opens and closes: task groups and time limits inside a resource insist on that.
+        try:
+            scope = await self._open(source, waits=False)
+        except ResourceFailed as failed:
+            self._failed[source] = str(failed)
+            return
+        finally:
+            ready.set()
+        await leave.wait()
+        await self._close(source, scope)
 
     async def _open(
         self, source: ResourceSource, *, waits: bool
@@ -406,6 +455,7 @@ class WorkerResources:
         """Close a resource; an error is reported, and the others are closed all the same."""
         definition = source.definition
         assert definition is not None  # noqa: S101 - as above
+        del self._values[source]
         limit = asyncio.timeout(definition.timeout.total_seconds())
         try:
             async with limit:
@@ -436,9 +486,11 @@ def _marked(
     """Return ``called`` as Temporal knows the step, async or not."""
 
     async def in_loop(*args: Any) -> Any:
+        await of.open_for(step)
         return await called(*args)
 
     def in_thread(*args: Any) -> Any:
+        of.open_from_thread(step)
         return called(*args)
 
     served: Any = in_loop if is_async else in_thread

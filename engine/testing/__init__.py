@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from engine.testing.fake_context import ContinuedAsNew, FakeContext, fire_for
+    from engine.testing.fake_context import ContinuedAsNew, FakeContext, ResultUnreadable, fire_for
     from engine.testing.fakes import Fake, fail_once, fail_times, fake
     from engine.testing.runs import RunUnderTest, assert_replayable, run_workflow, running_workflow
     from engine.testing.schedules import assert_windows_settled, run_schedule
@@ -20,7 +20,7 @@ else:
     __getattr__ = lazy_exports(
         __name__,
         {
-            "fake_context": "ContinuedAsNew FakeContext fire_for",
+            "fake_context": "ContinuedAsNew FakeContext ResultUnreadable fire_for",
             "fakes": "Fake fail_once fail_times fake",
             "runs": "RunUnderTest assert_replayable run_workflow running_workflow",
             "schedules": "assert_windows_settled run_schedule",
@@ -36,6 +36,7 @@ __all__ = [
     "FakeContext",
     "FireResult",
     "FrozenClock",
+    "ResultUnreadable",
     "RunResult",
     "RunUnderTest",
     "assert_replayable",

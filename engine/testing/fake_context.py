@@ -95,6 +95,14 @@ def cause_of(error: Exception) -> FailureError:
     return failure.with_traceback(error.__traceback__)
 
 
+class ResultUnreadable(BaseException):
+    """The result of a step or child does not fit its type.
+
+    A run waits then for code that can read it, and neither ``except Exception`` nor an undo step
+    runs: the test fails instead.
+    """
+
+
 # --- attempts of a step ---
 # One attempt of a step without a server: its Temporal environment, and its values as JSON.
 
@@ -133,7 +141,8 @@ async def attempt(
     try:
         found = await there.run(called, *args)
         hint = signature.return_annotation
-        return through_json(found, None if hint is inspect.Signature.empty else hint)
+        wanted = None if hint is inspect.Signature.empty else hint
+        return _received(found, wanted, f"the result of the step {call.name}")
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
         raise step_failed(name_of(call.fn), place) from cause_of(error)
 
@@ -146,6 +155,20 @@ def through_json(value: Any, wanted: Any = None) -> Any:
     """
     [payload] = _converter.to_payloads([value])
     return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+
+
+def _received(found: Any, wanted: Any, of: str) -> Any:
+    """Return a result as a run receives it.
+
+    Raises:
+        TypeError: it cannot be written as JSON.
+        ResultUnreadable: it does not fit.
+    """
+    [payload] = _converter.to_payloads([found])
+    try:
+        return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+    except Exception as error:
+        raise ResultUnreadable(f"a run would wait for code that reads {of}: {error}") from error
 
 
 # --- context ---
@@ -272,7 +295,8 @@ class FakeContext(Context):
             call = undo_of(undo, name, args_of(given))
             entry = ToUndo(call, name, _converter, step_key(_RUN, own_id))
         try:
-            found = through_json(await self._result_of(child, given), result_type or declared)
+            came = await self._result_of(child, given)
+            found = _received(came, result_type or declared, f"the result of the child {name}")
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
             raise child_failed(name) from cause_of(error)
         if entry:

@@ -344,7 +344,7 @@ async def bench(
 
     Resources of the steps are opened once for all of them, but for those that are given.
     """
-    holder = WorkerResources(resources, lenient=code.is_all)
+    holder = WorkerResources(resources, on_demand=code.is_all)
     steps = holder.serve(code.steps)
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(dev_server()) if server is None else server

@@ -12,7 +12,15 @@ import pytest
 from temporalio.exceptions import ActivityError
 
 from engine import CompensationFailed, Context, EngineError, step, step_info, workflow
-from engine.testing import ContinuedAsNew, FakeContext, FrozenClock, fail_once, fake, fire_for
+from engine.testing import (
+    ContinuedAsNew,
+    FakeContext,
+    FrozenClock,
+    ResultUnreadable,
+    fail_once,
+    fake,
+    fire_for,
+)
 from tests.fundamentals.samples import handled
 from tests.fundamentals.samples.parcels import (
     Order,
@@ -87,6 +95,14 @@ async def test_inputs_and_results_pass_through_json_as_in_a_run():
     order = Order("A1")
     seen = fake(take_money, lambda given: Receipt(str(given is order)))
     assert (await FakeContext(fakes=[seen]).step(take_money, order)).number == "False"
+
+
+async def test_a_result_that_does_not_fit_is_no_failure_that_a_run_could_undo():
+    undone = fake(give_back)
+    ctx = FakeContext(fakes=[fake(take_money, returns={"sum": 7}), undone])
+    with pytest.raises(ResultUnreadable, match="reads the result of the step take_money:"):
+        await ctx.run(Parcels, Order("A1"))
+    assert undone.calls == []
 
 
 async def test_what_a_run_would_refuse_is_refused():

@@ -503,12 +503,13 @@ async def test_of_all_that_was_imported_only_a_step_that_is_called_needs_its_res
     # Workflows of hundreds of modules may be imported by now, and each is loaded in a sandbox.
     found = await run_workflow(UsesPool, ANN, workflows=[UsesPool], server=server)
     assert found.result == [1, 1]
+    assert resources.EVENTS == ["open pool", "close pool"], "nothing for other steps"
     missing = await run_workflow(NeedsBanks, workflows=[NeedsBanks], server=server)
     assert "the step needs_banks asks for" in str(missing.error)
 
 
 async def test_each_step_of_all_that_was_imported_names_what_its_resource_lacks():
-    served = WorkerResources(lenient=True)
+    served = WorkerResources(on_demand=True)
     for each in served.serve([swim, dive]):
         with pytest.raises(ApplicationError, match="the resource lake asks for") as failure:
             await each()

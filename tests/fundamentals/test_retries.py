@@ -83,6 +83,20 @@ async def test_what_is_given_up_on_is_not_tried_again_nor_are_its_subclasses(
     assert (cause.type, cause.message) == ("AccountClosed", "closed in 2019")
 
 
+@pytest.mark.parametrize(
+    ("raises", "kinds"),
+    [
+        ("AccountClosed", "NoSuchAccount AccountClosed"),
+        ("CardStolen", "FatalError"),
+        ("always", "OSError"),  # a ConnectionError
+    ],
+)
+async def test_a_run_asks_for_the_class_of_what_failed_wherever_that_was(
+    runs: Runs, raises: str, kinds: str
+):
+    assert await runs.result("catching@1", raises) == [kinds, kinds, kinds]
+
+
 async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(runs: Runs):
     with pytest.raises(WorkflowFailureError) as failure:
         await run_of(runs, Rules("CardStolen", intervals=[0.01]))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 
-from engine import Context, FatalError, Retry, StepInfo, step, step_info, workflow
+from engine import Context, FatalError, Retry, StepInfo, caused_by, step, step_info, workflow
 
 
 @dataclass
@@ -72,6 +74,35 @@ class Charging:
         return await ctx.step(pay, rules.raises, retry=retry)
 
 
+@workflow
+class Catching:
+    """Which of four classes each of three failures is of: a step's, a child's and a group's."""
+
+    async def run(self, ctx: Context, raises: str) -> list[str]:
+        rules = Rules(raises, max_attempts=1)
+        found = [await _caught(ctx.step(pay, raises, retry=Retry(max_attempts=1)))]
+        found.append(await _caught(ctx.child(Charging, rules)))
+        try:
+            async with asyncio.TaskGroup() as together:
+                together.create_task(ctx.child(Charging, rules))
+        except* ChildWorkflowError as group:
+            found.append(_kinds(group))
+        return found
+
+
+async def _caught(call: Coroutine[Any, Any, int]) -> str:
+    try:
+        await call
+    except (ActivityError, ChildWorkflowError) as error:
+        return _kinds(error)
+    return "no failure"
+
+
+def _kinds(error: BaseException) -> str:
+    asked = (NoSuchAccount, AccountClosed, FatalError, OSError)
+    return " ".join(each.__name__ for each in asked if caused_by(error, each))
+
+
 @step(retry=Retry(initial_interval=0.01))
 def note_key(failures: int) -> str:
     info = step_info()
@@ -97,5 +128,5 @@ class Keys:
         raise LookupError("and all of it has to be taken back")
 
 
-ALL: list[Any] = [Charging, Keys]
+ALL: list[Any] = [Charging, Catching, Keys]
 STEPS: list[Any] = [pay, note_key, take_back]
