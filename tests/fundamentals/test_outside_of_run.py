@@ -59,7 +59,9 @@ async def test_a_result_of_another_type_waits_for_fitting_code_and_nothing_is_un
     RESULTS[how] = "a new kind"
     handle = await runs.start("outside-unread@1", how)
     assert await failed_task(handle) == "Failed decoding arguments"
-    place = "outside-answer/1" if how == "step" else "the child child:run:outside-answering:1"
+    place = (
+        "outside-answer/1" if how == "step" else f"the child child:{runs.id}:outside-answering:1"
+    )
     _, shown = task_failure(await handle.fetch_history()) or ("", "")
     assert shown.startswith(f"the result of {place} cannot be read: Expected value to be int")
     assert shown.endswith("the run waits for code whose type fits")

@@ -30,6 +30,7 @@ def test_the_door_offers_exactly_these_names():
         "Undo",
         "__version__",
         "at",
+        "caused_by",
         "cron",
         "every",
         "given",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -37,8 +38,25 @@ class ClosedInTheMiddle:
             await asyncio.sleep(0)
 
 
+@dataclass
+class Executes:
+    """As much of the SDK's runtime as a run asks for: which one its event loop executes."""
+
+    run: object
+
+    def workflow_instance(self) -> object:
+        return self.run
+
+    def workflow_set_query_handler(self, name: str, handler: object) -> None: ...
+
+
 async def test_a_run_that_is_closed_undoes_nothing_in_the_name_of_another():
-    work = ClosedInTheMiddle()._temporal_run()  # type: ignore[attr-defined]  # made by @workflow
+    loop: Any = asyncio.get_running_loop()
+    one, other = ClosedInTheMiddle(), ClosedInTheMiddle()
+    work = one._temporal_run()  # type: ignore[attr-defined]  # made by @workflow
+    loop.__temporal_workflow_runtime = Executes(one)
     await _begun(work)
+    loop.__temporal_workflow_runtime = Executes(other)
     with pytest.raises(RuntimeError, match="coroutine ignored GeneratorExit"):
         work.close()
+    del loop.__temporal_workflow_runtime
