@@ -25,6 +25,7 @@ from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
+from engine.flow.fire import MEMO_KEY
 from engine.flow.step_calls import (
     ChildOptions,
     UndoScope,
@@ -388,7 +389,16 @@ async def _started(call: ChildCall, reuse: WorkflowIDReusePolicy) -> ChildWorkfl
         retry_policy=None if call.retry is None else call.retry.to_policy(),
         result_type=call.result_type,
         id_reuse_policy=reuse,
+        memo=_inherited_memo(),
     )
+
+
+def _inherited_memo() -> dict[str, Any] | None:
+    """Return what a child knows of the window; the waits between the tries are its parent's own."""
+    found = temporalio.workflow.memo_value(MEMO_KEY, None)
+    if not isinstance(found, Mapping):
+        return None
+    return {MEMO_KEY: {name: each for name, each in found.items() if name != "retry_intervals"}}
 
 
 def _reuse(call: ChildCall) -> WorkflowIDReusePolicy:

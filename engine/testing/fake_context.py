@@ -384,8 +384,8 @@ class FakeContext(Context):
         return self._fire
 
     def _like_this(self) -> FakeContext:
-        """Return the context of a child, with the same clock, fakes, replacements and records."""
-        other = FakeContext(clock=self.clock, unpatched=self._unpatched)
+        """Return the context of a child, with the same window, clock, fakes and records."""
+        other = FakeContext(self._fire, clock=self.clock, unpatched=self._unpatched)
         other.steps, other.told = self.steps, self.told
         other._fakes, other._stand_ins = self._fakes, self._stand_ins
         other._resources = self._resources

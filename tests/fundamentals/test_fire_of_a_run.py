@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -51,6 +52,12 @@ async def test_it_does_so_too_where_the_worker_passes_the_engine_through(client:
     runner = SandboxedWorkflowRunner(restrictions=through)
     result, _ = await run(client, "tells-its-fire@1", FIRE.to_memo(), workflow_runner=runner)
     assert result == ["nightly-report", "late", "2026-11-21T02:00:00-03:00"]
+
+
+async def test_a_child_has_the_window_of_its_parent_and_tries_of_its_own(client: Client):
+    fire = replace(FIRE, metadata={"tenantId": "acme"}, retry_intervals=(3600.0,))
+    result, _ = await run(client, "has-a-child-of-its-window@1", fire.to_memo())
+    assert result == ["nightly-report", "acme", 2, []]
 
 
 async def test_a_run_started_by_hand_can_tell(client: Client):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine import Context, workflow
+from typing import Any
+
+from engine import Context, Retry, workflow
 
 
 @workflow(name="tells-its-fire")
@@ -17,4 +19,18 @@ class WorksByHandToo:
         return ctx.fire.key if ctx.scheduled else "by hand"
 
 
-ALL = [TellsItsFire, WorksByHandToo]
+@workflow(name="has-a-child-of-its-window")
+class HasAChildOfItsWindow:
+    async def run(self, ctx: Context) -> list[Any]:
+        return await ctx.child(KnowsWhose, retry=Retry(max_attempts=2))
+
+
+@workflow(name="knows-whose")
+class KnowsWhose:
+    async def run(self, ctx: Context) -> list[Any]:
+        if ctx.fire.attempt == 1:
+            raise LookupError("once")
+        return [ctx.fire.key, ctx.fire.tenant_id, ctx.fire.attempt, ctx.fire.retry_intervals]
+
+
+ALL = [TellsItsFire, WorksByHandToo, HasAChildOfItsWindow, KnowsWhose]
