@@ -99,6 +99,10 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
+class _Decided(Exception):
+    """End of a call in a race that another has won, or of the race itself."""
+
+
 class Context:
     """The ``ctx`` of ``run(self, ctx)``: a workflow's interface to the engine and to Temporal.
 
@@ -476,6 +480,45 @@ class Context:
         results = await all_of(calls, limit, return_exceptions=return_exceptions)
         return tuple(results) if one_by_one else results
 
+    @to_await
+    async def race(self, *things: Awaitable[R]) -> R:
+        """Wait for the first of several calls to end, and return its result.
+
+        ``await ctx.race(ctx.wait_for("paid", Payment), give_up(ctx))``. The others are cancelled
+        and have ended by then, and the work that they had begun is undone.
+
+        Args:
+            *things: Calls of ``ctx.step``, ``ctx.child`` or ``ctx.wait_for``, or any coroutines of
+                the workflow. Of those that end at the same moment the first one counts.
+
+        Raises:
+            CompensationFailed: The work of one of the others could not be undone.
+            BaseException: The error of the call that ended first.
+        """
+        won: list[R] = []
+        left: list[CompensationFailed] = []
+
+        async def enter(call: Awaitable[R]) -> None:
+            try:
+                async with self.saga():
+                    result = await call
+                    if won:
+                        raise _Decided
+                    won.append(result)
+            except CompensationFailed as error:
+                left.append(error)
+                raise
+            raise _Decided
+
+        try:
+            await all_of([enter(each) for each in things], None)
+        except Exception:
+            if not (won or left):
+                raise
+        if left:
+            raise left[0]
+        return won[0]
+
     @overload
     async def wait_for(
         self,
@@ -544,7 +587,12 @@ class Context:
         self._note_undo(call_of(undo, input, options, default=FOREVER))
 
     @asynccontextmanager
-    async def saga(self, *, parallel: bool = False) -> AsyncIterator[None]:
+    async def saga(
+        self,
+        *,
+        parallel: bool = False,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - durable, kept by the server
+    ) -> AsyncIterator[None]:
         """Undo a part of the run on its own, if an error leaves it.
 
         ``async with ctx.saga(): ...``: the undo steps of the steps and children that were begun in
@@ -553,15 +601,19 @@ class Context:
 
         Args:
             parallel: Whether its undo steps run at once, in place of one after the other.
+            timeout: How long the block may take, without its undo steps.
 
         Raises:
+            TimeoutError: The block took longer, and is undone.
             CompensationFailed: A step of the block could not be undone; its cause is the error.
             asyncio.CancelledError: A cancel came while the block was undone; its cause is the
                 error.
         """
+        limit = None if timeout is None else duration(timeout, "timeout").total_seconds()
         with self._scope.inner(parallel=parallel) as scope:
             try:
-                yield
+                async with asyncio.timeout(limit):
+                    yield
             except (Exception, asyncio.CancelledError, SystemExit) as error:
                 before = cancels()
                 left = await self._unwind_scope(scope)

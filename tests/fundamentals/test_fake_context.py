@@ -173,6 +173,7 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
         "scheduled",
         "sleep_until",
         "parallel",
+        "race",
         "step",
         "child",
         "wait_for",

@@ -79,6 +79,42 @@ async def test_a_part_that_fails_is_undone_alone_and_the_run_takes_another_way(c
     assert await cancelled(bookings) == [("a", "no. a"), ("room", "no. room")]
 
 
+async def test_the_first_of_a_race_is_kept_and_the_others_are_undone(client, bookings):
+    wanted = {"inn": 3600.0, "ritz": 0.2, "hut": 3600.0}
+    assert await outcome(client, await start(client, "scopes-race", wanted)) == "ritz"
+    assert await standing(bookings) == ["flight", "ritz"]
+
+
+async def test_of_those_that_end_at_once_one_is_kept(client, bookings):
+    wanted = {"inn": 0.0, "ritz": 0.0}
+    assert await FakeContext(fakes=[fake(scopes.book), fake(scopes.cancel)]).run(
+        scopes.Race, wanted
+    ) in {"inn", "ritz"}
+    found = await outcome(client, await start(client, "scopes-race", wanted))
+    assert await standing(bookings) == ["flight", found]
+
+
+async def test_a_race_ends_with_the_error_of_the_first_and_all_is_undone(client, bookings):
+    wanted = {"inn": 3600.0, "fully booked": 0.1}
+    failure = await outcome(client, await start(client, "scopes-race", wanted))
+    assert "fully booked" in str(failure)
+    assert await standing(bookings) == []
+
+
+async def test_a_run_does_not_complete_with_the_work_of_a_loser_left(client, bookings):
+    NOW.stuck = {"inn"}
+    wanted = {"inn": 3600.0, "ritz": 0.2}
+    failure = await outcome(client, await start(client, "scopes-race", wanted))
+    assert failure.type == "CompensationFailed"
+    assert [each["step"] for each in failure.details] == ["scopes-book"]
+    assert await standing(bookings) == ["inn"]
+
+
+async def test_a_part_that_takes_too_long_is_undone(client, bookings):
+    assert await outcome(client, await start(client, "scopes-patience", 0.5)) == "no room"
+    assert await standing(bookings) == []
+
+
 async def test_a_run_that_fails_later_undoes_its_parts_too(client, bookings):
     NOW.lost = {"b"}
     failure = await outcome(client, await start(client, "scopes-trip", ["a", "b"]))

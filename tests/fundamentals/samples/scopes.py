@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -76,6 +77,47 @@ async def fail(why: str) -> None:
     raise FatalError(why)
 
 
+async def hold(ctx: Context, what: str, seconds: float) -> str:
+    await ctx.step(book, what, compensate=cancel)
+    await ctx.sleep(seconds)
+    if what == "fully booked":
+        raise FatalError(what)
+    return what
+
+
+@workflow(name="scopes-race")
+class Race:
+    """Holds several things at once, and keeps the one that is certain first."""
+
+    async def run(self, ctx: Context, wanted: dict[str, float]) -> str:
+        await ctx.step(book, "flight", compensate=cancel)
+        held, all_held = list[str](), asyncio.Event()
+
+        async def together(what: str) -> str:
+            found = await hold(ctx, what, 0)
+            held.append(found)
+            if len(held) == len(wanted):
+                all_held.set()
+            await all_held.wait()
+            return found
+
+        if not any(wanted.values()):
+            return await ctx.race(*map(together, wanted))
+        return await ctx.race(*(hold(ctx, *each) for each in wanted.items()))
+
+
+@workflow(name="scopes-patience")
+class Patience:
+    """Waits for a room, but not for ever."""
+
+    async def run(self, ctx: Context, seconds: float) -> str:
+        try:
+            async with ctx.saga(timeout=seconds):
+                return await hold(ctx, "room", 3600)
+        except TimeoutError:
+            return "no room"
+
+
 @workflow(name="scopes-trip")
 class Trip:
     """Tries a hotel, and takes the other one if it cannot."""
@@ -130,5 +172,5 @@ class EndedChild:
         await ctx.child(Child, "child", compensate=cancel_trip, timeout=limit)
 
 
-ALL: list[Any] = [Trip, FailsLater, Child, EndedChild]
+ALL: list[Any] = [Race, Patience, Trip, FailsLater, Child, EndedChild]
 STEPS: list[Any] = [book, cancel, cancel_trip, fail]
