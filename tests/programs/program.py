@@ -1,17 +1,20 @@
 """Workflows that are trees, and the steps that they call: run by a worker of its own process.
 
-``python -m tests.programs.program ADDRESS NAMESPACE DATABASE`` serves them until it is killed.
+``python -m tests.programs.program ADDRESS NAMESPACE DATABASE`` serves them until it is killed; with
+``older`` behind it, as a worker does that was deployed before a step got a new kind of result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow as temporal
+from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
 
@@ -21,13 +24,15 @@ with temporal.unsafe.imports_passed_through():
     from temporalio.worker import Worker
 
     from engine.runtime import SchedulePlugin
+    from tests.programs.deployed import KINDS, NEWER
 
 QUEUE = "programs"
 TABLE = """
 CREATE TABLE effects (
     key text PRIMARY KEY, run text NOT NULL, label text NOT NULL, undone boolean NOT NULL,
     workflow text
-)
+);
+CREATE TABLE undos (key text PRIMARY KEY, undoes text NOT NULL, label text NOT NULL)
 """
 AGAIN = Retry(max_attempts=50, initial_interval=0.1, backoff=1)  # a busy machine misses heartbeats
 
@@ -37,7 +42,7 @@ class Node:
     """A part of a program.
 
     Attributes:
-        do: step, fail, wait, commit, parallel, saga, child.
+        do: step, fail, wait, commit, parallel, saga, child, foreign.
         label: what a step books; several steps may book the same.
         undo: whether a step or child has an undo step.
         failures: how many attempts of a step fail after their effect.
@@ -74,6 +79,19 @@ class Booking:
 
 
 @dataclass
+class Receipt:
+    """The result of a step, of a kind that a worker of an older deploy does not know."""
+
+    key: str
+    kind: str = "booked"
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind, as an enum would."""
+        if self.kind not in KINDS:
+            raise ValueError(f"no kind of booking: {self.kind}")
+
+
+@dataclass
 class Work:
     """The input of a program: its name, and what it does."""
 
@@ -96,10 +114,11 @@ BOOKS = Books()
 _UNDO = """
 INSERT INTO effects VALUES ($1, $2, $3, true, NULL) ON CONFLICT (key) DO UPDATE SET undone = true
 """
+_UNDO_KEY = "INSERT INTO undos VALUES ($1, $2, $3) ON CONFLICT (key) DO NOTHING"
 
 
 @step(name="program-book", retry=AGAIN, heartbeat=1)
-async def book(booking: Booking) -> str:
+async def book(booking: Booking) -> Receipt:
     info = step_info()
     await BOOKS.write(
         "INSERT INTO effects VALUES ($1, $2, $3, false, $4) ON CONFLICT (key) DO NOTHING",
@@ -110,14 +129,16 @@ async def book(booking: Booking) -> str:
         raise FatalError(f"{booking.label} is fatal")
     if info.attempt <= booking.failures:
         raise ConnectionError(f"attempt {info.attempt} of {booking.label}")
-    return info.idempotency_key
+    return Receipt(info.idempotency_key, "held" if NEWER and booking.label == "c" else "booked")
 
 
 @step(name="program-cancel", heartbeat=1)
-async def cancel(undo: Undo[Booking, str | None]) -> None:
+async def cancel(undo: Undo[Booking, Receipt | None]) -> None:
     key = step_info().undoes
     assert key, "an undo step does not know what it undoes"
-    assert undo.result in (None, key), "an undo step sees the result of another step"
+    seen = undo.result.key if undo.result else key
+    assert seen == key, "an undo step sees the result of another step"
+    await BOOKS.write(_UNDO_KEY, step_info().idempotency_key, key, undo.input.label)
     await BOOKS.write(_UNDO, key, undo.input.program, undo.input.label)
 
 
@@ -139,6 +160,11 @@ class Program:
     async def run(self, ctx: Context, work: Work) -> list[str]:
         return await _run(ctx, work, work.nodes)
 
+    @temporal.signal(name="early")
+    async def early(self, booking: Booking) -> None:
+        """Book something in a handler that is called before ``run``."""
+        await Context.current().step(book, booking, compensate=cancel)
+
 
 async def _run(ctx: Context, work: Work, nodes: list[Node]) -> list[str]:
     keys: list[str] = []
@@ -149,13 +175,28 @@ async def _run(ctx: Context, work: Work, nodes: list[Node]) -> list[str]:
 
 async def _step(ctx: Context, work: Work, node: Node) -> list[str]:
     booking = Booking(work.program, node.label, node.failures, node.fatal)
-    return [await ctx.step(book, booking, compensate=cancel if node.undo else None)]
+    try:
+        receipt = await ctx.step(book, booking, compensate=cancel if node.undo else None)
+        return [receipt.key]
+    finally:
+        booking.label = "changed since"
 
 
 async def _child(ctx: Context, work: Work, node: Node) -> list[str]:
     given = Work(work.program, node.parts[0])
     keys = await ctx.child(Program, given, compensate=cancel_child if node.undo else None)
     return list(keys)
+
+
+async def _foreign(ctx: Context, work: Work, node: Node) -> list[str]:
+    """Try to start a child under an id that somebody else's open run has."""
+    with suppress(WorkflowAlreadyStartedError):
+        await ctx.child(Program, Work(work.program, []), id=foreign_id(work.program))
+    return []
+
+
+def foreign_id(program: str) -> str:
+    return f"foreign-{program}"
 
 
 async def _parallel(ctx: Context, work: Work, node: Node) -> list[str]:
@@ -189,11 +230,11 @@ async def _commit(ctx: Context, work: Work, node: Node) -> list[str]:
 
 _DO: dict[str, Any] = {
     "step": _step, "child": _child, "parallel": _parallel, "saga": _saga, "fail": _fail,
-    "wait": _wait, "commit": _commit,
+    "wait": _wait, "commit": _commit, "foreign": _foreign,
 }  # fmt: skip
 
 
-async def serve(address: str, namespace: str, database: str) -> None:
+async def serve(address: str, namespace: str, database: str, *_: str) -> None:
     """Serve programs until the process is killed."""
     BOOKS.pool = await asyncpg.create_pool(database, min_size=1, max_size=4)
     plugin = SchedulePlugin(None, database_url=database)

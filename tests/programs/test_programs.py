@@ -1,7 +1,8 @@
 """Random programs on a real server: whatever happens to them, the books are right.
 
 ``make prove-flow`` runs a thousand of them, ``make test`` a few. Programs of one example run at
-once, on a worker that is killed in between. Some are cancelled or terminated; then each is reset.
+once, on a worker that is killed in between, perhaps beside one of an older deploy. Some are
+cancelled or terminated, in the middle of their undo steps too; then each is reset.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
@@ -30,8 +31,9 @@ from engine.errors import Code
 from engine.flow.saga import UNDO_TYPE
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import reset, tasks_of
+from tests.programs.deployed import OLDER
 from tests.programs.oracle import after_an_interruption, every_label, expected
-from tests.programs.program import QUEUE, TABLE, Node, Program, Work
+from tests.programs.program import QUEUE, TABLE, Booking, Node, Program, Work, foreign_id
 from tests.waiting import eventually
 
 AT_ONCE = 8
@@ -45,17 +47,32 @@ class Case:
     """A program, and what happens to it.
 
     Attributes:
-        ends: how it is ended from outside, if at all.
+        ends: how it is ended from outside, if at all: cancel or terminate; with ``undoing`` once an
+            undo step has run.
         after: how many effects it has by then.
         resets: to which of its events it is reset, one after the other, as fractions.
+        early: whether a signal comes with the start, whose handler books something.
     """
 
     nodes: list[Node]
     ends: str | None
     after: int
     resets: list[float]
+    early: bool
+
+    @property
+    def of_handler(self) -> Counter[str]:
+        """What the handler books, with an undo step."""
+        return Counter({EARLY: 1} if self.early else {})
+
+    @property
+    def kept_of_handler(self) -> Counter[str]:
+        """What may be left of that by a run that ends badly."""
+        commits = any(node.do == "commit" for node in self.nodes)
+        return self.of_handler if commits else Counter()
 
 
+EARLY = "early"
 LABELS = st.sampled_from("abc")
 STEPS = st.builds(
     Node, st.just("step"), LABELS, undo=st.sampled_from([True, True, False]),
@@ -85,12 +102,12 @@ def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 
 
 PARTS = st.recursive(STEPS, _larger, max_leaves=6)
-BETWEEN = st.sampled_from([[], [], [Node("wait")], [Node("commit")]])
+BETWEEN = st.sampled_from([[], [], [Node("wait")], [Node("commit")], [Node("foreign")]])
 TOP = st.lists(st.builds(lambda part, then: [part, *then], PARTS, BETWEEN), min_size=2, max_size=4)
 CASES = st.builds(
     Case, st.builds(lambda parts, end: [n for part in parts for n in part] + end, TOP, ENDS),
-    st.sampled_from([None, None, None, None, "cancel", "terminate"]), st.integers(1, 4),
-    st.lists(st.floats(0, 1), max_size=2),
+    st.sampled_from([None] * 6 + ["cancel", "terminate", "cancel undoing", "terminate undoing"]),
+    st.integers(1, 4), st.lists(st.floats(0, 1), max_size=2), st.sampled_from([True, False, False]),
 )  # fmt: skip
 
 
@@ -120,9 +137,34 @@ class Driver:
 
     async def play(self, case: Case) -> None:
         program = uuid.uuid4().hex
+        foreign = await self._foreign(program, case)
+        await self._through(case, program)
+        if foreign:
+            assert (await foreign.describe()).status is WorkflowExecutionStatus.RUNNING
+            await foreign.terminate()
+        keys = await self.books.fetch(
+            "SELECT undoes FROM undos JOIN effects e ON e.key = undoes WHERE run = $1"
+            " GROUP BY 1 HAVING count(*) > 1 OR bool_or(undos.label <> e.label)",
+            program,
+        )
+        assert not keys, (case, keys)
+
+    async def _foreign(self, program: str, case: Case) -> WorkflowHandle[Any, Any] | None:
+        """Start a run that has nothing to do with the program, under the id of one of its calls."""
+        if not any(node.do == "foreign" for node in case.nodes):
+            return None
+        return await self.client.start_workflow(
+            Program.run, args=[Work(uuid.uuid4().hex, [Node("wait")])], id=foreign_id(program),
+            task_queue=QUEUE,
+        )  # fmt: skip
+
+    async def _through(self, case: Case, program: str) -> None:
+        early = Booking(program, EARLY, 0, fatal=False)
         run: WorkflowHandle[Any, Any] = await self.client.start_workflow(
             Program.run, args=[Work(program, case.nodes)], id=f"program-{program}",
             task_queue=QUEUE,
+            start_signal="early" if case.early else None,
+            start_signal_args=[early] if case.early else [],
         )  # fmt: skip
         waits = sum(node.do == "wait" for node in case.nodes)
         for _ in range(waits):
@@ -148,27 +190,34 @@ class Driver:
             if isinstance(outcome, CancelledError):
                 assert place > await _cancelled_at(first), (case, place)
                 allowed = (after_an_interruption if was_cancelled else every_label)(case.nodes)
+                allowed += case.kept_of_handler if was_cancelled else case.of_handler
                 assert stands <= allowed, (case, stands, allowed)
             elif case.ends and not _was_refused(outcome) and await _lost_a_child(run):
                 # It cannot have that child's effects any more, and fails unless it handles that.
                 whole = outcome is None
                 allowed = (every_label if whole else after_an_interruption)(case.nodes)
+                allowed += case.of_handler if whole else case.kept_of_handler
                 assert stands <= allowed, (case, stands, allowed)
             else:
                 self._judge_reset(case, outcome, stands)
 
     async def _end(self, run: WorkflowHandle[Any, Any], program: str, case: Case) -> None:
+        how, _, undoing = (case.ends or "").partition(" ")
+
         async def far_enough() -> bool:
             description = await run.describe()
             count = await self.books.fetchval(
-                "SELECT count(*) FROM effects WHERE run = $1", program
+                "SELECT count(*) FROM effects WHERE run = $1 AND undone >= $2",
+                program,
+                bool(undoing),
             )
-            return count >= case.after or description.close_time is not None
+            is_far = count >= (1 if undoing else case.after)
+            return is_far or description.close_time is not None
 
         await eventually(far_enough, timeout=PATIENCE)
         description = await run.describe()
         if description.close_time is None:
-            await (run.cancel() if case.ends == "cancel" else run.terminate())
+            await (run.cancel() if how == "cancel" else run.terminate())
 
     async def _outcome(self, run: WorkflowHandle[Any, Any], program: str) -> Any:
         """Return None for success, or the error; a terminated run has been cleaned up by then."""
@@ -194,18 +243,23 @@ class Driver:
         if error is not None and case.ends:
             # It failed by itself, or was interrupted: both are right.
             allowed = after_an_interruption(case.nodes) | (found.stands + found.may)
+            allowed += case.kept_of_handler
             assert stands <= allowed, (case, stands, allowed)
             return
         assert (error is not None) == found.fails, (case, error)
-        assert found.stands <= stands <= found.stands + found.may, (case, stands, found)
+        stays = Counter[str]() if found.fails else case.of_handler
+        least, most = found.stands + stays, found.stands + found.may + case.of_handler
+        if found.fails:
+            most = found.stands + found.may + case.kept_of_handler
+        assert least <= stands <= most, (case, stands, found)
 
     @staticmethod
     def _judge_reset(case: Case, error: Any, stands: Counter[str]) -> None:
         found = expected(case.nodes)
-        assert stands <= every_label(case.nodes), (case, stands)
+        assert stands <= every_label(case.nodes) + case.of_handler, (case, stands)
         if error is None:
             assert not found.fails, case
-            assert found.stands <= stands, (case, stands, found)
+            assert found.stands + case.of_handler <= stands, (case, stands, found)
             return
         assert found.fails or _was_refused(error), (case, error)
 
@@ -262,23 +316,32 @@ async def test_the_books_of_random_programs_are_right(driver: tuple[Driver, str]
     @given(
         st.lists(CASES, min_size=AT_ONCE, max_size=AT_ONCE),
         st.lists(st.integers(1, 40), max_size=2),
+        st.sampled_from([None, OLDER]),
     )
-    def play(cases: list[Case], kills: list[int]) -> None:
-        asyncio.run_coroutine_threadsafe(_play(player, where, cases, kills), loop).result()
+    def play(cases: list[Case], kills: list[int], beside: str | None) -> None:
+        work = _play(player, where, cases, kills, beside)
+        asyncio.run_coroutine_threadsafe(work, loop).result()
 
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(play)
 
 
 async def _play(
-    player: Driver, where: tuple[str, ...], cases: list[Case], kills: list[int]
+    player: Driver,
+    where: tuple[str, ...],
+    cases: list[Case],
+    kills: list[int],
+    beside: str | None,
 ) -> None:
-    """Play some programs at once, and kill their worker when they have had so many effects."""
-    await player.books.execute("TRUNCATE effects")
+    """Play some programs at once, and kill their worker when they have had so many effects.
+
+    ``beside`` is that of another deploy, which is killed with it each time.
+    """
+    await player.books.execute("TRUNCATE effects, undos")
     tasks = [asyncio.create_task(player.play(case)) for case in cases]
     try:
         for count in sorted(kills):
-            with serving(*where):
+            with serving(*where), serving(*where, beside) if beside else nullcontext():
 
                 async def far_enough(count: int = count) -> bool:
                     effects = await player.books.fetchval("SELECT count(*) FROM effects")
