@@ -11,6 +11,12 @@ import temporalio.workflow
 from engine import Context, workflow
 
 
+@workflow
+class Warns:
+    async def run(self, ctx: Context) -> None:
+        ctx.log.warning("stock is low")
+
+
 @workflow(name="noop", version="1")
 class Noop:
     """Ends at once and returns what it was given."""

@@ -200,12 +200,13 @@ def _is_lost_connection(record: logging.LogRecord) -> bool:
 # --- warnings of runs ---
 
 
-class RunWarnings(logging.Handler):
-    """Handler that shows what runs warn of, where no log is written: a dropped signal, for example.
+def logs_events() -> bool:
+    """Return whether the log of this process has every event."""
+    return logging.getLogger().isEnabledFor(logging.INFO)
 
-    Args:
-        show: prints a line, in this style.
-    """
+
+class RunWarnings(logging.Handler):
+    """Handler that shows what runs warn of: a dropped signal, for example."""
 
     def __init__(self, show: Callable[[str, str], object]) -> None:
         super().__init__(logging.WARNING)
@@ -222,7 +223,13 @@ class RunWarnings(logging.Handler):
 
 
 def show_run_warnings(show: Callable[[str, str], object]) -> None:
-    """Show what runs of this process warn of, by a function that prints a line in a style."""
+    """Show what runs of this process warn of, unless a log has it.
+
+    Args:
+        show: prints a line, in this style.
+    """
+    if logs_events():
+        return
     of_runs = logging.getLogger("temporalio.workflow")
     of_runs.addHandler(RunWarnings(show))
     of_runs.setLevel(logging.WARNING)

@@ -58,6 +58,7 @@ class Fleet:
             "SCHED_IMPORTS": "tests.sample_workflows",
             "PYTHONPATH": str(ROOT),
         }
+        self.options = ["--verbose"]
         self.replicas: list[Replica] = []
 
     async def __aenter__(self) -> Self:
@@ -99,7 +100,7 @@ class Fleet:
         path.write_text(file)
         log = self.folder / f"worker-{len(self.replicas)}.log"
         log.touch()
-        arguments = ["--verbose", "worker", "--schedules", str(path)]
+        arguments = [*self.options, "worker", "--schedules", str(path)]
         return arguments, log, {**self.environment, "PYTHONPATH": str(code), **environment}
 
     def _note(self, process: asyncio.subprocess.Process | Forked, log: Path) -> Replica:

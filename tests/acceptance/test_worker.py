@@ -16,7 +16,7 @@ schedules: [{key: go, workflow: GoThing, external: true, taskQueue: golang, ever
 """
 MIXED = """
 schedules:
-  - {key: here, workflow: noop, everyMs: 1000}
+  - {key: here, workflow: warns, everyMs: 1000}
   - {key: there, workflow: noop, everyMs: 1000, taskQueue: mail}
   - {key: typo, workflow: nope, everyMs: 1000}
 """
@@ -32,7 +32,10 @@ async def test_a_worker_without_code_of_its_own_starts_external_workflows(
     assert await worker.gone() == 0
 
 
-async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
+async def test_a_worker_tells_what_it_will_not_fire_and_what_its_runs_warn_of(
+    fleet: Fleet, books: Books
+):
+    fleet.options.remove("--verbose")
     await fleet.start(MIXED)
     await books.until_fired(["here"], 2, timeout=60)
     await eventually(
@@ -43,6 +46,9 @@ async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
     assert fleet.logged(
         "typo: refused: no worker on task queue sched knows nope; did you mean noop? New code"
     )
+    first, *_ = await books.fires()
+    assert first["key"] == "here"
+    await eventually(lambda: fleet.logged(f"{first['workflow_id']}: stock is low\n"))
     assert {row["key"] for row in await books.fires()} == {"here"}
 
 

@@ -55,6 +55,7 @@ from engine.runtime.loop import Loop
 from engine.schedules import utc_text
 from engine.schedules.planner import FIRST_SIGHT
 from engine.service import Fire, NextFire, Status
+from engine.telemetry.logs import logs_events
 
 # --- counts ---
 
@@ -413,11 +414,6 @@ _HERD = 0.1
 _NEXT, _FIRES, _PROBLEMS = 5, 100, 30
 _RECENT = timedelta(days=1)
 """Age up to which a window that went wrong is shown after others have scrolled away."""
-
-
-def logs_events() -> bool:
-    """Return whether the log of this process has every event."""
-    return logging.getLogger().isEnabledFor(logging.INFO)
 
 
 def wants_live(*, lines: bool) -> bool:

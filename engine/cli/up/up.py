@@ -46,7 +46,7 @@ from engine.cli.target import (
 )
 from engine.cli.up.code_watch import CodeWatch
 from engine.cli.up.file_watch import FileWatch
-from engine.cli.up.live_table import LinePrinter, Screen, logs_events, wants_live
+from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
@@ -63,7 +63,7 @@ from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_du
 from engine.service import ScheduleService
 from engine.telemetry.export import configure
 from engine.telemetry.http import serving
-from engine.telemetry.logs import configure_logging, core_runtime, show_run_warnings
+from engine.telemetry.logs import configure_logging, core_runtime, logs_events, show_run_warnings
 from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
@@ -295,6 +295,7 @@ def worker(
     beside = _running_beside(data_dir)
     url = require_database_url(beside.database_url if beside else None)
     printer = LinePrinter(logs=logs_events())
+    show_run_warnings(printer.log)
     endpoint = Endpoint(http_port, http_host)
     plugin = SchedulePlugin(
         schedules, database_url=url, settings=settings, on_event=printer, listeners=code.listeners
@@ -588,8 +589,7 @@ class _Application:
         screen: Screen | LinePrinter,
         signals: StopSignals,
     ) -> None:
-        if not logs_events():
-            show_run_warnings(screen.log)
+        show_run_warnings(screen.log)
         code = CodeWatch(self.code, self.imports, log=screen.log)
         falls = filter(None, (embedded.temporal, embedded.postgres))
         jobs = [
