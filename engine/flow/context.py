@@ -315,6 +315,8 @@ class Context:
         call = call_of(fn, input, options)
         undo = None
         if compensate is not None:
+            if compensate == fn:
+                raise TypeError(f"the step {call.name!r} cannot undo itself: name another one")
             undo = undo_of(compensate, call.name, call.args, call.task_queue)
         return await self._run_step(call, undo)
 

@@ -108,6 +108,8 @@ async def test_a_result_that_does_not_fit_is_no_failure_that_a_run_could_undo():
 async def test_what_a_run_would_refuse_is_refused():
     with pytest.raises(TypeError, match="needs an input"):
         await FakeContext().step(take_money)  # type: ignore[arg-type] # the input is missing
+    with pytest.raises(TypeError, match="cannot undo itself"):
+        await FakeContext().step(take_money, Order("A1"), compensate=take_money)
     with pytest.raises(EngineError, match="waits for ever"):
         await FakeContext().wait_for("packed")
     with pytest.raises(EngineError, match=r"ctx\.scheduled"):

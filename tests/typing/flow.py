@@ -162,6 +162,14 @@ class Typed:
 
 
 @workflow
+class Continues:
+    async def run(self, ctx: Context, day: str) -> None:
+        if day:
+            await ctx.continue_as_new(self, day[1:])
+        await ctx.continue_as_new(self, 3)  # type: ignore[misc] # pyright: ignore[reportArgumentType] # it takes text
+
+
+@workflow
 class Bare:
     async def run(self, ctx: Context) -> None:
         await ctx.step(write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # the input is missing
@@ -178,7 +186,8 @@ class Bare:
             await ctx.parallel([ctx.step(count)], return_exceptions=True),
             list[int | BaseException],
         )
-        async with ctx.saga(parallel=True):
+        assert_type(await ctx.race(ctx.step(count), ctx.step(double, 2)), int)
+        async with ctx.saga(parallel=True, timeout=60):
             await ctx.step(count)
         await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # other types
         await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes no number
