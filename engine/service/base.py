@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from engine.errors import (
     RequestInvalid,
     ScheduleError,
@@ -33,6 +35,7 @@ from engine.ledger import (
     ScheduleKind,
     ScheduleRow,
     Served,
+    Start,
     State,
     Status,
     Wanted,
@@ -449,3 +452,45 @@ def require_request_id(request_id: str) -> None:
         raise RequestInvalid(
             f"request id {request_id[:_SHOWN]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
         )
+
+
+# --- workflows and inputs ---
+# As applications have them: classes and models, or text and JSON.
+
+
+def workflow_text(workflow: Any, *, has_input: bool) -> str:
+    """Return a workflow as text; of a class, ``name@version``.
+
+    Raises:
+        TypeError: it is neither text nor a workflow class, or its ``run`` takes no input, or needs
+            one.
+    """
+    if isinstance(workflow, str):
+        return workflow
+    # Commands, which name workflows by text, need not load Temporal's SDK.
+    from engine.flow import definition_of  # noqa: PLC0415
+
+    definition = definition_of(workflow) if isinstance(workflow, type) else None
+    if definition is None:
+        raise TypeError(f"a class marked with @workflow, or text, is started; got {workflow!r}")
+    if has_input and not definition.accepts_input:
+        raise TypeError(f"the workflow {definition.name!r} takes no input")
+    if definition.requires_input and not has_input:
+        raise TypeError(f"the workflow {definition.name!r} needs an input")
+    return definition.type
+
+
+def as_json(given: object) -> Any:
+    """Return an input as the JSON that its run reads back.
+
+    Raises:
+        ScheduleError: JSON, or the ledger, cannot carry it.
+    """
+    try:
+        value = to_jsonable_python(given)
+    except (PydanticSerializationError, ValueError) as error:
+        raise ScheduleError(
+            f"JSON cannot carry the input: {error}",
+            cure="use dataclasses, pydantic models and JSON values",
+        ) from error
+    return Start.checked_input(value)

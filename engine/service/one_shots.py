@@ -29,7 +29,7 @@ from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
 from engine.schedules.planner import ScheduleState
-from engine.service.base import ReadOperations, require_request_id
+from engine.service.base import ReadOperations, as_json, require_request_id, workflow_text
 
 if TYPE_CHECKING:
     import asyncpg
@@ -95,6 +95,17 @@ class _Request:
 
 def _draft(fields: Mapping[str, Any], key: str | None) -> Schedule:
     return Schedule.from_json({**fields, "key": _DRAFT if key is None else key})
+
+
+def _what(workflow: str | type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the workflow and its input as a file has them.
+
+    Raises:
+        TypeError: it is no workflow, or its ``run`` does not fit the input.
+        ScheduleError: JSON cannot carry the input.
+    """
+    given = {"input": as_json(fields["input"])} if "input" in fields else {}
+    return {**fields, **given, "workflow": workflow_text(workflow, has_input=bool(given))}
 
 
 def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
@@ -275,7 +286,7 @@ class ApplicationSchedules(ReadOperations):
 
     async def schedule_at(
         self,
-        workflow: str,
+        workflow: str | type[Any],
         at: datetime | str,
         *,
         key: str | None = None,
@@ -294,7 +305,8 @@ class ApplicationSchedules(ReadOperations):
         ``ApplicationSchedule.waiting`` is set.
 
         Args:
-            workflow: the workflow's name, as in a schedule file.
+            workflow: a ``@workflow`` class, whose version is started, or text as in a schedule
+                file.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
             key: the schedule's key; the default is a generated one that sorts by time.
             request_id: idempotency key; a second request with the same id is refused. It is the
@@ -308,12 +320,14 @@ class ApplicationSchedules(ReadOperations):
             connection: an asyncpg connection of the application with an open transaction on the
                 ledger's database: the schedule exists if that transaction commits. Only its key and
                 request id are locked until then.
-            fields: further fields of a schedule, by their names in a file: ``input``,
+            fields: further fields of a schedule, by their names in a file: ``input`` (a model, a
+                dataclass or JSON),
                 ``timezone``, ``taskQueue``, ``topic``, ``metadata``, ``retry`` and ``timeout`` (or
                 ``maxRetries`` and ``timeoutSeconds``).
 
         Raises:
             ScheduleError: a field is invalid; its code says which.
+            TypeError: the class takes no input, or needs one.
             MomentInPast: it would never fire.
             KeyInUse: the key is, or was, another schedule's.
             RequestInvalid: the request id is malformed.
@@ -323,13 +337,13 @@ class ApplicationSchedules(ReadOperations):
             LedgerError: ``connection`` has no open transaction, or reaches another ledger.
         """
         moment = as_text(at) if isinstance(at, datetime) else at
-        fields = {"workflow": workflow, "at": moment, **fields}
+        fields = {**_what(workflow, fields), "at": moment}
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def schedule_repeat(
         self,
-        workflow: str,
+        workflow: str | type[Any],
         *,
         key: str | None = None,
         request_id: str | None = None,
@@ -342,7 +356,7 @@ class ApplicationSchedules(ReadOperations):
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
-        fields = {"workflow": workflow, **fields}
+        fields = _what(workflow, fields)
         named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))
 

@@ -58,7 +58,7 @@ from engine.schedules import (
     utc_text,
 )
 from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
-from engine.service.base import ReadOperations, require_request_id, require_version
+from engine.service.base import ReadOperations, as_json, require_request_id, require_version
 
 # --- pause and skip ---
 # Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
@@ -538,10 +538,12 @@ class Running(Holding):
         """Return the input of one run as the ledger stores it.
 
         Raises:
+            ScheduleError: JSON cannot carry it.
             InputsSealed: the project's inputs are sealed, and there is no codec here.
         """
         if not own_input or isinstance(own_input[0], Sealed):
             return own_input
+        own_input = tuple(map(as_json, own_input))
         rows = await self._ledger.schedules(key=key)
         return tuple(await self._sealing.seal(rows[0].project, own_input)) if rows else own_input
 

@@ -7,11 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overload
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-from engine.errors import LetterNotFound, ScheduleError, StartInUse, StartInvalid, WorkflowUnknown
+from engine.errors import LetterNotFound, StartInUse, StartInvalid, WorkflowUnknown
 from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Start
 from engine.runtime.apply.source import DEFAULT_PROJECT
+from engine.service.base import as_json, workflow_text
 from engine.service.operate import Requested, Running, Started
 
 if TYPE_CHECKING:
@@ -94,11 +93,11 @@ class Starting(Running):
             EnqueueFailure: with ``wait``: the run has not begun by then, or never can. It has the
                 id of the row.
         """
-        requested = _requested(workflow, input)
+        requested = workflow_text(workflow, has_input=input is not _NOT_GIVEN)
         name = Start.workflow_of(requested)
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
-        given = _as_json(input)
+        given = () if input is _NOT_GIVEN else (as_json(input),)
         arguments = tuple(await self._sealing.seal(project, given))
         new = Start(
             workflow=name,
@@ -189,7 +188,8 @@ class Starting(Running):
         self, letter: DeadLetter, own_input: tuple[Any, ...], reason: str | None
     ) -> Requested:
         """Run a start again that failed, and resolve its letter."""
-        own_input = tuple(await self._sealing.seal(letter.project, own_input))
+        given = tuple(map(as_json, own_input))
+        own_input = tuple(await self._sealing.seal(letter.project, given))
         async with self._ledger.transaction(long=True) as transaction:
             if not await transaction.resolve_dead_letters([letter.workflow_id]):
                 raise LetterNotFound(
@@ -217,45 +217,6 @@ class Starting(Running):
         if row is None:
             raise AssertionError("it was written in this transaction")
         return Requested(row, new=True)
-
-
-def _requested(workflow: Any, given: object) -> str:
-    """Return the workflow as text.
-
-    Raises:
-        TypeError: it is neither text nor a workflow class, or its ``run`` does not fit the input.
-    """
-    if isinstance(workflow, str):
-        return workflow
-    # Commands, which name workflows by text, need not load Temporal's SDK.
-    from engine.flow import definition_of  # noqa: PLC0415
-
-    definition = definition_of(workflow)
-    if definition is None:
-        raise TypeError(f"a class marked with @workflow, or text, is started; got {workflow!r}")
-    if given is not _NOT_GIVEN and not definition.accepts_input:
-        raise TypeError(f"the workflow {definition.name!r} takes no input")
-    if given is _NOT_GIVEN and definition.requires_input:
-        raise TypeError(f"the workflow {definition.name!r} needs an input")
-    return definition.type
-
-
-def _as_json(given: object) -> tuple[Any, ...]:
-    """Return the run's arguments, as the JSON that it reads back.
-
-    Raises:
-        ScheduleError: JSON, or the ledger, cannot carry the input.
-    """
-    if given is _NOT_GIVEN:
-        return ()
-    try:
-        value = to_jsonable_python(given)
-    except (PydanticSerializationError, ValueError) as error:
-        raise ScheduleError(
-            f"JSON cannot carry the input: {error}",
-            cure="use dataclasses, pydantic models and JSON values",
-        ) from error
-    return (Start.checked_input(value),)
 
 
 async def _type_of(transaction: Transaction, start: Start) -> str:

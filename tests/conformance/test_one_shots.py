@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from engine.errors import (
     OwnedByFile,
     RequestInUse,
     RequestInvalid,
+    ScheduleError,
     ScheduleNotFound,
     ScheduleRetired,
     TimezoneInvalid,
@@ -28,6 +30,8 @@ from engine.runtime.apply.edits import PruneReport
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.conformance.conftest import NOW, SHORTLY
+from tests.conformance.past import taken
+from tests.sample_workflows import Noop, Warns
 
 HOUR, LEASE = timedelta(hours=1), timedelta(seconds=30)
 FILE = "schedules: [{key: nightly, workflow: noop, cron: '0 2 * * *'}]"
@@ -65,6 +69,31 @@ async def test_a_workflow_starts_once_at_the_moment_an_application_named(bench, 
     assert (row.key, row.next_fire_at, row.last_fire_at) == (asked.key, None, claim.fire_time)
     (action,) = await service.actions()
     assert (action.verb, action.by, action.after) == ("schedule", "shop", asked.schedule.to_json())
+
+
+@dataclass
+class Bill:
+    number: int
+
+
+async def test_a_class_and_a_model_say_what_a_name_and_json_would(bench, service):
+    asked = await service.schedule_at(Noop, bench.now() + SHORTLY, input=Bill(7))
+    (claim,) = await bench.until(bench.claim)
+    assert (claim.arguments, claim.workflow_type) == (({"number": 7},), "noop@1")
+    assert asked.schedule.workflow == "noop@1"
+    again = await service.schedule_repeat(Noop, every="1h", input=Bill(8))
+    assert again.schedule.input == {"number": 8}
+    await service.trigger(again.key, own_input=(Bill(9),))
+    (by_hand,) = [each for each in await taken(bench) if each.kind == "manual"]
+    assert by_hand.arguments == ({"number": 9},)
+
+
+async def test_a_class_that_takes_no_such_input_is_refused_before_it_is_due(service):
+    with pytest.raises(TypeError, match="the workflow 'warns' takes no input"):
+        await service.schedule_at(Warns, soon(), input=Bill(7))
+    with pytest.raises(ScheduleError, match="JSON cannot carry the input"):
+        await service.schedule_at(Noop, soon(), input=object())
+    assert await service.schedules() == []
 
 
 async def test_without_a_key_each_gets_one_of_its_own_in_the_order_of_time(bench, service):
