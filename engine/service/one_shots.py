@@ -104,8 +104,12 @@ def _what(workflow: str | type[Any], fields: Mapping[str, Any]) -> dict[str, Any
         TypeError: it is no workflow, or its ``run`` does not fit the input.
         ScheduleError: JSON cannot carry the input.
     """
-    given = {"input": as_json(fields["input"])} if "input" in fields else {}
-    return {**fields, **given, "workflow": workflow_text(workflow, has_input=bool(given))}
+    found = dict(fields)
+    if "input" in fields:
+        found["input"] = as_json(fields["input"])
+    if isinstance(workflow, type):  # of anything else the check of the field says what is wrong
+        workflow = workflow_text(workflow, has_input="input" in fields)
+    return {**found, "workflow": workflow}
 
 
 def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
