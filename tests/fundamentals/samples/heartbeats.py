@@ -21,6 +21,10 @@ def patient() -> None: ...
 async def silent() -> None: ...
 
 
+@step
+async def hurried() -> None: ...
+
+
 @activity.defn
 async def plain() -> None: ...
 
@@ -41,6 +45,7 @@ class Beats:
         for each in (quick, patient, silent):
             await ctx.step(each)
         await ctx.step(plain)
+        await ctx.step(hurried, heartbeat=2)
 
 
 @workflow(name="reads")
@@ -50,4 +55,4 @@ class Reads:
 
 
 WORKFLOWS = [Beats, Reads]
-STEPS = [quick, patient, silent, plain, reads_pages]
+STEPS = [quick, patient, silent, plain, hurried, reads_pages]
