@@ -80,9 +80,8 @@ async def test_a_deadline_ends_all_attempts(runs):
 
 
 async def test_a_step_and_its_undo_run_on_the_task_queue_that_is_named(runs):
-    elsewhere = Worker(
-        runs.client, task_queue="hopeless-elsewhere", activities=[hopeless.there]
-    )  # fmt: skip
+    steps = [hopeless.there, hopeless.back_there]
+    elsewhere = Worker(runs.client, task_queue="hopeless-elsewhere", activities=steps)
     async with elsewhere:
         failure = await runs.result("hopeless@1", "elsewhere")
     assert "undo it" in str(failure)
