@@ -50,6 +50,7 @@ from engine.flow.failures import (
     FatalError as FatalError,
     NotUndone as NotUndone,
     caused_by as caused_by,
+    read_as as read_as,
     refusal as refusal,
     require_written as require_written,
     shown_type as shown_type,

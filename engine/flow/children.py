@@ -33,6 +33,7 @@ from engine.flow.step_calls import (
     finish_despite_cancel,
     origin_of,
     result_of,
+    was_reset,
 )
 from engine.flow.steps import StepNote, noted, step_key
 
@@ -408,25 +409,21 @@ def _reuse(call: ChildCall) -> WorkflowIDReusePolicy:
     new child must not fail because it starts earlier. An id that the code gives may be the one of
     another's run: see `_is_own`.
     """
-    if call.has_own_id or not _was_reset():
+    if call.has_own_id or not was_reset(temporalio.workflow.info()):
         return WorkflowIDReusePolicy.ALLOW_DUPLICATE
     return WorkflowIDReusePolicy.TERMINATE_IF_RUNNING
-
-
-def _was_reset() -> bool:
-    info = temporalio.workflow.info()
-    return origin_of(info) != info.run_id
 
 
 async def _is_own(workflow_id: str) -> bool:
     """Return whether the open run of this id is a child that the run had before its reset."""
     # A replay of a history from a file does not know that its run was reset, and what was copied
     # from the earlier run has not asked: the marker says so.
-    if not (_was_reset() or temporalio.workflow.unsafe.is_replaying()):
+    info = temporalio.workflow.info()
+    if not (was_reset(info) or temporalio.workflow.unsafe.is_replaying()):
         return False
     if not temporalio.workflow.patched(OWN_CHILD):
         return False
-    asked = {"workflow_id": workflow_id, "parent": temporalio.workflow.info().workflow_id}
+    asked = {"workflow_id": workflow_id, "parent": info.workflow_id}
     return bool((await answer_of(OWN_CHILD, asked)).get("own"))
 
 

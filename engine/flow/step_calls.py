@@ -293,9 +293,14 @@ def origin_of(info: temporalio.workflow.Info) -> str:
     return info.original_execution_run_id or info.run_id
 
 
+def was_reset(info: temporalio.workflow.Info) -> bool:
+    """Return whether the run is one that an operator's reset began."""
+    return origin_of(info) != info.run_id
+
+
 def repeats(info: temporalio.workflow.Info) -> bool:
     """Return whether the run repeats an earlier one: it was reset, or belongs to a run that was."""
-    return origin_of(info) != info.run_id or HEADER in info.headers
+    return was_reset(info) or HEADER in info.headers
 
 
 def may_repeat(info: temporalio.workflow.Info) -> bool:

@@ -468,15 +468,12 @@ def workflow_text(workflow: Any, *, has_input: bool) -> str:
     if isinstance(workflow, str):
         return workflow
     # Commands, which name workflows by text, need not load Temporal's SDK.
-    from engine.flow import definition_of  # noqa: PLC0415
+    from engine.flow import NOT_GIVEN, args_of, definition_of  # noqa: PLC0415
 
     definition = definition_of(workflow) if isinstance(workflow, type) else None
     if definition is None:
         raise TypeError(f"a class marked with @workflow, or text, is started; got {workflow!r}")
-    if has_input and not definition.accepts_input:
-        raise TypeError(f"the workflow {definition.name!r} takes no input")
-    if definition.requires_input and not has_input:
-        raise TypeError(f"the workflow {definition.name!r} needs an input")
+    args_of(None if has_input else NOT_GIVEN, definition)
     return definition.type
 
 

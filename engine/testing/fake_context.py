@@ -45,6 +45,7 @@ from engine.flow import (
     as_declared,
     definition_of,
     progress_line,
+    read_as,
     refuse_forgotten,
     step_key,
     text_of,
@@ -153,8 +154,7 @@ def through_json(value: Any, wanted: Any = None) -> Any:
     Raises:
         TypeError: it cannot be written as JSON, or does not fit ``wanted``.
     """
-    [payload] = _converter.to_payloads([value])
-    return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+    return read_as(_converter, _converter.to_payload(value), wanted)
 
 
 def _received(found: Any, wanted: Any, of: str) -> Any:
@@ -164,9 +164,9 @@ def _received(found: Any, wanted: Any, of: str) -> Any:
         TypeError: it cannot be written as JSON.
         ResultUnreadable: it does not fit.
     """
-    [payload] = _converter.to_payloads([found])
+    payload = _converter.to_payload(found)
     try:
-        return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+        return read_as(_converter, payload, wanted)
     except Exception as error:
         raise ResultUnreadable(f"a run would wait for code that reads {of}: {error}") from error
 

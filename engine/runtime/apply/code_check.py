@@ -190,7 +190,7 @@ def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
 def _adapter(wanted: Any) -> TypeAdapter[Any] | None:
     try:
         return None if wanted is None else adapter_of(wanted)
-    except Exception:  # noqa: BLE001 - it is reported once for the workflow: see `misdeclared`
+    except Exception:  # noqa: BLE001 - it is reported once for the workflow: see `unreadable`
         return None
 
 
