@@ -33,6 +33,7 @@
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
     ├── StartInUse                     the id already started the workflow with another input
+    ├── RunEnded                       the run takes no signal, update or query any more
     ├── EnqueueFailure                 a run has not begun in time, or never can; .workflow_id
     ├── WindowNotFound                 the schedule has no such window
     ├── WindowDecided                  the window already has a decision
@@ -162,6 +163,7 @@ class Code(StrEnum):
     CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
     START_INVALID = "SCHEDULE_START_INVALID"
     START_ID_IN_USE = "SCHEDULE_START_ID_IN_USE"
+    RUN_ENDED = "SCHEDULE_RUN_ENDED"
     ENQUEUE_FAILURE = "SCHEDULE_ENQUEUE_FAILURE"
     MOMENT_IN_PAST = "SCHEDULE_MOMENT_IN_PAST"
     MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
@@ -516,6 +518,12 @@ class StartInUse(EngineError):
     """The id started this workflow before, with another input."""
 
     code = Code.START_ID_IN_USE
+
+
+class RunEnded(EngineError):
+    """The run has ended, and takes no signal, update or query any more."""
+
+    code = Code.RUN_ENDED
 
 
 class EnqueueFailure(EngineError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -75,3 +76,43 @@ class Hears:
 
     async def run(self, ctx: Context, letter: dict[str, Any]) -> str:
         return f"{letter['workflow_id']} {letter['status']}"
+
+
+@dataclass
+class Order:
+    count: int
+
+
+@dataclass
+class Total:
+    cents: int
+
+
+@workflow(name="totals", version="1")
+class Totals:
+    async def run(self, ctx: Context, order: Order) -> Total:
+        return Total(2 * order.count)
+
+
+@workflow(name="cart", version="1")
+class Cart:
+    """One run for each cart; it ends when the cart is paid."""
+
+    def __init__(self) -> None:
+        self._items: list[str] = []
+
+    async def run(self, ctx: Context) -> list[str]:
+        await ctx.wait_for("pay")
+        return self._items
+
+    @temporalio.workflow.signal
+    def add(self, item: str) -> None:
+        self._items.append(item)
+
+    @temporalio.workflow.query
+    def items(self) -> list[str]:
+        return self._items
+
+    @temporalio.workflow.update
+    async def price(self, each: int) -> int:
+        return each * len(self._items)

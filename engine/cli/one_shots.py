@@ -26,6 +26,7 @@ from engine.cli.target import (
     command,
     from_now,
     is_date,
+    moment,
     parse_json_input,
     parsed,
     project_here,
@@ -163,6 +164,10 @@ def start(
     *,
     own_input: Argument = None,
     imports: InputCode = None,
+    begins: Annotated[
+        str | None,
+        typer.Option("--at", metavar="MOMENT", help="Start it then: 2026-12-24T18:00Z, or +10m."),
+    ] = None,
     task_queue: TaskQueue = "sched",
     project: Project = None,
     wait: Annotated[
@@ -170,15 +175,16 @@ def start(
         typer.Option("--wait", metavar="TIME", help="Wait this long for its start, as 30s."),
     ] = None,
 ) -> None:
-    """Start a workflow now, once for its ID, as applications do.
+    """Start a workflow once for its ID, as applications do, now or at a moment.
 
     Repeating the same ID and input starts nothing new. The same ID with another input is refused.
     """
     patience = None if wait is None else parsed(wait, parse_duration, "--wait")
+    at = None if begins is None else moment(begins, "--at", bare="ahead")
     argument = parse_json_input(own_input)
     code = code_for(argument, imports)
 
-    async def ask(opened: ScheduleService) -> Started:
+    async def ask(opened: ScheduleService) -> Started[Any]:
         opened.check_inputs(code)
         return await opened.start(
             workflow,
@@ -186,6 +192,7 @@ def start(
             id=start_id,
             task_queue=task_queue,
             wait=patience,
+            at=at,
             project=project or project_here(session.target),
         )
 

@@ -44,6 +44,7 @@ from engine.flow.definition import (
     WorkflowDefinition as WorkflowDefinition,
     definition_of as definition_of,
     forget_modules as forget_modules,
+    refuse_unknown as refuse_unknown,
 )
 from engine.flow.failures import (
     CompensationFailed as CompensationFailed,
@@ -102,6 +103,7 @@ from engine.flow.steps import (
     StepNote as StepNote,
     Undo as Undo,
     as_declared as as_declared,
+    fairness_key as fairness_key,
     key_of as key_of,
     lane_of as lane_of,
     note_of_this_call as note_of_this_call,

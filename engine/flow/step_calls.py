@@ -33,6 +33,7 @@ from engine.flow.steps import (
     StepNote,
     Undo,
     checked_queue,
+    fairness_key,
     lane_of,
     noted,
     step_definition_of,
@@ -42,6 +43,7 @@ from engine.flow.steps import (
 
 NOT_GIVEN: Final[Any] = object()  # None is a valid input
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
+_LEAST_WEIGHT, _MOST_WEIGHT = 0.001, 1000  # Temporal's own
 _HOPELESS: Final = ("PayloadsTooLarge",)
 """Failures that the SDK reports as retryable, and that each attempt would meet again."""
 
@@ -53,16 +55,29 @@ class Routing(TypedDict):
     priority: Priority
 
 
-def routing_of(queue: str | None, priority: int | None, task_queue: str | None = None) -> Routing:
-    """Return the task queue and priority of a step; by default those of the run."""
-    if priority is None and temporalio.workflow.in_workflow():
-        priority = temporalio.workflow.info().priority.priority_key
-    if queue is None:
-        return {"task_queue": task_queue, "priority": Priority(priority_key=priority)}
-    return {
-        "task_queue": lane_of(temporalio.workflow.info().task_queue, queue),
-        "priority": Priority(priority_key=priority, fairness_key=turn_key()),
-    }
+def routing_of(
+    queue: str | None,
+    priority: int | None,
+    task_queue: str | None = None,
+    fairness: str | None = None,
+    weight: float | None = None,
+) -> Routing:
+    """Return the task queue and priority of a step; by default those of the run.
+
+    Without ``fairness`` the steps in a queue take turns by schedules.
+    """
+    in_run = temporalio.workflow.in_workflow()
+    of_run = temporalio.workflow.info().priority if in_run else Priority.default
+    if priority is None:
+        priority = of_run.priority_key
+    if fairness is not None:
+        turn: str | None = fairness_key(fairness)
+    else:
+        turn, weight = of_run.fairness_key, of_run.fairness_weight
+    if queue is not None:
+        task_queue = lane_of(temporalio.workflow.info().task_queue, queue)
+        turn = turn or turn_key()
+    return {"task_queue": task_queue, "priority": Priority(priority, turn, weight)}
 
 
 class StepOptions(TypedDict, total=False):
@@ -75,6 +90,8 @@ class StepOptions(TypedDict, total=False):
     queue: str | None
     task_queue: str | None
     priority: int | None
+    fairness: str | None
+    fairness_weight: float | None
     idempotency_key: str | None
     summary: str | None
 
@@ -104,6 +121,8 @@ class StepCall:
     deadline: timedelta | None = None
     task_queue: str | None = None
     heartbeat: timedelta | None = None
+    fairness: str | None = None
+    fairness_weight: float | None = None
 
     @property
     def name(self) -> str:
@@ -141,7 +160,13 @@ class StepCall:
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
-                **routing_of(self.queue, self.priority, self.task_queue),
+                **routing_of(
+                    self.queue,
+                    self.priority,
+                    self.task_queue,
+                    self.fairness,
+                    self.fairness_weight,
+                ),
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
@@ -217,7 +242,20 @@ def call_of(
         _span(options, "deadline"),
         task_queue,
         _span(options, "heartbeat"),
+        *_turn(options),
     )
+
+
+def _turn(options: StepOptions) -> tuple[str | None, float | None]:
+    """Return whose turn a call takes, and how large its share is."""
+    key, weight = options.get("fairness"), options.get("fairness_weight")
+    if key is not None and not key:
+        raise ValueError("fairness is a text that is not empty")
+    if weight is not None and key is None:
+        raise ValueError("fairness_weight is that of a key; give fairness too")
+    if weight is not None and not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT:
+        raise ValueError(f"fairness_weight is from 0.001 to 1000; got {weight!r}")
+    return key, weight
 
 
 def _span(options: StepOptions, name: Literal["deadline", "heartbeat"]) -> timedelta | None:

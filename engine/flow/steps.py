@@ -240,10 +240,14 @@ def turn_key() -> str:
         key = FireInfo.from_memo(temporalio.workflow.memo_value(MEMO_KEY, None)).key
     except ValueError:
         key = temporalio.workflow.info().workflow_type
+    return fairness_key(key)
+
+
+def fairness_key(key: str) -> str:
+    """Return a fairness key that Temporal takes; long ones with a common prefix stay distinct."""
     data = key.encode()
     if len(data) <= _LONGEST_KEY:
         return key
-    # Long keys with a common prefix must stay distinct.
     digest = hashlib.sha256(data).hexdigest()[:16]
     return f"{data[: _LONGEST_KEY - 20].decode(errors='ignore')}-{digest}"
 

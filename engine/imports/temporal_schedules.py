@@ -307,8 +307,10 @@ def _action(draft: Draft, action: ScheduleActionStartWorkflow, decoded: _Decoded
 def _labels(draft: Draft, action: ScheduleActionStartWorkflow, decoded: _Decoded) -> None:
     if action.priority.priority_key:
         draft.put("priority", action.priority.priority_key, "limits", "priority")
-    if action.priority.fairness_key:
-        draft.lacks("limits", "fairness_key has no counterpart in a schedule")
+    if turn := action.priority.fairness_key:
+        weight = action.priority.fairness_weight
+        fields = {"key": turn, "weight": weight} if weight else turn
+        draft.put("fairness", fields, "limits", "fairness_key")
     if decoded.memo:
         draft.put("memo", dict(decoded.memo), "action", f"the memo ({', '.join(decoded.memo)})")
     attributes = {pair.key.name: _plain(pair.value) for pair in action.typed_search_attributes}

@@ -105,6 +105,7 @@ from engine.ledger.records import (
     ToLay as ToLay,
     Totals as Totals,
     Wanted as Wanted,
+    key_lane as key_lane,
 )
 from engine.ledger.schedule_rows import (
     JobStatus as JobStatus,

@@ -41,7 +41,8 @@ from engine.schedules.planner import Decision, Dependencies, Origin, Pause, Plan
 class NewFire(Startable):
     """A row to write. With a token it is ``starting``, and its owner sends it.
 
-    With ``not_before`` it is only ``claimed``, and a sweeper sends it in time.
+    With ``not_before`` it is only ``claimed``, and a sweeper sends it in time. ``options`` are the
+    fields of its definition, as JSON, that the run has of its own.
     """
 
     windows: int = 1
@@ -51,6 +52,7 @@ class NewFire(Startable):
     not_before: datetime | None = None
     awaits: Dependencies | None = None
     overlap: Overlap | None = None
+    options: Mapping[str, Any] | None = None
 
     @property
     def reason_code(self) -> ReasonCode | None:
@@ -211,15 +213,19 @@ class Start:
         arguments: tuple[Any, ...],
         *,
         timing: Timing = "manual",
+        options: Mapping[str, Any] | None = None,
+        not_before: datetime | None = None,
     ) -> NewFire:
         """Return the fire of the start, or with timing ``rerun`` of one more run of it.
 
         Args:
             workflow_id: the id of that run.
             workflow_type: its Temporal type.
-            at: when the start was requested; kept in whole milliseconds.
+            at: when it is to begin; kept in whole milliseconds.
             arguments: its input, or none.
             timing: see above.
+            options: see ``NewFire``.
+            not_before: see ``NewFire``; None: at once.
         """
         at = from_ms(epoch_ms(at))
         return NewFire(
@@ -238,6 +244,8 @@ class Start:
             timing=timing,
             kind="manual",
             own_input=arguments,
+            options=options,
+            not_before=not_before,
         )
 
 
@@ -545,7 +553,7 @@ class QueueRow:
     Attributes:
         queue: its name, unique in the namespace.
         project: the project that owns it.
-        limits: concurrency and rate of its steps.
+        limits: of its steps.
         dropped_at: since when no file declares it; its limits stay in force.
     """
 
@@ -556,27 +564,36 @@ class QueueRow:
     dropped_at: datetime | None = None
 
     @classmethod
-    def of(cls, *, concurrency: int | None, rate: str | None, **rest: Any) -> QueueRow:
+    def of(
+        cls, *, concurrency: int | None, per_key: int | None, rate: str | None, **rest: Any
+    ) -> QueueRow:
         """Return the queue of a row of ``queues``."""
-        return cls(limits=Queue(concurrency, parse_rate(rate) if rate else None), **rest)
+        return cls(limits=Queue(concurrency, per_key, parse_rate(rate) if rate else None), **rest)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotAsk:
-    """A replica's demand for slots of one lane.
+    """A replica's demand for slots of one lane, or of one fairness key in it.
 
     Attributes:
-        lane: the Temporal task queue of the steps.
+        lane: the Temporal task queue of the steps; with the key, of ``key_lane``.
         queue: the queue whose limits apply.
         running: number of slots on which steps run, or may begin to run before the answer arrives;
             they are kept whatever the limit is now.
         wanted: number of slots that would be used at once.
+        of_key: whether the queue's limit of one key applies.
     """
 
     lane: str
     queue: str
     running: int
     wanted: int
+    of_key: bool = False
+
+
+def key_lane(lane: str, key: str) -> str:
+    """Return the name for the slots of one fairness key; no queue's name has a ``#``."""
+    return f"{lane}#{key}"
 
 
 # --- task queues of external schedules ---

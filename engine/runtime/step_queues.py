@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from weakref import WeakSet
 
-from temporalio import workflow
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio import activity, workflow
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import RateLimit, TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, UpdateTaskQueueConfigRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    UpdateActivityOptionsRequest,
+    UpdateTaskQueueConfigRequest,
+)
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     CustomSlotSupplier,
@@ -37,7 +45,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.errors import Code, EngineError, did_you_mean
 from engine.flow import SERVED, lane_of, queue_of, step_named
-from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
+from engine.ledger import Ledger, QueueRow, Serving, SlotAsk, key_lane
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.interceptors import RunInterceptor
@@ -55,6 +63,11 @@ _EARLIER = 6
 """The replica ends a lease 1/6 of its length before the ledger does."""
 
 
+_MOST_PARKED = 200
+"""Steps of one lane that wait for their key on a replica. Of a longer line only so many come, and a
+step of another key has to wait until one of them begins."""
+
+
 class SlotLost(Exception):
     """Error of a step whose slot another replica may hold by now."""
 
@@ -63,23 +76,30 @@ class SlotPool:
     """Slots of one lane that one replica holds, uses and wants.
 
     Args:
-        lane: the Temporal task queue of the steps.
+        lane: the Temporal task queue of the steps; of a key, see ``key_lane``.
         queue: the queue that sets the limit.
         want: called when the ledger must be asked before the next renewal.
         patience: how long a step waits for a slot after the lease has ended.
+        of_key: whether they are the slots of one fairness key.
     """
 
     def __init__(
-        self, lane: str, queue: str, want: Callable[[], None], *, patience: timedelta
+        self,
+        lane: str,
+        queue: str,
+        want: Callable[[], None],
+        *,
+        patience: timedelta,
+        of_key: bool = False,
     ) -> None:
-        self.lane, self.queue, self._want = lane, queue, want
+        self.lane, self.queue, self.want, self.of_key = lane, queue, want, of_key
         self._patience = patience.total_seconds()
         self._held, self._until = 0, 0.0
-        self._permits = self._waiting = 0
+        self._permits = self._waiting = self._parked = 0
         self._running: set[asyncio.Task[object]] = set()
         self._entered = 0
         self._lost: set[asyncio.Task[object]] = set()
-        self._short = False
+        self._short = self._rests = self._closed = False
         self._news = asyncio.Event()
 
     @property
@@ -97,24 +117,36 @@ class SlotPool:
         """Number of polls that wait for a slot."""
         return self._waiting
 
+    @property
+    def _used(self) -> int:
+        """Number of slots on which steps run; a poll waits on none of a key."""
+        return self._permits if self.of_key else self._entered
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it neither holds a slot nor waits for one."""
+        return not (self._permits or self._waiting or self._held)
+
     def ask(self) -> SlotAsk:
         """Return the request to the ledger for this lane.
 
         Slots that it gives back are unused from now on: another replica may get them before the
         answer arrives. Slots that it takes are used only after the answer.
         """
-        wanted = max(self._permits, self._entered) + self._waiting
+        wanted = max(self._permits, self._entered) + (0 if self._rests else self._waiting)
+        self._rests = False
         self._held = min(self._held, wanted)
         self._short = False
-        return SlotAsk(self.lane, self.queue, max(self._entered, self.held), wanted)
+        running = max(self._used, self.held)
+        return SlotAsk(self.lane, self.queue, running, wanted, self.of_key)
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
         """Apply the ledger's answer to the request ``ask`` that was made at ``asked``."""
         length = lease.total_seconds()
         self._held, self._until = count, asked + length - length / _EARLIER
         self._short = count < ask.wanted
-        if max(count, self._entered) < ask.running:
-            self._want()  # the queue was made smaller: give unused slots back
+        if max(count, self._used) < ask.running:
+            self.want()  # the queue was made smaller: give unused slots back
         self._notify()
 
     def give_up(self) -> None:
@@ -129,21 +161,56 @@ class SlotPool:
                 task.cancel()
 
     async def reserve(self) -> None:
-        """Wait for a slot to poll with."""
+        """Wait for a slot to poll with, or of a key.
+
+        Raises:
+            SlotLost: the pool was closed.
+        """
         self._waiting += 1
         if not self._short:
-            self._want()
+            self.want()
         try:
-            while self._permits >= self.held:
+            while self._permits >= self.held or self._parked >= _MOST_PARKED:
+                if self._closed:
+                    raise SlotLost
                 await self._news.wait()
             self._permits += 1
         finally:
             self._waiting -= 1
 
+    def take(self) -> bool:
+        """Reserve a slot if one is free."""
+        is_free = self._permits < self.held
+        self._permits += is_free
+        return is_free
+
     def release(self) -> None:
-        """Release a slot that was reserved for a poll."""
+        """Release a slot that was reserved."""
         self._permits -= 1
         self._notify()
+
+    def close(self) -> None:
+        """End the waits for its slots."""
+        self._closed = True
+        self._notify()
+
+    def pass_on(self) -> None:
+        """Give unused slots back, and ask for others after the next answer only."""
+        self._held, self._rests = min(self._held, self._permits), True
+        self.want()
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Lend the slot of a step that waits for its key to other polls."""
+        self._permits -= 1
+        self._parked += 1
+        self._notify()
+        try:
+            yield
+        finally:
+            self._permits += 1
+            self._parked -= 1
+            self._notify()
 
     @asynccontextmanager
     async def slot(self, *, can_be_ended: bool) -> AsyncIterator[None]:
@@ -185,6 +252,133 @@ class SlotPool:
         """Wake all waiters; those that find no slot wait for the next news."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+_UNNOTICED = 1.0
+"""Seconds of a wait that may as well count as the step's own time."""
+
+
+class Waiting:
+    """The current step while it waits for its key: neither time nor attempt of its own."""
+
+    def __init__(self) -> None:
+        info = activity.info()
+        self._own, self._retry = info.start_to_close_timeout, info.retry_policy
+        run = WorkflowExecution(
+            workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""
+        )
+        self._named: dict[str, Any] = {
+            "namespace": info.namespace,
+            "execution": run,
+            "id": info.activity_id,
+        }
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which the timeout has to be moved; None without one."""
+        return None if self._own is None else self._own.total_seconds() / 2
+
+    async def extend(self, waited: float) -> None:
+        """Have its timeout end so many seconds later."""
+        if self._own is not None:
+            options = ActivityOptions()
+            options.start_to_close_timeout.FromTimedelta(self._own + timedelta(seconds=waited))
+            await self._update(options, "start_to_close_timeout")
+
+    async def leave(self) -> None:
+        """Give it one more attempt, for the one that ends without having begun."""
+        if self._retry is not None and self._retry.maximum_attempts:
+            options = ActivityOptions()
+            options.retry_policy.maximum_attempts = self._retry.maximum_attempts + 1
+            await self._update(options, "retry_policy.maximum_attempts")
+
+    async def _update(self, options: ActivityOptions, field: str) -> None:
+        request = UpdateActivityOptionsRequest(
+            **self._named, activity_options=options, update_mask=FieldMask(paths=[field])
+        )
+        try:
+            with temporal_call("UpdateActivityOptions"):
+                await activity.client().workflow_service.update_activity_options(request)
+        except RPCError as error:
+            logger.warning(
+                "the wait of a step for its key counts as if it had run: %s", error.message
+            )
+
+
+class KeySlots:
+    """Slots of the fairness keys of one lane, as many for each as steps of it may run at once.
+
+    A step learns whose turn it takes only when it has come here. If its key has no slot left, it
+    waits here, and its slot of the lane goes to the next poll meanwhile, which the server serves
+    from another key.
+
+    Args:
+        lane: the slots of the lane.
+        lease: after which a key's slots are offered to other replicas, between two steps.
+    """
+
+    def __init__(self, lane: SlotPool, *, lease: timedelta) -> None:
+        self._lane, self._lease = lane, lease
+        self._pools: dict[str, SlotPool] = {}
+        self._since: dict[str, float] = {}
+        self._closed = False
+
+    @property
+    def pools(self) -> list[SlotPool]:
+        """The slots of each key that is in use or waited for."""
+        for key in [key for key, pool in self._pools.items() if pool.is_idle]:
+            del self._pools[key], self._since[key]
+        return [*self._pools.values()]
+
+    @asynccontextmanager
+    async def slot(self, key: str, step: Waiting) -> AsyncIterator[None]:
+        """Run a step on a slot of its fairness key; its wait for that does not count."""
+        pool = self._pools.get(key) or self._opened(key)
+        if not pool.take():
+            with self._lane.parked():
+                await self._reserve(pool, step)
+        try:
+            yield
+        finally:
+            pool.release()
+            now = boottime()
+            if not pool.waiting:
+                pool.want()
+            elif now - self._since[key] >= self._lease.total_seconds():
+                self._since[key] = now
+                pool.pass_on()
+
+    def close(self) -> None:
+        """Have the steps that wait be tried again on another replica."""
+        self._closed = True
+        for pool in self._pools.values():
+            pool.close()
+
+    def _opened(self, key: str) -> SlotPool:
+        lane, patience = self._lane, self._lease / 2
+        name = key_lane(lane.lane, key)
+        pool = SlotPool(name, lane.queue, lane.want, patience=patience, of_key=True)
+        if self._closed:
+            pool.close()
+        self._pools[key], self._since[key] = pool, boottime()
+        return pool
+
+    @staticmethod
+    async def _reserve(pool: SlotPool, step: Waiting) -> None:
+        began, has_slot = boottime(), False
+        while not has_slot:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(step.patience):
+                    await pool.reserve()
+                has_slot = True
+            waited = boottime() - began
+            try:
+                if not has_slot or waited >= _UNNOTICED:
+                    await step.extend(waited)
+            except BaseException:
+                if has_slot:
+                    pool.release()
+                raise
 
 
 class SlotSupplier(CustomSlotSupplier):
@@ -254,22 +448,38 @@ class SlotInterceptor(Interceptor):
 
     Args:
         pool: the slots of the worker's lane.
+        keys: those of its fairness keys; None if the queue has no limit for one.
     """
 
-    def __init__(self, pool: SlotPool) -> None:
-        self._pool = pool
+    def __init__(self, pool: SlotPool, keys: KeySlots | None) -> None:
+        self._pool, self._keys = pool, keys
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _OnSlot(next, self._pool)
+        return _OnSlot(next, self._pool, self._keys)
 
 
 class _OnSlot(ActivityInboundInterceptor):
-    def __init__(self, following: ActivityInboundInterceptor, pool: SlotPool) -> None:
+    def __init__(
+        self, following: ActivityInboundInterceptor, pool: SlotPool, keys: KeySlots | None
+    ) -> None:
         super().__init__(following)
-        self._pool = pool
+        self._pool, self._keys = pool, keys
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        if self._keys is None:
+            return await self._on_slot(input)
+        key, step = activity.info().priority.fairness_key or "", Waiting()
+        try:
+            async with self._keys.slot(key, step):
+                return await self._on_slot(input)
+        except SlotLost:
+            await step.leave()
+            raise ApplicationError(
+                "this worker stops, and the step is tried on another", type="SlotLost"
+            ) from None
+
+    async def _on_slot(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         can_be_ended = inspect.iscoroutinefunction(input.fn)
         try:
             async with self._pool.slot(can_be_ended=can_be_ended):
@@ -348,13 +558,21 @@ class QueueWorker:
         beside: the main worker, whose steps it runs.
         name: the queue's Temporal task queue.
         pool: the slots for its steps; None if only their rate is limited.
+        keys: those of each fairness key; None without a limit for one.
         rate: the rate of the task queue, which each poll repeats. The server learns of the limit
             that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
     """
 
-    def __init__(self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None) -> None:
-        self.name, self.pool = name, pool
-        self._worker = _worker(beside, name, pool, rate)
+    def __init__(
+        self,
+        beside: Worker,
+        name: str,
+        pool: SlotPool | None,
+        keys: KeySlots | None,
+        rate: Rate | None,
+    ) -> None:
+        self.name, self.pool, self.keys = name, pool, keys
+        self._worker = _worker(beside, name, pool, keys, rate)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
 
     @property
@@ -367,12 +585,16 @@ class QueueWorker:
         # A worker that is shut down before it runs would never end.
         while not self._worker.is_running and not self._work.done():  # noqa: ASYNC110 - no signal
             await asyncio.sleep(0.01)
+        if self.keys is not None:
+            self.keys.close()
         if not self._work.done():
             await self._worker.shutdown()
         await asyncio.wait({self._work})
 
 
-def _worker(beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None) -> Worker:
+def _worker(
+    beside: Worker, name: str, pool: SlotPool | None, keys: KeySlots | None, rate: Rate | None
+) -> Worker:
     config = beside.config()
     config["task_queue"] = name
     active = beside.config(active_config=True)["activities"]
@@ -384,7 +606,7 @@ def _worker(beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None)
     # In place of the main worker's limit, which does not apply to this queue.
     config["max_task_queue_activities_per_second"] = rate.per_second if rate else None
     if pool is not None:
-        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool)]
+        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool, keys)]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
             activity_supplier=SlotSupplier(pool),
@@ -447,6 +669,10 @@ class QueueManager:
         """Slots of all queues that limit how many steps run at once."""
         return [lane.pool for lane in self._lanes.values() if lane.pool]
 
+    @property
+    def _pools_of_keys(self) -> list[SlotPool]:
+        return [pool for lane in self._lanes.values() if lane.keys for pool in lane.keys.pools]
+
     async def run_once(self) -> timedelta:
         """Do the due work and wait for the next; without any, no SQL statement is run."""
         # First, so that no failure of one lane costs the others their slots.
@@ -476,7 +702,11 @@ class QueueManager:
     async def _hold_if_due(self) -> None:
         if not self.pools:
             self._wanted.clear()
-        elif self._wanted.is_set() or boottime() >= self._held_at + self._period:
+        elif (
+            self._wanted.is_set()
+            or boottime() >= self._held_at + self._period
+            or any(pool.waiting for pool in self._pools_of_keys)
+        ):
             await self.hold()
 
     async def hold(self) -> None:
@@ -487,7 +717,7 @@ class QueueManager:
             self._touched_since = asked
         in_touch = asked - self._touched_since >= lease.total_seconds()
         self._asked += 1
-        asks = {pool: pool.ask() for pool in self.pools}
+        asks = {pool: pool.ask() for pool in [*self.pools, *self._pools_of_keys]}
         held = await self._ledger.hold_slots(
             self._serving.replica,
             list(asks.values()),
@@ -540,10 +770,12 @@ class QueueManager:
         lane, before = self._lanes.get(queue), self._limited.get(queue)
         # The rate comes first: no step may begin under another one.
         await limit_rate(self._client, name, limits.rate, patience=self._settings.rpc_timeout)
-        had_slots = before is not None and before.concurrency is not None
+        had = (before and before.concurrency is None, before and before.per_key is None)
         # The polls of a worker that began with a rate limit the queue until it stops.
         unlimited = before is not None and before.rate is not None and limits.rate is None
-        if lane is not None and (unlimited or had_slots != (limits.concurrency is not None)):
+        if lane is not None and (
+            unlimited or had != (limits.concurrency is None, limits.per_key is None)
+        ):
             await self._close([lane])
             lane = None
         if lane is None:
@@ -551,10 +783,13 @@ class QueueManager:
         self._limited[queue] = limits
 
     def _lane(self, queue: str, name: str, limits: Queue) -> QueueWorker:
-        pool = None
+        pool = keys = None
+        lease = self._settings.lease
         if limits.concurrency is not None:
-            pool = SlotPool(name, queue, self.wake, patience=self._settings.lease / 2)
-        return QueueWorker(self._worker, name, pool, limits.rate)
+            pool = SlotPool(name, queue, self.wake, patience=lease / 2)
+        if pool is not None and limits.per_key is not None:
+            keys = KeySlots(pool, lease=lease)
+        return QueueWorker(self._worker, name, pool, keys, limits.rate)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""

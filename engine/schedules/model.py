@@ -71,15 +71,18 @@ class Queue:
 
     Attributes:
         concurrency: how many steps run at once; None is as many as the workers take.
+        per_key: how many steps of one fairness key run at once; None is as many as there are
+            places. It needs a concurrency.
         rate: how fast steps begin; None is unlimited.
     """
 
     concurrency: int | None = None
+    per_key: int | None = None
     rate: Rate | None = None
 
     def __str__(self) -> str:
-        limits = [f"concurrency {self.concurrency}"] if self.concurrency is not None else []
-        return ", ".join([*limits, *([f"rate {self.rate}"] if self.rate else [])])
+        limits = {"concurrency": self.concurrency, "perKey": self.per_key, "rate": self.rate}
+        return ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
 
 
 # --- fields with nested fields ---
@@ -297,6 +300,20 @@ class RunTimeout(Part):
             cure = f"write at most {format_duration(self.execution)}"
             raise checks.refuse(message, cure)
         return self
+
+
+class Fairness(Part):
+    """Whose turn its runs and their steps take while they wait for a worker: ``fairness``."""
+
+    example = "{key: acme, weight: 2}"
+    short = "key"
+
+    key: Annotated[str, checks.text("fairness.key", "acme")] = Field(
+        description="Runs of one key share one turn: those of a tenant, for example."
+    )
+    weight: Annotated[float, checks.factor("fairness.weight", 1000, least=0.001)] = doc(
+        "How large its share is, beside keys of weight 1.", default=1.0
+    )
 
 
 class Expectation(Part):
@@ -519,6 +536,10 @@ class Schedule(BaseModel):
     priority: Annotated[int, checks.count("priority", 5)] | None = doc(
         "How soon its runs and their steps get a worker, from 1 (first) to 5 (last); else 3."
     )
+    fairness: (
+        Annotated[Fairness, checks.nested("fairness", Fairness.example, short=Fairness.short)]
+        | None
+    ) = doc("Whose turn its runs and their steps take; without it each schedule has its own.")
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
     )
@@ -806,6 +827,7 @@ NESTED: Final[dict[str, type[Part]]] = {
     "alert": Alerting,
     "retry": RunRetry,
     "timeout": RunTimeout,
+    "fairness": Fairness,
     "expect": Expectation,
 }
 """Fields with nested fields, by their names in a file."""
@@ -831,6 +853,7 @@ _SHARED: Final = (
     "retry",
     "timeout",
     "priority",
+    "fairness",
     "search_attributes",
     "memo",
     "tags",

@@ -413,15 +413,16 @@ def between(name: str, least: timedelta, most: timedelta) -> Check:
     return Check(check, shape=_LENGTH)
 
 
-def factor(name: str, most: float) -> Check:
-    """Return the check of a number from 1 to ``most``."""
+def factor(name: str, most: float, *, least: float = 1) -> Check:
+    """Return the check of a number from ``least`` to ``most``."""
 
     def check(value: Any) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= most:
-            return value
-        raise wrong(name, value, f"write a number from 1 to {most:g}")
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+        if least <= number <= most:
+            return number
+        raise wrong(name, value, f"write a number from {least:g} to {most:g}")
 
-    return Check(check, shape={"type": "number", "minimum": 1, "maximum": most})
+    return Check(check, shape={"type": "number", "minimum": least, "maximum": most})
 
 
 def rate(name: str) -> Check:

@@ -62,13 +62,13 @@ from engine.service.base import (
     Filters as Filters,
     not_found as not_found,
 )
+from engine.service.handles import Started as Started
 from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
 from engine.service.operate import (
     Cancelled as Cancelled,
     Requested as Requested,
     Resumed as Resumed,
     Skipped as Skipped,
-    Started as Started,
 )
 from engine.service.pages import SchedulePage as SchedulePage
 from engine.service.service import ScheduleService as ScheduleService

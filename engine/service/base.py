@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -58,6 +66,7 @@ from engine.schedules import (
 from engine.schedules.planner import Origin
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
     from temporalio.converter import DataConverter
 
     from engine.flow import WorkflowDefinition
@@ -121,9 +130,13 @@ class ReadOperations:
         actor: str,
         migrated: tuple[int, ...] = (),
         data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
+        client: Client | Callable[[], Awaitable[Client]] | None = None,
     ) -> None:
         self._ledger, self._actor = ledger, actor
         self._code: dict[str, WorkflowDefinition] = {}
+        if data_converter is None and client is not None and not callable(client):
+            data_converter = client.data_converter
+        self._client, self._converter = client, data_converter
         self._sealing = Sealing(ledger, data_converter, by=actor)
         self.migrated = migrated
 

@@ -112,7 +112,7 @@ def _what(workflow: str | type[Any], fields: Mapping[str, Any]) -> dict[str, Any
     return {**found, "workflow": workflow}
 
 
-def _identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
+def identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, Any]:
     """Note in the metadata for whom a schedule is, and under which id it was asked for.
 
     Raises:
@@ -270,8 +270,32 @@ def require_future(schedule: Schedule, now: datetime) -> None:
     """
     if schedule.first_start(now + TICK) is None:
         past = schedule.spec.previous(now)
-        moment = utc_text(past) if past else schedule.when
-        raise MomentInPast(f"{moment} has passed, it is {utc_text(now)}", cure="name one to come")
+        raise _passed(utc_text(past) if past else schedule.when, now)
+
+
+def require_to_come(moment: datetime, now: datetime) -> None:
+    """Check that a moment has not passed.
+
+    Raises:
+        MomentInPast: it has.
+    """
+    if moment < now:
+        raise _passed(utc_text(moment), now)
+
+
+def _passed(moment: str, now: datetime) -> MomentInPast:
+    return MomentInPast(f"{moment} has passed, it is {utc_text(now)}", cure="name one to come")
+
+
+def fields_of_run(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields that a schedule has for its runs as the ledger keeps them.
+
+    Raises:
+        ScheduleError: one is invalid; its code says which.
+    """
+    moment = {"workflow": "start", "at": "1970-01-01T00:00:00Z"}
+    written = _draft({**moment, **fields}, None).to_json()
+    return {name: written[name] for name in fields if name in written}
 
 
 def _new_key(schedule: Schedule, now: datetime) -> str:
@@ -342,7 +366,7 @@ class ApplicationSchedules(ReadOperations):
         """
         moment = as_text(at) if isinstance(at, datetime) else at
         fields = {**_what(workflow, fields), "at": moment}
-        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def schedule_repeat(
@@ -361,7 +385,7 @@ class ApplicationSchedules(ReadOperations):
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
         fields = _what(workflow, fields)
-        named = _identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
         return await self._create(_Request(named, project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:

@@ -22,18 +22,7 @@ from engine.errors import (
     WindowDecided,
     WindowNotFound,
 )
-from engine.ledger import (
-    DENIED,
-    DIED,
-    OF_A_WINDOW,
-    OPEN,
-    UNSTARTED,
-    Action,
-    Fire,
-    NewFire,
-    Start,
-    Status,
-)
+from engine.ledger import DENIED, DIED, OF_A_WINDOW, OPEN, UNSTARTED, Action, Fire, NewFire, Status
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.events import AlreadyCancelled, log
 from engine.runtime.past_windows import end_backfill, has_window
@@ -291,25 +280,6 @@ class Retired:
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A start by an application.
-
-    Attributes:
-        workflow_id: the id of its run in Temporal.
-        new: False if the same id and input were started before; then this is the first start.
-        start: what the ledger keeps of it for ever.
-        fire: its row in the ledger; None once retention has removed it.
-        waiting: why no worker would send it at present; None if one would, or has.
-    """
-
-    workflow_id: str
-    new: bool
-    start: Start
-    fire: Fire | None
-    waiting: str | None = None
-
-
 class Running(Holding):
     """Operations on runs: trigger, rerun and cancel; and the end of a schedule."""
 
@@ -500,7 +470,7 @@ class Running(Holding):
     async def _begun(
         self,
         fire: Fire,
-        wait: timedelta | float,
+        wait: timedelta | float | None,
         *,
         refused: Collection[Status],
         unserved: Callable[[], Awaitable[str | None]],
@@ -509,7 +479,7 @@ class Running(Holding):
 
         Args:
             fire: its row.
-            wait: how long.
+            wait: how long; None waits without limit.
             refused: the statuses that mean that it never can.
             unserved: returns why no worker would send it; None if one would.
 

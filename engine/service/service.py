@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from engine.service.takeover import Takeovers
 from engine.service.tokens import Tokens
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
     from temporalio.converter import DataConverter
 
 
@@ -198,7 +199,11 @@ class ScheduleService(
         actor: the actor, for the audit log.
         migrated: the schema versions that were applied when the ledger was opened.
         data_converter: that of the application's Temporal client, or a function that returns it
-            when it is needed. Its codec seals the inputs in the ledger and opens them.
+            when it is needed. Its codec seals the inputs in the ledger and opens them. By default
+            that of ``client``.
+        client: the application's Temporal client, or a function that makes it when a handle of
+            ``start`` needs it. By default the service connects as the environment says
+            (``TEMPORAL_ADDRESS`` …).
     """
 
     @classmethod
@@ -211,6 +216,7 @@ class ScheduleService(
         schema: str,
         actor: str,
         data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
+        client: Client | Callable[[], Awaitable[Client]] | None = None,
     ) -> AsyncIterator[ScheduleService]:
         """Open a service on a PostgreSQL ledger for the duration of the block.
 
@@ -225,6 +231,12 @@ class ScheduleService(
             database_url, namespace=namespace, schema=schema, connections=2
         )
         try:
-            yield cls(ledger, actor=actor, migrated=ledger.migrated, data_converter=data_converter)
+            yield cls(
+                ledger,
+                actor=actor,
+                migrated=ledger.migrated,
+                data_converter=data_converter,
+                client=client,
+            )
         finally:
             await ledger.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from engine.errors import KeyForeign
-from engine.ledger.records import SlotAsk
+from engine.ledger.records import SlotAsk, key_lane
 from tests.conformance.conftest import Bench
 from tests.slots import held_slots
 
@@ -173,3 +173,25 @@ async def test_a_queue_of_another_project_cannot_be_declared(bench: Bench):
     with pytest.raises(KeyForeign, match=r"queues of others: emails \(of default\)"):
         await declare(bench, "emails: {concurrency: 9}", project="other", key="b")
     assert await hold(bench, "a", 5) == 2
+
+
+async def test_the_slots_of_a_key_are_apart_from_those_of_the_lane_and_of_other_keys(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5, perKey: 2}")
+
+    async def ask(holder: str, **wanted: int) -> dict[str, int]:
+        asks = [
+            SlotAsk(key_lane(LANE, key), "emails", 0, number, of_key=True)
+            for key, number in wanted.items()
+        ]
+        lane = SlotAsk(LANE, "emails", 0, 5)
+        held = await bench.ledger.hold_slots(
+            holder, [lane, *asks], LONG, take_over=False, number=next(NUMBERS)
+        )
+        return {key: held.get(key_lane(LANE, key), 0) for key in wanted} | {"": held.get(LANE, 0)}
+
+    assert await ask("x", a=3, b=1) == {"a": 2, "b": 1, "": 5}
+    assert await ask("y", a=1, b=3) == {"a": 0, "b": 1, "": 0}
+    assert await ask("x", a=0, b=1) == {"a": 0, "b": 1, "": 5}
+    assert await ask("y", a=1, b=1) == {"a": 1, "b": 1, "": 0}
+    await declare(bench, "emails: {concurrency: 5}")
+    assert await ask("x", a=1) == {"a": 0, "": 5}, "without a limit there are no slots of keys"

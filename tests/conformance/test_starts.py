@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine import Retry
 from engine.errors import (
     EnqueueFailure,
     InputInvalid,
     LetterNotFound,
+    MomentInPast,
+    RetryPolicyInvalid,
     ScheduleError,
     ScheduleNotFound,
     StartInUse,
@@ -250,3 +254,71 @@ async def test_starts_are_no_schedule_that_can_be_listed_paused_or_triggered(ben
     for verb in (service.pause("@noop", reason=None), service.trigger("@noop")):
         with pytest.raises(ScheduleNotFound, match="each with its own call"):
             await verb
+
+
+@pytest.mark.parametrize("when", ["at", "delay"])
+async def test_a_start_for_a_moment_to_come_begins_then_and_not_before(bench, service, when):
+    moment = bench.now() + timedelta(hours=1)
+    given = {"at": {"at": moment}, "delay": {"delay": timedelta(hours=1)}}[when]
+    done = await service.start("noop", id="7", **given)
+    assert (done.fire.status, done.fire.fire_time) == ("claimed", moment)
+    bench.wait(timedelta(minutes=59))
+    assert await taken(bench) == []
+    bench.wait(timedelta(minutes=1))
+    assert [claim.workflow_id for claim in await taken(bench)] == ["sched:@noop:7"]
+    again = await service.start("noop", id="7", **given)
+    assert (again.new, again.start) == (False, done.start), "though its moment has passed"
+
+
+async def test_a_start_for_a_moment_to_come_can_be_cancelled_before(bench, service):
+    done = await service.start("noop", id="7", delay=60)
+    assert (await done.cancel(reason="not needed")).skipped == ("sched:@noop:7",)
+    bench.wait(timedelta(minutes=2))
+    assert await taken(bench) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, MomentInPast, "has passed"),
+        ({"at": datetime(2090, 1, 1)}, ValueError, "is naive"),  # noqa: DTZ001
+        ({"delay": -1}, ValueError, "a time from now on"),
+        ({"at": datetime(2090, 1, 1, tzinfo=UTC), "delay": 1}, TypeError, "at and delay"),
+        ({"priority": 6}, ScheduleError, "priority is 6"),
+        ({"fairness": {"key": "a", "weight": 0}}, ScheduleError, "0.001 to 1000"),
+        ({"retry": Retry(give_up_on=[ValueError])}, RetryPolicyInvalid, "give_up_on"),
+        ({"timeout": "soon"}, ScheduleError, "timeout"),
+        ({"memo": {"sched.x": 1}}, ScheduleError, "sched"),
+        ({"owner_id": ""}, ScheduleError, "ownerId"),
+        ({"prioirty": 1}, TypeError, "did you mean priority"),
+    ],
+)
+async def test_an_option_of_a_start_that_is_wrong_is_refused_and_leaves_the_id_free(
+    bench, service, given, error, said
+):
+    with pytest.raises(error, match=said):
+        await service.start("noop", id="7", **given)
+    assert await bench.ledger.fires() == []
+    assert (await service.start("noop", id="7")).new
+
+
+async def test_a_start_has_what_a_schedule_can_say_of_its_runs_and_so_has_its_rerun(bench, service):
+    await service.start(
+        "noop", id="7", priority=1, fairness="acme", timeout=90, memo={"order": 7},
+        retry=Retry(max_attempts=3, initial_interval=2), search_attributes={"Tenant": "acme"},
+        topic="orders", metadata={"a": 1}, tenant_id="acme",
+    )  # fmt: skip
+    await service.start("noop", id="8", timeout={"execution": "1h"}, fairness={"key": "b"})
+    (first, second) = sorted(await taken(bench), key=lambda claim: claim.workflow_id)
+    await ended(bench, first)
+    await service.rerun_dead("sched:@noop:7")
+    (again,) = await taken(bench)
+    for schedule in (first.schedule, again.schedule):
+        assert (schedule.priority, schedule.fairness.key, schedule.topic) == (1, "acme", "orders")
+        assert (schedule.timeout.run, schedule.memo) == (timedelta(seconds=90), {"order": 7})
+        assert (schedule.retry.tries, schedule.retry.initial) == (3, timedelta(seconds=2))
+        assert schedule.metadata == {"a": 1, "tenantId": "acme"}
+        assert schedule.search_attributes == {"Tenant": "acme"}
+    assert (second.schedule.timeout.execution, second.schedule.priority) == (
+        timedelta(hours=1), None,
+    )  # fmt: skip

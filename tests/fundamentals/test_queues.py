@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import asyncpg
 import pytest
@@ -199,6 +200,96 @@ async def test_one_who_fills_the_queue_does_not_hold_up_another(office: Office, 
         seen.go_on.set()
         await asyncio.gather(crowd.result(), single.result())
     assert seen.order.index("single") <= 3
+
+
+async def test_with_a_limit_for_each_key_nobody_waits_behind_the_crowd_of_another(
+    office: Office, seen: Seen
+):
+    await office.declare("emails: {concurrency: 5, perKey: 1}")
+    async with office.replicas():
+        crowd = [await office.start("sends-for-tenants@1", [f"a {n}"]) for n in range(100)]
+        await asyncio.gather(*(eventually(partial(office.waiting, run)) for run in crowd))
+        others = [await office.start_waiting("sends-for-tenants@1", [f"b {n}"]) for n in range(4)]
+        seen.go_on.set()
+        await asyncio.gather(*(run.result() for run in others))
+        before = seen.done[: seen.done.index("b 3")]
+        assert sum(name.startswith("a ") for name in before) < 6
+        await asyncio.gather(*(run.result() for run in crowd))
+    assert seen.most_of_tenant == 1
+    assert len(seen.done) == 104
+
+
+async def test_a_limit_for_each_key_holds_for_all_replicas_together_and_only_for_that_key(
+    office: Office, seen: Seen
+):
+    await office.declare("emails: {concurrency: 10, perKey: 2}")
+    names = [f"{tenant} {number}" for number in range(8) for tenant in "abc"]
+    async with office.replicas(3):
+        run = await office.start("sends-for-tenants@1", names)
+        await eventually(lambda: seen.running == 6)
+        seen.go_on.set()
+        runs = Runs(office.client, "office", queues)
+        assert await runs.end(run) == names, "and its history is replayed"
+    assert (seen.most_of_tenant, seen.most) == (2, 6)
+
+
+async def test_the_time_in_which_a_step_waits_for_its_key_is_not_its_own(
+    office: Office, seen: Seen
+):
+    async def has_more_time(run: WorkflowHandle) -> bool:
+        pending = (await run.describe()).raw_description.pending_activities
+        return any(each.activity_options.start_to_close_timeout.seconds >= 4 for each in pending)
+
+    await office.declare("emails: {concurrency: 5, perKey: 1}")
+    async with office.replicas():
+        first = await office.start("sends-for-tenants@1", ["a long"])
+        await eventually(lambda: seen.running == 1)
+        brief = await office.start("sends-briefly@1", "a brief")
+        await eventually(lambda: has_more_time(brief), timeout=30)
+        seen.go_on.set()
+        assert await brief.result() == "a brief"
+        await first.result()
+
+
+async def test_a_step_that_waits_for_its_key_loses_no_attempt_when_its_worker_stops(
+    office: Office, seen: Seen
+):
+    async def is_at_a_worker(run: WorkflowHandle) -> bool:
+        pending = (await run.describe()).raw_description.pending_activities
+        return any(each.HasField("last_started_time") for each in pending)
+
+    async def left() -> bool:
+        (pending,) = (await second.describe()).raw_description.pending_activities
+        return "this worker stops" in pending.last_failure.message
+
+    async def go_on_when_it_has_left() -> None:
+        await eventually(left)
+        seen.go_on.set()
+
+    await office.declare("emails: {concurrency: 5, perKey: 1}")
+    async with office.replicas(name="first"):
+        first = await office.start("sends-for-tenants@1", ["a long"])
+        await eventually(lambda: seen.running == 1)
+        second = await office.start("sends-briefly@1", "a second")  # it has one attempt
+        await eventually(lambda: is_at_a_worker(second))
+        going_on = asyncio.create_task(go_on_when_it_has_left())
+    await going_on
+    async with office.replicas(name="second"):
+        assert await second.result() == "a second"
+    await first.result()
+
+
+async def test_a_limit_for_each_key_comes_and_goes_with_the_file(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 5, perKey: 1}")
+    async with office.replicas():
+        run = await office.start("sends-for-tenants@1", ["a 1", "a 2", "a 3", "b 1"])
+        await eventually(lambda: seen.running == 2)
+        await office.declare("emails: {concurrency: 5, perKey: 3}")
+        await eventually(lambda: seen.running == 4)
+        await office.declare("emails: {concurrency: 5}")
+        seen.go_on.set()
+        await run.result()
+    assert seen.most_of_tenant == 3
 
 
 async def test_a_step_whose_queue_nobody_declared_waits_until_somebody_does(

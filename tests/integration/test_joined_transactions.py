@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.errors import KeyForeign, KeyInUse, LedgerError, RequestInUse
+from engine.errors import KeyForeign, KeyInUse, LedgerError, RequestInUse, StartInUse
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.service import ScheduleService
@@ -297,3 +297,48 @@ async def test_a_connection_that_cannot_be_joined_is_refused(service, connection
         await connection.execute("SET LOCAL session_replication_role = replica")
         with pytest.raises(LedgerError, match="triggers"):
             await service.schedule_at("noop", soon(), connection=connection)
+
+
+async def test_a_start_exists_if_and_only_if_the_callers_commit_does(bench, service, connection):
+    rolled_back = connection.transaction()
+    await rolled_back.start()
+    await service.start("noop", {"text": "$1 '"}, id="7", connection=connection)
+    await rolled_back.rollback()
+    assert await service.fires(key="@noop") == []
+    async with connection.transaction():
+        done = await service.start("noop", {"text": "$1 '"}, id="7", connection=connection)
+        assert (done.new, done.fire, done.waiting) == (True, None, None)
+        assert await service.fires(key="@noop") == []
+        with pytest.raises(StartInUse, match="in the same transaction"):
+            await service.start("noop", id="7", connection=connection)
+        await connection.execute("SELECT 1")  # it goes on
+    (claim,) = await bench.ledger.take_over(bench.serving, limit=9, lease=HOUR)
+    assert (claim.workflow_id, claim.arguments) == ("sched:@noop:7", ({"text": "$1 '"},))
+    async with connection.transaction():
+        again = await service.start("noop", {"text": "$1 '"}, id="7", connection=connection)
+        assert (again.new, again.fire.status) == (False, "starting")
+        with pytest.raises(StartInUse, match="another input"):
+            await service.start("noop", id="7", connection=connection)
+
+
+async def test_the_same_start_of_two_transactions_waits_for_the_first(bench, service, connection):
+    first = connection.transaction()
+    await first.start()
+    await service.start("noop", id="7", connection=connection)
+    second = asyncio.create_task(service.start("noop", id="7"))
+    await until_one_waits(connection)
+    await first.commit()
+    assert not (await second).new
+
+
+async def test_a_start_of_a_transaction_has_its_options(bench, service, connection):
+    async with connection.transaction():
+        await service.start(
+            "noop", id="7", connection=connection, priority=1, delay=HOUR, tenant_id="acme"
+        )
+    (fire,) = await service.fires(key="@noop")
+    assert fire.fire_time - datetime.now(UTC) > HOUR / 2
+    assert await bench.ledger.take_over(bench.serving, limit=9, lease=HOUR) == []
+    async with bench.ledger.transaction() as transaction:
+        found = await transaction.options_of(fire.workflow_id)
+    assert found == {"priority": 1, "metadata": {"tenantId": "acme"}}

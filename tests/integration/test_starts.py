@@ -12,15 +12,18 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
-from engine.errors import StartInUse
+from engine import FireInfo, Retry
+from engine.errors import EnqueueFailure, RunEnded, SettingsInvalid, StartInUse
 from engine.ledger import Ledger, Start
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert
 from engine.service import ScheduleService
 from tests.integration.old_rows import SERVING, Past
-from tests.sample_workflows import Noop, Sleeps
+from tests.sample_workflows import Cart, Noop, Order, Sleeps, Total, Totals
 from tests.waiting import eventually
 
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
@@ -67,7 +70,9 @@ def replica(client, database_url, told=None) -> Worker:
     plugin = SchedulePlugin(
         None, database_url=database_url, settings=SOON, on_event=told.append if told else None
     )
-    return Worker(client, task_queue="sched", workflows=[Noop, Sleeps], plugins=[plugin])
+    return Worker(
+        client, task_queue="sched", workflows=[Noop, Sleeps, Totals, Cart], plugins=[plugin]
+    )
 
 
 async def announce(ledger) -> None:
@@ -180,3 +185,88 @@ async def test_a_start_whose_commit_was_lost_finds_its_run_when_it_is_asked_for_
         # A worker reports the end of a run before the server has closed it.
         fire = await status_of(service, again.workflow_id, "cancelled")
     assert fire.run_id == first.fire.run_id
+
+
+@pytest.fixture
+async def shop(client, database_url, ledger) -> AsyncIterator[ScheduleService]:
+    """A service beside a worker, whose client is that of the application."""
+    async with replica(client, database_url):
+        service = ScheduleService(ledger, actor="shop", client=client)
+        await eventually(service.served)
+        yield service
+
+
+async def test_a_handle_gives_the_result_in_the_type_of_the_class(shop):
+    started = await shop.start(Totals, Order(3), id="7")
+    assert await started.result() == Total(6)
+    assert await (await shop.start(Totals, Order(3), id="7")).result() == Total(6), "again"
+    assert await (await shop.start("totals", {"count": 3}, id="7")).result() == {"cents": 6}
+
+
+async def test_one_run_of_a_cart_gets_what_is_sent_to_it_and_is_started_once(shop, client):
+    await shop.signal_or_start(Cart, id="c1", signal="add", value="pen")
+    cart = await shop.signal_or_start(Cart, id="c1", signal="add", value="ink")
+    assert await shop.update_or_start(Cart, id="c1", update=Cart.price, value=2) == 4
+    assert await cart.query(Cart.items) == ["pen", "ink"]
+    await cart.signal("pay")
+    assert await cart.result() == ["pen", "ink"]
+    assert [run.id async for run in client.list_workflows()] == ["sched:@cart:c1"]
+    for call in (
+        cart.signal("add", "late"),
+        shop.signal_or_start(Cart, id="c1", signal="add", value="late"),
+        shop.update_or_start(Cart, id="c1", update=Cart.price, value=2),
+    ):
+        with pytest.raises(RunEnded, match="sched:@cart:c1 has ended; an id is one run for ever"):
+            await call
+
+
+async def test_a_run_is_cancelled_by_its_handle_and_its_failure_names_the_cause(shop):
+    started = await shop.start(Cart, id="c2", wait=20)
+    await started.cancel(reason="customer left")
+    with pytest.raises(WorkflowFailureError) as failed:
+        await started.result()
+    assert isinstance(failed.value.cause, CancelledError)
+
+
+async def test_a_call_to_a_run_that_does_not_begin_says_what_is_missing(ledger, client):
+    await announce(ledger)
+    service = ScheduleService(ledger, actor="shop", client=client)
+    started = await service.start("noop", id="1", project="nobody")
+    with pytest.raises(EnqueueFailure, match="no worker lives that serves project nobody"):
+        await started.handle(wait=0)
+    with pytest.raises(EnqueueFailure, match="no worker lives"):
+        await service.signal_or_start("noop", id="1", signal="x", project="nobody", wait=0)
+
+
+async def test_a_client_of_another_namespace_is_refused(ledger, client, database_url):
+    await announce(ledger)
+    other = Client(client.service_client, namespace="elsewhere")
+    async with replica(client, database_url):
+        service = ScheduleService(ledger, actor="shop", client=other)
+        started = await service.start("noop", id="1", wait=20)
+        with pytest.raises(SettingsInvalid, match="is of namespace elsewhere"):
+            await started.result()
+
+
+async def test_without_a_client_the_service_connects_as_the_environment_says(
+    ledger, client, database_url, monkeypatch
+):
+    monkeypatch.setenv("TEMPORAL_ADDRESS", client.service_client.config.target_host)
+    async with replica(client, database_url):
+        service = ScheduleService(ledger, actor="shop")
+        await eventually(service.served)
+        assert await (await service.start(Totals, Order(2), id="1")).result() == Total(4)
+
+
+async def test_what_a_start_says_of_its_run_is_what_temporal_has(shop, client):
+    started = await shop.start(
+        Sleeps, id="p", wait=20, priority=2, fairness="acme", timeout=timedelta(hours=1),
+        retry=Retry(max_attempts=4), memo={"order": 7}, tenant_id="acme",
+    )  # fmt: skip
+    run = await (await started.handle()).describe()
+    config, info = run.raw_description.execution_config, run.raw_description.workflow_execution_info
+    assert config.workflow_run_timeout.seconds == 3600
+    assert (info.priority.priority_key, info.priority.fairness_key) == (2, "acme")
+    assert (await run.memo())["order"] == 7
+    assert FireInfo.from_memo((await run.memo())["sched"]).tenant_id == "acme"
+    await started.cancel(terminate=True)

@@ -257,7 +257,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                         (None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
                         (None, RUN, None, 1), ("busy", None, LAST - 1000, 50))]
                     + [(key, None, None, 50, NOW - DAY, RUN) for key in (None, "busy")],
-    "declare_queues": [("default", ["texts"], [1], [None], "me")],
+    "declare_queues": [("default", ["texts"], [1], [None], [None], "me")],
     "declare_starts": [("@noop", "{}", "digest", "noop", RULES, "me")],
     "define_schedules": [],  # writes by primary keys
     "define_versions": [("me", *([each] for each in ("busy", 2, 1, "default", "{}", "", NOW)))],
@@ -289,7 +289,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "heads": [("default", ["busy"])],
     "hint": [()],
     "hold_duty": [("tracker", "one", DAY)],
-    "hold_slots": [("one", ["sched/emails"], ["emails"], [1], [5], A_MINUTE, True, 1)],
+    "hold_slots": [("one", ["sched/emails"], ["emails"], [1], [5], A_MINUTE, True, 1, [False])],
     "in_the_way": [("one", A_MINUTE, True, 100), ("one", A_MINUTE, False, 100)],
     "insert_backfill": [
         ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, [1] * 2, [1, LAST],
@@ -365,12 +365,13 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "request_fire": [
         ("default", "busy", 1, LAST, NOW, "manual", 1, "sched:busy:manual:1", "noop@1", "sched",
-         "claimed", None, None, "manual", None, None, None),
+         "claimed", None, None, "manual", None, None, None, None, None),
     ],
     "resolve_dead_letters": [([RUN],)],
     "resume": [("busy", NOW)],
     "retire": [(["busy"], NOW)],
     "revoke": [(["busy"], "paused", False), (["busy"], "retired", True)],
+    "run_options": [(RUN,)],
     "save_project": [("default", None, "file", "digest", "me", [], False)],
     "seen_open": [([RUN], NOW)],
     "note_failing": [([RUN], [None], [FAILING])],

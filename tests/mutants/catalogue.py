@@ -555,7 +555,7 @@ _OF_RUNS: Final = (
         "programs",
         "A schedule that fills a queue of steps does not hold up another.",
         "engine/flow/step_calls.py",
-        {"fairness_key=turn_key()": "fairness_key=None"},
+        {"turn = turn or turn_key()": "turn = turn or None"},
         (
             "tests/fundamentals/test_queues.py::test_one_who_fills_the_queue_does_not_hold_up_another",
         ),

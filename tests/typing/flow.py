@@ -238,7 +238,14 @@ async def decorated_functions_keep_their_types(client: Client) -> None:
 
 
 async def a_start_by_an_application_has_the_input_of_its_class(service: ScheduleService) -> None:
-    assert_type(await service.start(Typed, "2026-11-21", id="x"), Started)
+    started = assert_type(await service.start(Typed, "2026-11-21", id="x"), Started[Report])
+    assert_type(await started.result(), Report)
+    assert_type(
+        await service.signal_or_start(Typed, "day", id="x", signal="go", value=3, priority=1),
+        Started[Report],
+    )
+    await service.start(Bare, id="x", delay=60, fairness="acme", retry=Retry(max_attempts=2))
+    await service.start(Bare, id="x", prioirty=1)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     await service.start(Bare, id="x", project="shop", task_queue="q", wait=timedelta(seconds=5))
     await service.start("typed", {"any": "thing"}, id="x", wait=5)
     await service.start("typed@1", id="x")

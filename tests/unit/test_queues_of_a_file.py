@@ -22,11 +22,13 @@ def queues(text: str):
 def test_a_queue_has_a_concurrency_a_rate_or_both():
     minute = Rate(100, timedelta(minutes=1))
     assert queues(
-        "{a: {concurrency: 5}, b: {rate: 100/1m}, c: {concurrency: 1, rate: 100/1m}}"
+        "{a: {concurrency: 5}, b: {rate: 100/1m}, c: {concurrency: 1, rate: 100/1m},"
+        " d: {concurrency: 5, perKey: 1}}"
     ) == {
-        "a": Queue(5, None),
-        "b": Queue(None, minute),
-        "c": Queue(1, minute),
+        "a": Queue(5),
+        "b": Queue(rate=minute),
+        "c": Queue(1, rate=minute),
+        "d": Queue(5, 1),
     }
     assert queues("{}") == queues("") == {}
 
@@ -50,6 +52,10 @@ def test_a_queue_has_a_concurrency_a_rate_or_both():
         (
             "{a: {concurency: 5}}", (1, 14), "SCHEDULE_FIELD_UNKNOWN",
             "concurency is not a field of queue a; did you mean concurrency?",
+        ),
+        (
+            "{a: {perKey: 1}}", (1, 22), "SCHEDULE_FIELD_INVALID",
+            "queue a has perKey, which shares out the places of a concurrency; write {concurrency",
         ),
     ],
 )  # fmt: skip

@@ -269,8 +269,8 @@ def test_every_field_is_simulated_or_has_no_effect_on_when_runs_start():
     without = {
         "workflow", "input", "taskQueue", "external", "mode", "shadowUntil", "cancelGrace",
         "after", "needs", "expect", "description", "metadata", "topic", "tags",
-        "searchAttributes", "memo", "retry", "timeout", "priority", "retention", "alert", "onDead",
-        "pauseAfterFailures",
+        "searchAttributes", "memo", "retry", "timeout", "priority", "fairness", "retention",
+        "alert", "onDead", "pauseAfterFailures",
     }  # fmt: skip
     assert START_FIELDS.isdisjoint(without | LINE_FIELDS)
     assert START_FIELDS | LINE_FIELDS | without == FIELDS.keys()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from engine.ledger.alerts import FailedInRow
 from engine.ledger.fires import Claim, DeadLetter, Ended, Evidence, Fire, FollowUp, Status, Timing
@@ -35,6 +36,18 @@ from engine.schedules.planner import TIME_RULES, Move, Piece, Plan, ScheduleStat
 _NO_TIME = timedelta(0)
 
 
+def _request_row(new: NewFire) -> list[object]:
+    given, sealed = input_columns(new.own_input[0]) if new.own_input else (None, None)
+    options = json.dumps(new.options) if new.options else None
+    return values("request_fire", new, input=given, sealed_input=sealed, options=options)
+
+
+def starting(new: Start, fire: NewFire) -> Iterator[tuple[str, list[object]]]:
+    """Yield the statements that write a start, each with its arguments after the namespace."""
+    yield "start", values("start", new)
+    yield "request_fire", _request_row(fire)
+
+
 class FireStatements(Statements):
     """Fires: requested, skipped, given up, found and split."""
 
@@ -49,9 +62,12 @@ class FireStatements(Statements):
 
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
-        given, sealed = input_columns(new.own_input[0]) if new.own_input else (None, None)
-        row = values("request_fire", new, input=given, sealed_input=sealed)
-        return bool(await self.run("request_fire", *row))
+        return bool(await self.run("request_fire", *_request_row(new)))
+
+    async def options_of(self, workflow_id: str) -> dict[str, Any] | None:
+        """Return the fields of its definition that a run has of its own; None without any."""
+        rows = await self.run("run_options", workflow_id)
+        return json.loads(rows[0]["options"]) if rows and rows[0]["options"] else None
 
     async def declare_starts(self, workflow: str, *, by: str) -> None:
         """Write the row to which the fires of a workflow's starts belong, unless it is there."""
@@ -76,10 +92,10 @@ class FireStatements(Statements):
 
         ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
         """
-        written = await self.run("start", *values("start", new))
-        if written:
-            await self.request(fire)
-        return bool(written)
+        for name, arguments in starting(new, fire):
+            if not await self.run(name, *arguments):
+                return False
+        return True
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """Remove an operator's skip of a window to come; return False if there is none."""

@@ -1,75 +1,82 @@
-"""Creation of a schedule within a transaction of the application.
+"""Writes within a transaction of the application: a new schedule, or a start.
 
-The statements are those of any other creation. They go to the server as one text without
-parameters and without results, so that no codec of the connection takes part; a savepoint around
-them keeps the transaction alive when one is refused; and the search path is theirs only until the
-last of them.
+The statements are those of any other write. They go to the server as one text without parameters
+and without results, so that no codec of the connection takes part; a savepoint around them keeps
+the transaction alive when one is refused; and the search path is theirs only until the last of
+them.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import asyncpg
 
-from engine.errors import EngineError, LedgerError
+from engine.errors import LedgerError
 from engine.ledger.postgres.connections import query, search_path_of, translated
-from engine.ledger.postgres.transaction import creation, in_use
-from engine.ledger.records import Action, NewDefinition
+
+Statement = tuple[str, Sequence[object]]
+"""The name of a query, and its arguments after the namespace."""
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
 _NO_LEDGER: Final = "SE001"
-_NO_POSITION: Final = "SE002"
+_NO_TRIGGERS: Final = "SE002"
+_NOTHING: Final = "SE003"
 """Codes that the text below raises; SQL reserves no class SE."""
 
 _WITHIN: Final = """
 DO {quote}
 DECLARE
     its_path pg_catalog.text := pg_catalog.current_setting('search_path');
+    written pg_catalog.int8;
 BEGIN
     -- Temporary tables of the session would come before ours.
     PERFORM pg_catalog.set_config('search_path', {path}, true);
     IF NOT EXISTS (SELECT FROM ledger WHERE ledger_id = {ledger_id}) THEN
         RAISE EXCEPTION 'another ledger' USING ERRCODE = '{no_ledger}';
     END IF;
-    {statements};
-    -- A trigger writes it, unless the session has switched triggers off.
-    IF NOT EXISTS (SELECT FROM positions WHERE namespace = {namespace} AND key = {key}) THEN
-        RAISE EXCEPTION 'no position' USING ERRCODE = '{no_position}';
+    IF pg_catalog.current_setting('session_replication_role') = 'replica' THEN
+        RAISE EXCEPTION 'no triggers' USING ERRCODE = '{no_triggers}';
     END IF;
+    {statements}
     PERFORM pg_catalog.set_config('search_path', its_path, true);
 END {quote}
 """
+_EACH: Final = """
+    EXECUTE {statement};
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written = 0 THEN
+        RAISE EXCEPTION 'nothing written' USING ERRCODE = '{nothing}';
+    END IF;
+"""
 
 
-async def create_within(
+async def write_within(
     connection: Any,
-    new: NewDefinition,
-    action: Action,
+    statements: Iterable[Statement],
     *,
-    by: str,
     namespace: str,
     schema: str,
     ledger_id: str,
-) -> None:
-    """Write the first definition of a key in the open transaction of an application.
+) -> bool:
+    """Write rows in the open transaction of an application; return False if one was there before.
+
+    After a refusal or an error the transaction goes on as it was before.
 
     Args:
         connection: an asyncpg connection with an open transaction on the ledger's database.
-        new: the definition.
-        action: its row for the audit log.
-        by: the actor.
+        statements: each writes a row.
         namespace: that of the ledger.
         schema: that of the ledger.
         ledger_id: the ledger that the connection has to reach.
 
     Raises:
-        KeyInUse, RequestInUse: another transaction has committed one of them.
+        UniqueViolationError: another transaction has committed one of the rows.
         LedgerError: the connection has no open transaction, or does not reach the ledger.
     """
     if not connection.is_in_transaction():
@@ -77,7 +84,7 @@ async def create_within(
             "the connection has no open transaction",
             cure="call this within `async with connection.transaction():`",
         )
-    text = _text(new, action, by, namespace, schema, ledger_id)
+    text = _text(statements, namespace, schema, ledger_id)
     savepoint = f"sched_{secrets.token_hex(4)}"
     with translated():
         await connection.execute(f"SAVEPOINT {savepoint}")
@@ -87,42 +94,41 @@ async def create_within(
             # Of a connection that was lost nothing is left to take back.
             with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                 await connection.execute(f"ROLLBACK TO {savepoint}; RELEASE {savepoint}")
-            if (refusal := _refusal(error, new, schema)) is not None:
+            if getattr(error, "sqlstate", None) == _NOTHING:
+                return False
+            if (refusal := _refusal(error, schema)) is not None:
                 raise refusal from error
             raise
         await connection.execute(f"RELEASE {savepoint}")
+    return True
 
 
-def _text(
-    new: NewDefinition, action: Action, by: str, namespace: str, schema: str, ledger_id: str
-) -> str:
-    statements = [
-        _filled(query(name), (namespace, *arguments))
-        for name, arguments in creation(new, action, by=by)
+def _text(statements: Iterable[Statement], namespace: str, schema: str, ledger_id: str) -> str:
+    each = [
+        _EACH.format(
+            statement=_quoted(_filled(query(name), (namespace, *arguments))), nothing=_NOTHING
+        )
+        for name, arguments in statements
     ]
     return _WITHIN.format(
         quote=f"$s{secrets.token_hex(8)}$",
         path=_literal(search_path_of(schema)),
         ledger_id=_literal(ledger_id),
-        statements=";\n".join(statements),
-        namespace=_literal(namespace),
-        key=_literal(new.schedule.key),
+        statements="".join(each),
         no_ledger=_NO_LEDGER,
-        no_position=_NO_POSITION,
+        no_triggers=_NO_TRIGGERS,
     )
 
 
-def _refusal(error: BaseException, new: NewDefinition, schema: str) -> EngineError | None:
+def _refusal(error: BaseException, schema: str) -> LedgerError | None:
     """Return the error of ours for one of PostgreSQL; None if it means nothing more."""
-    if isinstance(error, asyncpg.UniqueViolationError):
-        return in_use(error, new)
     code = getattr(error, "sqlstate", None)
     if code in {_NO_LEDGER, asyncpg.UndefinedTableError.sqlstate}:
         return LedgerError(
             f"the connection does not reach the ledger in schema {schema}",
             cure="give a connection to the database of SCHED_DATABASE_URL",
         )
-    if code == _NO_POSITION:
+    if code == _NO_TRIGGERS:
         return LedgerError(
             "the triggers of the ledger are off on this connection",
             cure="leave session_replication_role at origin",

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -32,7 +32,8 @@ from engine.ledger.postgres.connections import (
     query,
     values,
 )
-from engine.ledger.postgres.joined import create_within
+from engine.ledger.postgres.fire_statements import starting
+from engine.ledger.postgres.joined import Statement, write_within
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.reads import Reads
 from engine.ledger.postgres.replicas import Replicas
@@ -41,8 +42,8 @@ from engine.ledger.postgres.schema import build_indexes, check_schema_name, migr
 from engine.ledger.postgres.stored_access import AccessStore
 from engine.ledger.postgres.stored_alerts import AlertStore
 from engine.ledger.postgres.stored_events import EventStore
-from engine.ledger.postgres.transaction import Transaction
-from engine.ledger.records import Action, Lineage, NewDefinition, Probe, Serving
+from engine.ledger.postgres.transaction import Transaction, creation, in_use
+from engine.ledger.records import Action, Lineage, NewDefinition, NewFire, Probe, Serving, Start
 from engine.schedules.planner import FAILED, TIME_RULES
 
 __all__ = ["AccessStore", "AlertStore", "EventStore", "Ledger", "Transaction"]
@@ -511,6 +512,11 @@ class Ledger(RunStatements, Reads, Replicas):
         if changed:
             self._floors.forget()  # schedules due long ago may only now be ours
 
+    @property
+    def namespace(self) -> str:
+        """The Temporal namespace whose windows it records."""
+        return self._namespace
+
     async def create_within(
         self, connection: object, new: NewDefinition, action: Action, *, by: str
     ) -> None:
@@ -529,11 +535,23 @@ class Ledger(RunStatements, Reads, Replicas):
             KeyInUse, RequestInUse: another schedule has, or had, one of them.
             LedgerError: there is no open transaction, or it does not reach this ledger.
         """
-        await create_within(
+        try:
+            await self._write_within(connection, creation(new, action, by=by))
+        except asyncpg.UniqueViolationError as error:
+            raise in_use(error, new) from error
+
+    async def start_within(self, connection: object, new: Start, fire: NewFire) -> bool:
+        """Do ``Transaction.start`` in the open transaction of an application; see above.
+
+        Raises:
+            LedgerError: there is no open transaction, or it does not reach this ledger.
+        """
+        return await self._write_within(connection, starting(new, fire))
+
+    async def _write_within(self, connection: object, statements: Iterable[Statement]) -> bool:
+        return await write_within(
             connection,
-            new,
-            action,
-            by=by,
+            statements,
             namespace=self._namespace,
             schema=self._schema,
             ledger_id=await self.identity(),

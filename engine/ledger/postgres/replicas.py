@@ -107,9 +107,10 @@ class Replicas(LedgerPart):
         """
         columns = [
             [getattr(ask, field) for ask in asks]
-            for field in ("lane", "queue", "running", "wanted")
+            for field in ("lane", "queue", "running", "wanted", "of_key")
         ]
-        rows = await self._run("hold_slots", holder, *columns, lease, take_over, number)
+        *lanes, of_keys = columns
+        rows = await self._run("hold_slots", holder, *lanes, lease, take_over, number, of_keys)
         return {row["lane"]: row["usable"] for row in rows}
 
     async def give_back_slots(self, holder: str) -> None:

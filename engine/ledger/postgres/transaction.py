@@ -291,8 +291,9 @@ class ProjectStatements(Statements):
         """Make these the project's queues; drop its others, whose limits stay in force."""
         names = list(queues)
         most = [queue.concurrency for queue in queues.values()]
+        each = [queue.per_key for queue in queues.values()]
         rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
-        await self.run("declare_queues", project, names, most, rates, by)
+        await self.run("declare_queues", project, names, most, each, rates, by)
         await self.run("drop_queues", project, names)
 
     async def resolve(

@@ -25,7 +25,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions
+from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions, fairness_key
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
@@ -506,9 +506,16 @@ def _rules(claim: Claim) -> RunOptions:
 
 
 def _priority(claim: Claim) -> Priority:
-    """Return the priority of the run; its steps take it over."""
-    is_handler = claim.kind == "handler"
-    return Priority(priority_key=None if is_handler else claim.schedule.priority)
+    """Return the priority of the run, and whose turn it takes; its steps take both over."""
+    if claim.kind == "handler":
+        return Priority()
+    schedule = claim.schedule
+    turn = schedule.fairness
+    return Priority(
+        priority_key=schedule.priority,
+        fairness_key=fairness_key(turn.key) if turn else None,
+        fairness_weight=turn.weight if turn else None,
+    )
 
 
 def _retry(declared: RunRetry | None) -> Retry | None:

@@ -396,11 +396,13 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
 
 QUEUE_FIELDS: Final[Mapping[str, Callable[[str], Check]]] = {
     "concurrency": partial(count, most=10_000),
+    "perKey": partial(count, most=10_000),
     "rate": rate,
 }
 """Limits of a queue, each with the check of a field of that name."""
 
 _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
+_PER_KEY_EXAMPLE: Final = "{concurrency: 5, perKey: 1}"
 
 
 def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
@@ -434,7 +436,16 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
             func = check(f"{field} of {owner}").func
             with report.refusals(given[field]):
                 checked[field] = func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
-    return Queue(**checked) if checked else None
+    if "perKey" in given and "concurrency" not in given:
+        report.add(
+            given["perKey"],
+            Code.FIELD_INVALID,
+            f"{owner} has perKey, which shares out the places of a concurrency",
+            f"write {_PER_KEY_EXAMPLE}",
+        )
+        return None
+    limits = {"per_key" if field == "perKey" else field: each for field, each in checked.items()}
+    return Queue(**limits) if limits else None
 
 
 # --- webhooks ---

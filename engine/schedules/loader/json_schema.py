@@ -63,7 +63,7 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
                 "minProperties": 1,
             },
         },
-        "How many steps run at once, and how fast they begin, by the queue they name.",
+        "How many steps run at once, also of one key, and how fast they begin, by their queue.",
     ),
     "hooks": (
         {

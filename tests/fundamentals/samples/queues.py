@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
 from temporalio import workflow as temporal
 
 with temporal.unsafe.imports_passed_through():
-    from engine import Context, step, workflow
+    from engine import Context, Retry, step, workflow
 
 
 @dataclass
@@ -16,8 +17,11 @@ class Seen:
     """What the steps of one test did."""
 
     order: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
     running: int = 0
     most: int = 0
+    of_tenant: Counter[str] = field(default_factory=Counter)
+    most_of_tenant: int = 0
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -35,11 +39,16 @@ async def send(name: str) -> str:
     seen.order.append(name)
     seen.running += 1
     seen.most = max(seen.most, seen.running)
+    tenant = name.split(maxsplit=1)[0]
+    seen.of_tenant[tenant] += 1
+    seen.most_of_tenant = max(seen.most_of_tenant, seen.of_tenant[tenant])
     try:
         await seen.go_on.wait()
         await asyncio.sleep(0.01)  # so that steps are side by side where nothing hinders them
+        seen.done.append(name)
     finally:
         seen.running -= 1
+        seen.of_tenant[tenant] -= 1
     return name
 
 
@@ -67,5 +76,19 @@ class SendsElsewhere:
         return await ctx.step(send, name, queue="texts")
 
 
+@workflow
+class SendsForTenants:
+    async def run(self, ctx: Context, names: list[str]) -> list[str]:
+        calls = [ctx.step(send, name, fairness=name.split()[0]) for name in names]
+        return await ctx.parallel(calls)
+
+
+@workflow
+class SendsBriefly:
+    async def run(self, ctx: Context, name: str) -> str:
+        return await ctx.step(send, name, fairness=name.split(maxsplit=1)[0], timeout=2, retry=ONCE)
+
+
+ONCE = Retry(max_attempts=1)
 STEPS = [send]
-ALL = [Sends, SendsOne, SendsUrgently, SendsElsewhere]
+ALL = [Sends, SendsOne, SendsUrgently, SendsElsewhere, SendsForTenants, SendsBriefly]

@@ -312,6 +312,7 @@ CREATE TABLE fires (
     task_queue          text NOT NULL,
     input               jsonb,
     sealed_input        jsonb,
+    options             jsonb,
     data_from           timestamptz,
     overlap             text CHECK (overlap IN (
         'allow', 'skip', 'queue', 'queue_one', 'cancel_previous', 'terminate_previous')),
@@ -380,6 +381,7 @@ CREATE TABLE fires (
 COMMENT ON COLUMN fires.missed_from IS 'The first of the windows that a caught-up run stands for.';
 COMMENT ON COLUMN fires.input IS 'The argument of this run alone; NULL takes that of the definition.';
 COMMENT ON COLUMN fires.sealed_input IS 'The argument of this run alone, sealed; then input is NULL.';
+COMMENT ON COLUMN fires.options IS 'Fields of the definition that this run has of its own, such as its priority; NULL: none.';
 COMMENT ON COLUMN fires.data_from IS 'Where the data of its run begin; -infinity: no run came before it. infinity: at the window before it by the definition, since a later run has had them too. NULL until it starts, and if nobody knows.';
 COMMENT ON COLUMN fires.overlap IS 'The policy that this fire keeps while it is queued; NULL is that of the schedule.';
 COMMENT ON COLUMN fires.awaits IS 'What a queued fire waits for, by the definition it was decided under, and its reason for the time after.';
@@ -894,6 +896,7 @@ CREATE TABLE queues (
     queue        text NOT NULL CHECK (queue ~ '^[a-z0-9][a-z0-9._-]{0,199}$'),
     project      text NOT NULL,
     concurrency  integer CHECK (concurrency >= 1),
+    per_key      integer CHECK (per_key >= 1),
     rate         text,
     declared_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     declared_by  text NOT NULL,
@@ -901,6 +904,7 @@ CREATE TABLE queues (
     PRIMARY KEY (namespace, queue)
 );
 COMMENT ON TABLE queues IS 'The limits of each queue of steps.';
+COMMENT ON COLUMN queues.per_key IS 'How many steps of one fairness key run at once; NULL: as many as there are places.';
 COMMENT ON COLUMN queues.rate IS 'As written in the file: 100/1m.';
 COMMENT ON COLUMN queues.dropped_at IS 'Since when no file declares it. Its last limits stay in force.';
 
@@ -917,7 +921,7 @@ CREATE TABLE queue_slots (
     PRIMARY KEY (namespace, lane, slot)
 );
 COMMENT ON TABLE queue_slots IS 'One row is the right to run one step; a slot without a row is free.';
-COMMENT ON COLUMN queue_slots.lane IS 'The Temporal task queue of the steps: <task queue>/<queue>.';
+COMMENT ON COLUMN queue_slots.lane IS 'The Temporal task queue of the steps, <task queue>/<queue>; with #<fairness key> the slots of that key.';
 COMMENT ON COLUMN queue_slots.asked IS 'The number of the holder''s call that last took or renewed it: a call that arrives late undoes nothing of a later one.';
 
 

@@ -1,12 +1,16 @@
 -- Renew the slots that a replica uses or waits with, give back its others and take free ones, in
--- one statement. $2 is the replica; for each lane $3 is its name, $4 the queue, $5 how many steps
--- run, $6 how many slots it wants; $7 is the lease; $8 whether it may take slots whose lease has
--- ended; $9 the number of this call: if the network swaps two calls, the earlier one must not give
--- back what the later one kept.
+-- one statement. $2 is the replica; for each lane, or fairness key in one, $3 is its name, $4 the
+-- queue, $5 how many steps run, $6 how many slots it wants, $10 whether it is a key; $7 is the
+-- lease; $8 whether it may take slots whose lease has ended; $9 the number of this call: if the
+-- network swaps two calls, the earlier one must not give back what the later one kept.
 WITH asked AS (
-    SELECT a.lane, a.queue, a.running, a.wanted, q.concurrency
-    FROM unnest($3::text[], $4::text[], $5::int[], $6::int[]) AS a (lane, queue, running, wanted)
-    JOIN queues q ON q.namespace = $1 AND q.queue = a.queue AND q.concurrency IS NOT NULL),
+    SELECT a.lane, a.queue, a.running, a.wanted, limits.concurrency
+    FROM unnest($3::text[], $4::text[], $5::int[], $6::int[], $10::bool[])
+         AS a (lane, queue, running, wanted, of_key)
+    JOIN queues q ON q.namespace = $1 AND q.queue = a.queue
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN a.of_key THEN q.per_key ELSE q.concurrency END AS concurrency) AS limits
+    WHERE limits.concurrency IS NOT NULL),
 mine AS (
     SELECT s.lane, s.slot, row_number() OVER (PARTITION BY s.lane ORDER BY s.slot) AS place
     FROM queue_slots s WHERE s.namespace = $1 AND s.holder = $2),

@@ -30,7 +30,7 @@ WITH stale AS (
         WHEN stale.was = 'claimed' AND stale.kind = 'window'
              AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
-    RETURNING f.*, stale.was, stale.definition
+    RETURNING f.*, stale.was, stale.definition || coalesce(f.options, '{}') AS definition
 )
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,

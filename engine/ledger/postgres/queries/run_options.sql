@@ -1,0 +1,1 @@
+SELECT options FROM fires WHERE namespace = $1 AND workflow_id = $2
