@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
 # Several wait at once: the servers are those of the whole run, so each costs its imports alone.
-TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 3
+TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 2
 PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-mutants prove-shadow
 # Tests start hundreds of processes, and each would compile the engine again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.database import Connection, database, transaction
 from activities.example_data import CUSTOMERS
-from engine import Retry, given, step
+from engine import Retry, given, step, undo
 
 BILLED = CUSTOMERS[:5]
 DECLINED = "Elm Electric"
@@ -70,7 +70,7 @@ async def reserve_credit(invoice: Invoice, *, pool: asyncpg.Pool = given(databas
         await _note(connection, invoice, "reserve", done)
 
 
-@step(timeout=30, retry=RETRY)
+@undo(timeout=30, retry=RETRY)
 async def release_credit(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Give back what was set aside, if anything was."""
     async with transaction(pool) as connection:
@@ -101,7 +101,7 @@ async def charge_card(invoice: Invoice, *, pool: asyncpg.Pool = given(database))
         await _note(connection, invoice, "charge", done)
 
 
-@step(timeout=30, retry=RETRY)
+@undo(timeout=30, retry=RETRY)
 async def refund_card(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Give the money back, if any was taken."""
     async with transaction(pool) as connection:
@@ -128,7 +128,7 @@ async def notify_customer(invoice: Invoice, *, pool: asyncpg.Pool = given(databa
         await _note(connection, invoice, "notify", done)
 
 
-@step(timeout=30, retry=RETRY)
+@undo(timeout=30, retry=RETRY)
 async def apologise(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Take the mail back, as far as one can: a second one, if there was a first."""
     async with transaction(pool) as connection:

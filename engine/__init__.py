@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Retry,
         StepInfo,
         Undo,
+        as_step,
         at,
         caused_by,
         cron,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         resource,
         step,
         step_info,
+        undo,
         workflow,
     )
 
@@ -43,6 +45,7 @@ __all__ = [
     "StepInfo",
     "Undo",
     "__version__",
+    "as_step",
     "at",
     "caused_by",
     "cron",
@@ -51,6 +54,7 @@ __all__ = [
     "resource",
     "step",
     "step_info",
+    "undo",
     "workflow",
 ]
 

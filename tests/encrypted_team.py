@@ -9,7 +9,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from engine import Context, FatalError, step, workflow
+from engine import Context, FatalError, step, undo, workflow
 from engine.runtime import Setup
 
 MARKER = "4111-1111-marker"
@@ -46,12 +46,12 @@ async def charge(card: str) -> str:
     return card
 
 
-@step(name="sealed-refund")
+@undo(name="sealed-refund")
 async def refund(card: str) -> None:
     """Undo."""
 
 
-@step(name="sealed-refuse")
+@undo(name="sealed-refuse")
 async def refuse(card: str) -> None:
     raise FatalError("the bank keeps it")
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.workflow import unsafe
 
-from engine import Context, Retry, step, step_info, workflow
+from engine import Context, Retry, step, step_info, undo, workflow
 
 with unsafe.imports_passed_through():
     import asyncpg
@@ -69,7 +69,7 @@ async def reserve_seat(plan: Plan) -> None:
     await act("reserve", plan)
 
 
-@step(heartbeat=1, retry=PATIENT)
+@undo(heartbeat=1, retry=PATIENT)
 async def release_seat(plan: Plan) -> None:
     await act("release", plan)
 
@@ -79,7 +79,7 @@ async def charge_account(plan: Plan) -> None:
     await act("charge", plan)
 
 
-@step(heartbeat=1, retry=PATIENT)
+@undo(heartbeat=1, retry=PATIENT)
 async def refund_account(plan: Plan) -> None:
     await act("refund", plan)
 
@@ -89,7 +89,7 @@ async def send_ticket(plan: Plan) -> None:
     await act("send", plan)
 
 
-@step(heartbeat=1, retry=PATIENT)
+@undo(heartbeat=1, retry=PATIENT)
 async def void_ticket(plan: Plan) -> None:
     await act("void", plan)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import temporalio.workflow
 
-from engine import Context, step, workflow
+from engine import Context, step, undo, workflow
 
 
 @step
@@ -14,7 +14,7 @@ async def book() -> str:
     return "reserved"
 
 
-@step
+@undo
 async def unbook() -> str:
     return "released"
 

@@ -8,7 +8,7 @@ import signal
 
 from temporalio import activity
 
-from engine import Context, FatalError, Retry, step, workflow
+from engine import Context, FatalError, Retry, step, undo, workflow
 from engine.runtime import Setup
 from tests.waiting import eventually
 
@@ -21,7 +21,7 @@ async def hold_room() -> None:
         raise RuntimeError("no answer")
 
 
-@step
+@undo
 async def free_room() -> None:
     """Undo of ``hold_room``."""
 

@@ -334,7 +334,7 @@ GROUPS = {
     "Ask": {
         "at": "Start a workflow once, at a future time.",
         "reschedule": "Change the times of a schedule that `sched at` or an application made.",
-        "start": "Start a workflow now, once for its ID, as applications do.",
+        "start": "Start a workflow once for its ID, as applications do, now or at a moment.",
     },
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",

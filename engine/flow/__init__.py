@@ -103,6 +103,7 @@ from engine.flow.steps import (
     StepNote as StepNote,
     Undo as Undo,
     as_declared as as_declared,
+    as_step as as_step,
     fairness_key as fairness_key,
     key_of as key_of,
     lane_of as lane_of,
@@ -114,5 +115,6 @@ from engine.flow.steps import (
     step_info as step_info,
     step_key as step_key,
     step_named as step_named,
+    undo as undo,
     undo_key as undo_key,
 )

@@ -39,6 +39,7 @@ from engine.flow.step_calls import (
     undo_of,
     with_options,
 )
+from engine.flow.step_types import StepAlone, StepWithInput, UndoAlone, UndoOf
 from engine.flow.steps import Undo
 
 # --- progress ---
@@ -212,64 +213,19 @@ class Context:
     @overload
     async def step(
         self,
-        fn: Callable[[], Awaitable[R]],
+        fn: StepAlone[R],
         *,
-        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
+        compensate: UndoAlone | UndoOf[Undo[None, R | None]] | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
     @overload
     async def step(
         self,
-        fn: Callable[[T], Awaitable[R]],
+        fn: StepWithInput[T, R],
         input: T,
         *,
-        compensate: Callable[[T], Any]
-        | Callable[[Undo[T, R | None]], Any]
-        | Callable[[], Any]
-        | None = ...,
-        **options: Unpack[StepOptions],
-    ) -> R: ...
-
-    @overload
-    async def step(
-        self,
-        fn: Callable[[Any, T], Awaitable[R]],
-        input: T,
-        *,
-        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
-        **options: Unpack[StepOptions],
-    ) -> R: ...
-
-    @overload
-    async def step(
-        self,
-        fn: Callable[[], R],
-        *,
-        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
-        **options: Unpack[StepOptions],
-    ) -> R: ...
-
-    @overload
-    async def step(
-        self,
-        fn: Callable[[T], R],
-        input: T,
-        *,
-        compensate: Callable[[T], Any]
-        | Callable[[Undo[T, R | None]], Any]
-        | Callable[[], Any]
-        | None = ...,
-        **options: Unpack[StepOptions],
-    ) -> R: ...
-
-    @overload
-    async def step(
-        self,
-        fn: Callable[[Any, T], R],
-        input: T,
-        *,
-        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
+        compensate: UndoOf[T] | UndoOf[Undo[T, R | None]] | UndoAlone | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
@@ -289,9 +245,9 @@ class Context:
         run the step again.
 
         Args:
-            fn: A ``@step`` function or method, or any Temporal activity.
+            fn: A ``@step`` function or method, or any Temporal activity (see ``as_step``).
             input: Its argument; if omitted, the step is called without one.
-            compensate: The step that undoes this one. When ``run`` raises or is cancelled, the
+            compensate: The ``@undo`` step of this one. When ``run`` raises or is cancelled, the
                 undo steps of all started steps run in reverse order, each with the input of its
                 step (or none if it takes none), or with an ``Undo`` of input and result if its
                 parameter is one, and with its own retry rule and timeout. An undo step
@@ -325,7 +281,7 @@ class Context:
         self,
         workflow: type[RunsAlone[R]],
         *,
-        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
+        compensate: UndoAlone | UndoOf[Undo[None, R | None]] | None = ...,
         **options: Unpack[ChildOptions],
     ) -> R: ...
 
@@ -335,10 +291,7 @@ class Context:
         workflow: type[RunsWithInput[T, R]],
         input: T,
         *,
-        compensate: Callable[[T], Any]
-        | Callable[[Undo[T, R | None]], Any]
-        | Callable[[], Any]
-        | None = ...,
+        compensate: UndoOf[T] | UndoOf[Undo[T, R | None]] | UndoAlone | None = ...,
         **options: Unpack[ChildOptions],
     ) -> R: ...
 
@@ -349,7 +302,7 @@ class Context:
         input: Any = ...,
         *,
         result_type: type | None = ...,
-        compensate: Callable[..., Any] | None = ...,
+        compensate: UndoAlone | UndoOf[Any] | None = ...,
         **options: Unpack[ChildOptions],
     ) -> Any: ...
 
@@ -570,23 +523,31 @@ class Context:
             # asyncio's own cause is a cancel, which would be reported as the reason.
             raise TimeoutError(f"no signal {signal} came within {longest}") from None
 
+    @overload
+    def on_failure(self, fn: StepAlone[Any], **options: Unpack[StepOptions]) -> None: ...
+
+    @overload
+    def on_failure(
+        self, fn: StepWithInput[T, Any], input: T, **options: Unpack[StepOptions]
+    ) -> None: ...
+
     def on_failure(
         self,
-        undo: Callable[..., Any],
+        fn: Callable[..., Any],
         input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
         **options: Unpack[StepOptions],
     ) -> None:
         """Have a bad end of the run run this step, in its turn among the undo steps.
 
         Args:
-            undo: A ``@step`` function. Without a retry rule it is retried for ever.
+            fn: A step of any kind. Without a retry rule it is retried for ever.
             input: Its argument; if omitted, the step is called without one.
             **options: As for ``step``.
 
         Raises:
-            TypeError: ``undo`` is not a step, or does not fit the input.
+            TypeError: ``fn`` is not a step, or does not fit the input.
         """
-        self._note_undo(call_of(undo, input, options, default=FOREVER))
+        self._note_undo(call_of(fn, input, options, default=FOREVER))
 
     @asynccontextmanager
     async def saga(

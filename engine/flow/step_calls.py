@@ -286,7 +286,9 @@ def undo_of(
     Raises:
         TypeError: ``fn`` is not a step, or needs an input that there is not.
     """
-    definition = _checked(fn, "compensate= needs")
+    definition = _checked(fn, "compensate= needs", mark="@undo")
+    if definition is not None and not definition.is_undo:
+        raise TypeError(f"{definition.name!r} undoes {undone!r}: mark it with @undo")
     takes_input = definition is None or definition.accepts_input
     given = args[0] if args and takes_input else NOT_GIVEN
     if definition is not None and definition.sees_result:
@@ -346,12 +348,14 @@ def may_repeat(info: temporalio.workflow.Info) -> bool:
     return repeats(info) or info.attempt > 1
 
 
-def _checked(fn: Any, who_needs: str, given: Any = None) -> StepDefinition | None:
+def _checked(
+    fn: Any, who_needs: str, given: Any = None, *, mark: str = "@step"
+) -> StepDefinition | None:
     if isinstance(fn, str) and callable(given):
         raise TypeError(_NAMED_CLOSURE.format(fn))
     definition = step_definition_of(fn)
     if definition is None and not hasattr(fn, "__temporal_activity_definition"):
-        raise TypeError(f"{who_needs} a function marked with @step: {_cure(fn)}")
+        raise TypeError(f"{who_needs} a function marked with {mark}: {_cure(fn, mark)}")
     return definition
 
 
@@ -362,16 +366,16 @@ _NAMED_CLOSURE: Final = (
 )
 
 
-def _cure(fn: Any) -> str:
+def _cure(fn: Any, mark: str) -> str:
     name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
     if callable(fn) and name and module:
         if "<" in name:  # <lambda>, or <locals>
             what = "a lambda" if name.endswith("<lambda>") else f"{fn.__name__}, a local function,"
             return (
                 f"{what} of {module} exists only where it was made, and a step runs on any worker, "
-                "also after a crash; write it at the top level of a module and mark it with @step"
+                f"also after a crash; write it at the top level of a module and mark it with {mark}"
             )
-        return f"mark {name} in {module} with @step"
+        return f"mark {name} in {module} with {mark}"
     # Most likely the step was called, and this is its result.
     return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"
 

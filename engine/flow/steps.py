@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
@@ -28,6 +28,7 @@ from engine.flow.definition import (
 )
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.resources import Need, hints_of, is_given, need_of
+from engine.flow.step_types import P, R, Step, StepDecorator, UndoDecorator, UndoStep
 
 # --- step notes ---
 # A note is data that a step call passes to its worker beside the input, in one header. The workflow
@@ -267,7 +268,6 @@ _TEMPORAL_MARK: Final = "__temporal_activity_definition"
 SERVED: Final = "__sched_served__"
 """Mark of what a worker registers for a step that needs resources; its value opens them."""
 
-F = TypeVar("F", bound=Callable[..., Any])
 I_co = TypeVar("I_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
@@ -306,6 +306,7 @@ class StepDefinition:
         sees_result: Whether it is an undo step whose parameter is an ``Undo``.
         takes_self: Whether it is a method, so that the worker needs an object that has it.
         needs: Its other parameters: resources, which the worker gives.
+        is_undo: Whether ``@undo`` marked it.
     """
 
     name: str
@@ -320,6 +321,7 @@ class StepDefinition:
     sees_result: bool = False
     takes_self: bool = False
     needs: tuple[Need, ...] = ()
+    is_undo: bool = False
 
 
 _registry: Registry[StepDefinition] = Registry("step")
@@ -342,7 +344,11 @@ def step_definition_of(fn: Callable[..., Any]) -> StepDefinition | None:
 
 
 @overload
-def step(fn: F, /) -> F: ...
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, Coroutine[Any, Any, R], R]: ...
+
+
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R, R]: ...
 
 
 @overload
@@ -353,20 +359,10 @@ def step(
     heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
     queue: str | None = None,
-) -> Callable[[F], F]: ...
+) -> StepDecorator: ...
 
 
-def step(
-    fn: F | None = None,
-    /,
-    *,
-    name: str | None = None,
-    timeout: timedelta | float = DEFAULT_TIMEOUT,
-    heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
-    retry: Retry | None = None,
-    queue: str | None = None,
-    **unknown: Any,
-) -> F | Callable[[F], F]:
+def step(fn: Any = None, /, **options: Any) -> Any:
     """Make a function or method a step: work that may fail, is retried, and is recorded once done.
 
     The function stays what it is: call it directly in a unit test, register it as an activity
@@ -377,40 +373,111 @@ def step(
         fn: An async or sync function or method with no argument or one, and resources besides
             (see ``given``). The worker of a method needs an object that has it: one that a
             ``@resource`` yields, or of ``SchedulePlugin(steps=[...])``.
-        name: The Temporal activity type; by default the function's own name, and for a method
-            also that of its class: ``Payments.charge``.
-        timeout: How long one attempt may take (timedelta or seconds); 10 minutes by default.
-        heartbeat: How long its worker may send no heartbeat (timedelta or seconds) before the
-            attempt is abandoned and the next one begins, perhaps elsewhere; 30 seconds by
-            default, None leaves it to ``timeout``. A worker with the plugin sends heartbeats for
-            its steps, and thereby learns of a cancel; the details that a step sends with
-            ``activity.heartbeat`` are kept. An async step that blocks its event loop blocks the
-            heartbeats, too. With None only the step itself sends heartbeats: for steps that plain
-            workers share, or that should be abandoned when they are stuck.
-        retry: The retry rule; by default five attempts, after 1, 2, 4 and 8 seconds. ``FOREVER``
-            has no limit; an undo step without a rule of its own has none either (see ``Retry``).
-        queue: The queue in which its calls wait for their turn, as declared in ``queues:`` of the
-            schedule file; a call may name another.
-        **unknown: Refused, with the name that is meant.
+        **options: All by their names.
+
+            - ``name``: The Temporal activity type; by default the function's own name, and for a
+              method also that of its class: ``Payments.charge``.
+            - ``timeout``: How long one attempt may take (timedelta or seconds); 10 minutes by
+              default.
+            - ``heartbeat``: How long its worker may send no heartbeat (timedelta or seconds) before
+              the attempt is abandoned and the next one begins, perhaps elsewhere; 30 seconds by
+              default, None leaves it to ``timeout``. A worker with the plugin sends heartbeats for
+              its steps, and thereby learns of a cancel; the details that a step sends with
+              ``activity.heartbeat`` are kept. An async step that blocks its event loop blocks the
+              heartbeats, too. With None only the step itself sends heartbeats: for steps that plain
+              workers share, or that should be abandoned when they are stuck.
+            - ``retry``: The retry rule; by default five attempts, after 1, 2, 4 and 8 seconds.
+              ``FOREVER`` has no limit; an undo step without a rule of its own has none either (see
+              ``Retry``).
+            - ``queue``: The queue in which its calls wait for their turn, as declared in
+              ``queues:`` of the schedule file; a call may name another.
 
     Raises:
         TypeError: The function cannot be a step, or there is no such option.
         ValueError: The name, the queue or a duration is invalid, or another step has the name.
     """
-    refuse_unknown("@step", unknown, ("name", "timeout", "heartbeat", "retry", "queue"))
-    require_retry("@step", retry)
-    spans = {
-        "timeout": duration(timeout, "timeout"),
+    return _decorated("@step", fn, options)
+
+
+@overload
+def undo(fn: Callable[P, Coroutine[Any, Any, R]], /) -> UndoStep[P, Coroutine[Any, Any, R], R]: ...
+
+
+@overload
+def undo(fn: Callable[P, R], /) -> UndoStep[P, R, R]: ...
+
+
+@overload
+def undo(
+    *,
+    name: str | None = None,
+    timeout: timedelta | float = DEFAULT_TIMEOUT,
+    heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
+    retry: Retry | None = None,
+    queue: str | None = None,
+) -> UndoDecorator: ...
+
+
+def undo(fn: Any = None, /, **options: Any) -> Any:
+    """Make a function or method an undo step: a step that ``compensate=`` may name.
+
+    It takes the input of the step that it undoes, an ``Undo`` of input and result, or nothing. It
+    may be called by ``ctx.step`` too.
+
+    Args:
+        fn: As for ``step``.
+        **options: As for ``step``. Without a retry rule, undo steps are tried for ever.
+
+    Raises:
+        TypeError, ValueError: As for ``step``.
+    """
+    return _decorated("@undo", fn, options)
+
+
+@overload
+def as_step(
+    fn: Callable[P, Coroutine[Any, Any, R]], /
+) -> UndoStep[P, Coroutine[Any, Any, R], R]: ...
+
+
+@overload
+def as_step(fn: Callable[P, R], /) -> UndoStep[P, R, R]: ...
+
+
+def as_step(fn: Any, /) -> Any:
+    """Return an activity of plain Temporal as it is, so that type checkers take it for a step.
+
+    Raises:
+        TypeError: It is not marked with ``@activity.defn``.
+    """
+    if not hasattr(fn, _TEMPORAL_MARK):
+        raise TypeError(f"as_step takes a function marked with @activity.defn; got {fn!r}")
+    return fn
+
+
+_OPTIONS: Final = ("name", "timeout", "heartbeat", "retry", "queue")
+
+
+def _decorated(mark: str, fn: Any, options: Mapping[str, Any]) -> Any:
+    """Return the function as a step, or with options what makes one of it."""
+    refuse_unknown(mark, options, _OPTIONS)
+    retry, heartbeat = options.get("retry"), options.get("heartbeat", DEFAULT_HEARTBEAT)
+    require_retry(mark, retry)
+    rules = {
+        "timeout": duration(options.get("timeout", DEFAULT_TIMEOUT), "timeout"),
         "heartbeat": None if heartbeat is None else duration(heartbeat, "heartbeat"),
+        "retry": retry,
+        "queue": checked_queue(options.get("queue")),
+        "is_undo": mark == "@undo",
     }
 
-    def decorate(function: F) -> F:
-        return _marked(function, name, retry=retry, queue=checked_queue(queue), **spans)
+    def decorate(function: Any) -> Any:
+        return _marked(function, options.get("name"), **rules)
 
     return decorate if fn is None else decorate(fn)
 
 
-def _marked(fn: F, name: str | None, **rules: Any) -> F:
+def _marked(fn: Any, name: str | None, **rules: Any) -> Any:
     """Return the function as a step."""
     if isinstance(fn, staticmethod | classmethod):
         raise TypeError(_WRAPPED[type(fn)].format(fn.__func__.__qualname__))
@@ -439,7 +506,7 @@ def _marked(fn: F, name: str | None, **rules: Any) -> F:
     setattr(called, _TEMPORAL_MARK, replace(mark, arg_types=list(undoes)) if undoes else mark)
     setattr(called, _MARK, definition)
     _registry.add(definition.name, fn, definition)
-    return called  # type: ignore[no-any-return] # called as before
+    return called
 
 
 _UNDO: Final = (Undo.__module__, Undo.__qualname__)

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from engine.flow import as_declared, step_definition_of
 
-Step: TypeAlias = Callable[..., Any]
-Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
+Fn: TypeAlias = Callable[..., Any]
+Fakes: TypeAlias = "Mapping[Any, Any] | Iterable[Fake]"
 """Type of ``fakes`` in ``run_schedule``, ``run_workflow`` and ``FakeContext``: a list of fakes, or
 a function or a value for each step."""
 
@@ -29,7 +29,7 @@ class Fake:
         calls: the input of each attempt in order, including failed ones; None if there is none.
     """
 
-    def __init__(self, step: Step, act: Callable[..., Any], failures: Sequence[Exception]) -> None:
+    def __init__(self, step: Fn, act: Callable[..., Any], failures: Sequence[Exception]) -> None:
         self.name = name_of(step)
         self.step = step
         self.calls: list[Any] = []
@@ -58,7 +58,7 @@ class Fake:
 
 
 def fake(
-    step: Step,
+    step: Fn,
     does: Callable[..., Any] | None = None,
     *,
     returns: Any = _UNSAID,
@@ -95,12 +95,12 @@ def fake(
     return Fake(step, _fitting(does), ())
 
 
-def fail_once(step: Step, error: Exception, *, then: Fake | None = None) -> Fake:
+def fail_once(step: Fn, error: Exception, *, then: Fake | None = None) -> Fake:
     """Make the first attempt fail, and the real step (or ``then``) run the others."""
     return fail_times(step, 1, error, then=then)
 
 
-def fail_times(step: Step, n: int, error: Exception, *, then: Fake | None = None) -> Fake:
+def fail_times(step: Fn, n: int, error: Exception, *, then: Fake | None = None) -> Fake:
     """Make the first ``n`` attempts fail, and the real step (or ``then``) run the others.
 
     Attempts are counted over the whole test, across all runs.
@@ -133,7 +133,7 @@ def by_name(fakes: Fakes) -> dict[str, Fake]:
     return found
 
 
-def name_of(step: Step) -> str:
+def name_of(step: Fn) -> str:
     """Return the Temporal type of a step or activity.
 
     Raises:
@@ -150,7 +150,7 @@ async def settled(found: Any) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-def activities(steps: Iterable[Step], fakes: Mapping[str, Fake]) -> list[Step]:
+def activities(steps: Iterable[Fn], fakes: Mapping[str, Fake]) -> list[Fn]:
     """Return the activities for a worker: each step, or its replacement."""
     served = {name_of(step): step for step in steps}
     for name, each in fakes.items():
@@ -158,7 +158,7 @@ def activities(steps: Iterable[Step], fakes: Mapping[str, Fake]) -> list[Step]:
     return list(served.values())
 
 
-def _shorthand(step: Step, value: Any) -> Fake:
+def _shorthand(step: Fn, value: Any) -> Fake:
     if isinstance(value, Fake):
         if value.name != name_of(step):
             raise ValueError(f"the fake of {value.name!r} cannot stand for {name_of(step)!r}")
@@ -182,7 +182,7 @@ def _fitting(does: Callable[..., Any]) -> Callable[..., Any]:
     return (lambda *_: does()) if takes_none else does
 
 
-def _stand_in(each: Fake) -> Step:
+def _stand_in(each: Fake) -> Fn:
     """Return an activity with the step's name and types that calls the fake."""
     real = each.step
     definition = step_definition_of(real)

@@ -29,6 +29,7 @@ def test_the_door_offers_exactly_these_names():
         "StepInfo",
         "Undo",
         "__version__",
+        "as_step",
         "at",
         "caused_by",
         "cron",
@@ -37,6 +38,7 @@ def test_the_door_offers_exactly_these_names():
         "resource",
         "step",
         "step_info",
+        "undo",
         "workflow",
     ]
     assert all(hasattr(engine, name) for name in engine.__all__)

@@ -206,7 +206,7 @@ async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client):
 @pytest.mark.parametrize(
     ("way", "sentence"),
     [
-        ("not a step", "compensate= needs a function marked with @step"),
+        ("not a step", "compensate= needs a function marked with @undo"),
         ("needs an input", "the step 'release' needs an input"),
     ],
 )

@@ -261,7 +261,7 @@ async def test_an_undo_step_that_is_called_by_itself_gets_what_it_is_given():
     await ctx._unwind()
     assert cancelling.calls == [given, given]
     with pytest.raises(TypeError, match=r"takes an Undo\(input, result\); got 'room'"):
-        await ctx.step(scopes.cancel, "room")  # type: ignore[arg-type]
+        await ctx.step(scopes.cancel, "room")  # type: ignore[misc]
 
 
 async def test_what_a_task_of_a_part_begins_after_it_is_undone_with_the_run():

@@ -125,5 +125,5 @@ async def test_a_fake_context_refuses_the_options_that_a_run_refuses():
     with pytest.raises(TypeError, match="'timout'; did you mean timeout"):
         await ctx.child(Haggled, "A1", timout=3)  # type: ignore[call-overload] # misspelt
     with pytest.raises(TypeError, match="'retrys'; did you mean retry"):
-        ctx.on_failure(release, "A1", retrys=3)  # type: ignore[call-arg] # misspelt
+        ctx.on_failure(release, "A1", retrys=3)  # type: ignore[call-overload] # misspelt
     assert ctx.steps == []

@@ -15,7 +15,7 @@ from engine.errors import Code
 from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert, Event
 from tests.fundamentals.samples.parcels import send_parcel
-from tests.fundamentals.samples.unserved import CallsUnserved, here, undo
+from tests.fundamentals.samples.unserved import CallsUnserved, here, take_back
 from tests.waiting import eventually
 
 PLACE = "tests/fundamentals/samples/unserved.py"
@@ -29,7 +29,7 @@ async def anything(_: Sequence[RawValue]) -> None: ...
     ("served", "missing"),
     [
         ([here], ["unserved-undo", "send_parcel"]),
-        ([here, undo, send_parcel], []),
+        ([here, take_back, send_parcel], []),
         ([], []),  # other workers run the steps of its task queue
         ([here, anything], []),
     ],

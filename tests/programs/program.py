@@ -16,7 +16,7 @@ from typing import Any
 from temporalio import workflow as temporal
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
+from engine import Context, FatalError, Retry, Undo, step, step_info, undo, workflow
 
 with temporal.unsafe.imports_passed_through():
     import asyncpg
@@ -132,7 +132,7 @@ async def book(booking: Booking) -> Receipt:
     return Receipt(info.idempotency_key, "held" if NEWER and booking.label == "c" else "booked")
 
 
-@step(name="program-cancel", heartbeat=1)
+@undo(name="program-cancel", heartbeat=1)
 async def cancel(undo: Undo[Booking, Receipt | None]) -> None:
     key = step_info().undoes
     assert key, "an undo step does not know what it undoes"
@@ -142,7 +142,7 @@ async def cancel(undo: Undo[Booking, Receipt | None]) -> None:
     await BOOKS.write(_UNDO, key, undo.input.program, undo.input.label)
 
 
-@step(name="program-cancel-child", heartbeat=1)
+@undo(name="program-cancel-child", heartbeat=1)
 async def cancel_child(undo: Undo[Work, list[str] | None]) -> None:
     child = (step_info().undoes or "").partition("/")[2]
     # Its result is None if it was ended from outside, and lacks the parts whose errors it handled.

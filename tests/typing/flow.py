@@ -14,7 +14,7 @@ from typing import assert_type
 from temporalio import activity
 from temporalio.client import Client
 
-from engine import Context, FireInfo, Retry, Undo, given, resource, step, workflow
+from engine import Context, FireInfo, Retry, Undo, as_step, given, resource, step, undo, workflow
 from engine.service import ScheduleService, Started
 
 
@@ -49,18 +49,22 @@ async def optional(text: str = "") -> str:
 
 
 @step
+async def forget(number: int) -> None: ...
+
+
+@undo
 async def undo_double(number: int) -> None: ...
 
 
-@step
+@undo
 async def undo_anything() -> None: ...
 
 
-@step
+@undo
 async def undo_with_result(undo: Undo[int, int | None]) -> None: ...
 
 
-@step
+@undo
 async def undo_report(undo: Undo[str, Report | None]) -> None: ...
 
 
@@ -89,7 +93,7 @@ class Archive:
     async def keep(self, report: Report, *, pool: Pool = given()) -> str:
         return f"{report} {pool}"
 
-    @step
+    @undo
     async def drop(self, report: Report) -> None: ...
 
     @step
@@ -120,17 +124,17 @@ class UsesResources:
     async def run(self, ctx: Context, report: Report) -> str:
         assert_type(await ctx.step(store, report), int)
         assert_type(await ctx.step(vacuum), bool)
-        await ctx.step(store)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # the input is missing
-        await ctx.step(store, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # and it is a report
-        await ctx.step(vacuum, Pool())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # the worker gives it
+        await ctx.step(store)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # the input is missing
+        await ctx.step(store, 3)  # type: ignore[misc] # pyright: ignore[reportArgumentType] # and it is a report
+        await ctx.step(vacuum, Pool())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # the worker gives it
         kept = assert_type(await ctx.step(Archive.keep, report, compensate=Archive.drop), str)
         there = given(Archive)
         assert_type(await ctx.step(there.keep, report, compensate=there.drop, timeout=3), str)
         assert_type(await ctx.step(there.size), int)
-        await ctx.step(Archive.keep, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
-        await ctx.step(there.keep, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
-        await ctx.step(there.keep)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
-        await ctx.step("gather", lambda: 3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
+        await ctx.step(Archive.keep, 3)  # type: ignore[misc] # pyright: ignore[reportArgumentType]
+        await ctx.step(there.keep, 3)  # type: ignore[misc] # pyright: ignore[reportArgumentType]
+        await ctx.step(there.keep)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        await ctx.step("gather", lambda: 3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
         return kept
 
 
@@ -153,7 +157,14 @@ class Typed:
         assert_type(await ctx.step(double, input=2, retry=Retry(), timeout=3), int)
         assert_type(await ctx.step(optional), str)
         assert_type(await ctx.step(optional, day), str)
-        assert_type(await ctx.step(plain, day), bytes)
+        assert_type(await ctx.step(as_step(plain), day), bytes)
+        await ctx.step(plain, day)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType] # it is not marked
+        await ctx.step(lambda: 3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType] # no worker knows it
+        await ctx.step(lambda text: [text], day)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+        await ctx.step(write, rows, compensate=write)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType] # it cannot undo itself
+        await ctx.step(forget, 3, compensate=forget)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+        ctx.on_failure(forget, 3)
+        ctx.on_failure(lambda: None)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
         assert_type(ctx.fire, FireInfo)
         assert_type(ctx.fire.local_time, datetime)
         assert_type(ctx.scheduled, bool)
@@ -172,9 +183,9 @@ class Continues:
 @workflow
 class Bare:
     async def run(self, ctx: Context) -> None:
-        await ctx.step(write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # the input is missing
-        await ctx.step(write, 3)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # and it is a list of strings
-        await ctx.step(count, 3)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes none
+        await ctx.step(write)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # the input is missing
+        await ctx.step(write, 3)  # type: ignore[misc] # pyright: ignore[reportArgumentType] # and it is a list of strings
+        await ctx.step(count, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # takes none
         assert_type(await ctx.step(double, 2, compensate=undo_double), int)
         assert_type(await ctx.step(double, 2, compensate=undo_anything), int)
         assert_type(await ctx.step(gather, compensate=undo_anything), list[str])
@@ -189,10 +200,10 @@ class Bare:
         assert_type(await ctx.race(ctx.step(count), ctx.step(double, 2)), int)
         async with ctx.saga(parallel=True, timeout=60):
             await ctx.step(count)
-        await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # other types
-        await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes no number
-        await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # there is no input
-        await ctx.step(gather, timeout="10m")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+        await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # other types
+        await ctx.step(double, 2, compensate=write)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType] # takes no number
+        await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # there is no input
+        await ctx.step(gather, timeout="10m")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
         await ctx.step(gather, compensation=undo_anything)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # misspelt
         await ctx.child(Typed, "x", timout=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # misspelt
         assert_type(await ctx.step(gather, priority=1, idempotency_key="k", queue="q"), list[str])

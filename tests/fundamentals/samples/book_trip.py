@@ -8,7 +8,7 @@ from pathlib import Path
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import info
 
-from engine import Context, Retry, step, workflow
+from engine import Context, Retry, step, undo, workflow
 
 
 @dataclass
@@ -32,7 +32,7 @@ def book_flight(booking: Booking) -> None:
     flight.write_text(booking.to)
 
 
-@step
+@undo
 def cancel_flight(booking: Booking) -> None:
     booking.file("flight").unlink(missing_ok=True)
 
@@ -44,7 +44,7 @@ def book_hotel(booking: Booking) -> None:
     booking.file("hotel").write_text(booking.to)
 
 
-@step
+@undo
 def cancel_hotel(booking: Booking) -> None:
     booking.file("hotel").unlink(missing_ok=True)
 

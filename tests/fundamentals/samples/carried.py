@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio import workflow as temporal
 
-from engine import Context, FatalError, Retry, step, step_info, workflow
+from engine import Context, FatalError, Retry, step, step_info, undo, workflow
 
 DID: list[str] = []
 KEYS: list[str] = []
@@ -23,7 +23,7 @@ async def charge(what: str) -> None:
     DID.append(f"charge {what}")
 
 
-@step(name="carried-refund", retry=Retry(initial_interval=0.1, max_attempts=None))
+@undo(name="carried-refund", retry=Retry(initial_interval=0.1, max_attempts=None))
 async def refund(what: str) -> None:
     KEYS.append(step_info().idempotency_key)
     if what == "never":

@@ -11,7 +11,7 @@ from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
-from engine import Retry, step
+from engine import Retry, step, undo
 from tests.fundamentals.samples.stored import STORED
 from tests.waiting import eventually
 
@@ -72,7 +72,7 @@ async def reserve(order: Order) -> str:
     return f"reservation {order.number}"
 
 
-@step
+@undo
 async def release(order: Order) -> None:
     await take_back("release", order)
 
@@ -82,7 +82,7 @@ async def charge(order: Order) -> None:
     await act("charge", order)
 
 
-@step
+@undo
 async def refund(order: Order) -> None:
     await take_back("refund", order)
 
@@ -92,7 +92,7 @@ async def notify(order: Order) -> None:
     await act("notify", order)
 
 
-@step
+@undo
 async def retract() -> None:
     """Undo ``notify``: an undo may do without the input."""
     await write("retract")
@@ -108,7 +108,7 @@ async def stubborn(order: Order) -> None:
         await write("stubborn finished")
 
 
-@step(retry=Retry(max_attempts=3, initial_interval=0.01))
+@undo(retry=Retry(max_attempts=3, initial_interval=0.01))
 async def flaky_undo(order: Order) -> None:
     """Succeed with the third attempt."""
     await write("try")

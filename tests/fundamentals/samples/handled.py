@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio import workflow as temporal
 
-from engine import Context, FatalError, Retry, step, workflow
+from engine import Context, FatalError, Retry, step, undo, workflow
 
 DID: list[str] = []
 
@@ -19,7 +19,7 @@ async def charge(what: str) -> None:
     DID.append(f"charge {what}")
 
 
-@step(name="handled-refund", retry=Retry(max_attempts=1))
+@undo(name="handled-refund", retry=Retry(max_attempts=1))
 async def refund(what: str) -> None:
     if what == "kept":
         raise FatalError("the bank keeps it")

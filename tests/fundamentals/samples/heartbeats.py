@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from temporalio import activity
 
-from engine import Context, Retry, step, workflow
+from engine import Context, Retry, as_step, step, workflow
 
 
 @step
@@ -44,7 +45,7 @@ class Beats:
     async def run(self, ctx: Context) -> None:
         for each in (quick, patient, silent):
             await ctx.step(each)
-        await ctx.step(plain)
+        await ctx.step(as_step(plain))
         await ctx.step(hurried, heartbeat=2)
 
 
@@ -55,4 +56,4 @@ class Reads:
 
 
 WORKFLOWS = [Beats, Reads]
-STEPS = [quick, patient, silent, plain, hurried, reads_pages]
+STEPS: list[Any] = [quick, patient, silent, plain, hurried, reads_pages]

@@ -8,12 +8,12 @@ from typing import Any
 
 from temporalio import activity
 
-from engine import FOREVER, Context, Retry, step, workflow
+from engine import FOREVER, Context, Retry, step, undo, workflow
 
 CALLS: Counter[str] = Counter()
 
 
-@step(name="hopeless-large", retry=FOREVER)
+@undo(name="hopeless-large", retry=FOREVER)
 async def large() -> str:
     CALLS["large"] += 1
     return "x" * 3_000_000
@@ -30,7 +30,7 @@ async def number(value: int) -> None:
     CALLS["number"] += 1
 
 
-@step(name="hopeless-away", retry=Retry(initial_interval=0.01, backoff=1))
+@undo(name="hopeless-away", retry=Retry(initial_interval=0.01, backoff=1))
 async def away() -> None:
     CALLS["away"] += 1
     raise ConnectionError("away")
@@ -47,7 +47,7 @@ async def plain() -> None:
     """Has no rule of its own."""
 
 
-@step(name="hopeless-undone")
+@undo(name="hopeless-undone")
 async def undone() -> None:
     CALLS["undone"] += 1
 
@@ -71,7 +71,7 @@ class Hopeless:
             await ctx.step(plain, compensate=away)
             raise LookupError("undo it")
         if kind == "another undo":
-            await ctx.step(text, "no number", compensate=number)  # type: ignore[arg-type] # the point
+            await ctx.step(text, "no number", compensate=number)  # type: ignore[call-overload] # the point
             raise LookupError("undo it")
         if kind == "elsewhere":
             await ctx.step(there, compensate=back_there, task_queue="hopeless-elsewhere")
@@ -79,7 +79,7 @@ class Hopeless:
         if kind == "deadline":
             await ctx.step(away, retry=FOREVER, deadline=1.5)
         if kind == "number":
-            await ctx.step(number, "no number")  # type: ignore[arg-type] # the point
+            await ctx.step(number, "no number")  # type: ignore[misc] # the point
         steps: dict[str, Any] = {"large": large, "strange": strange, "away": away, "listed": listed}
         return await ctx.step(steps.get(kind, plain))
 
@@ -89,7 +89,7 @@ async def there() -> None:
     CALLS[activity.info().task_queue] += 1
 
 
-@step(name="hopeless-back-there")
+@undo(name="hopeless-back-there")
 async def back_there() -> None:
     CALLS[activity.info().task_queue] += 1
 

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow as temporal
 from temporalio.exceptions import ActivityError
 
-from engine import CompensationFailed, Context, FatalError, Retry, Undo, step, workflow
+from engine import CompensationFailed, Context, FatalError, Retry, Undo, step, undo, workflow
 
 DID: list[str] = []
 GATES: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -26,7 +26,7 @@ async def book(what: str) -> str:
     return f"no. {what}"
 
 
-@step(name="late-cancel", retry=Retry(max_attempts=1))
+@undo(name="late-cancel", retry=Retry(max_attempts=1))
 async def cancel(undo: Undo[str, str | None]) -> None:
     if "held" in undo.input:
         DID.append(f"cancelling {undo.input}")

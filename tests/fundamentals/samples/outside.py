@@ -9,7 +9,7 @@ from typing import Any, cast
 import temporalio.workflow
 from temporalio.exceptions import ActivityError, WorkflowAlreadyStartedError
 
-from engine.flow import Context, FatalError, Retry, Undo, step, step_info, workflow
+from engine.flow import Context, FatalError, Retry, Undo, step, step_info, undo, workflow
 
 DID: list[str] = []
 BANK: dict[str, str] = {}
@@ -45,12 +45,12 @@ async def book(trip: Trip) -> Trip:
     return trip
 
 
-@step(name="outside-cancel")
+@undo(name="outside-cancel")
 async def cancel(trip: Trip) -> None:
     DID.append(f"cancel {trip.number}")
 
 
-@step(name="outside-return")
+@undo(name="outside-return")
 async def give_back(undo: Undo[Trip, Trip | None]) -> None:
     result = undo.result
     DID.append(f"return {undo.input.number} {result and result.number}")
@@ -62,7 +62,7 @@ async def charge(what: str) -> None:
     BANK.setdefault(step_info().idempotency_key, f"charge {what}")
 
 
-@step(name="outside-refund", timeout=20, heartbeat=2)
+@undo(name="outside-refund", timeout=20, heartbeat=2)
 async def refund(what: str) -> None:
     info = step_info()
     BANK.setdefault(info.idempotency_key, f"refund {what}")

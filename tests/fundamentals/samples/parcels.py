@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from engine import Context, Retry, step, workflow
+from engine import Context, Retry, step, undo, workflow
 
 
 @dataclass
@@ -19,12 +19,12 @@ class Receipt:
     number: str
 
 
-@step(timeout=10, retry=Retry(max_attempts=4, intervals=[60, 300, 900]))
+@undo(timeout=10, retry=Retry(max_attempts=4, intervals=[60, 300, 900]))
 async def take_money(order: Order) -> Receipt:
     return Receipt(f"paid-{order.id}")
 
 
-@step
+@undo
 async def give_back(order: Order) -> None:
     pass
 

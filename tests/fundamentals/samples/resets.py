@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from temporalio import workflow as temporal
 
-from engine import Context, FatalError, step, step_info, workflow
+from engine import Context, FatalError, step, step_info, undo, workflow
 
 with temporal.unsafe.imports_passed_through():  # the test edits the code of runs by it
     from tests.fundamentals.samples.mended import NOW
@@ -39,7 +39,7 @@ async def capture(customer: str) -> None:
     )  # fmt: skip
 
 
-@step(name="resets-refund")
+@undo(name="resets-refund")
 async def refund() -> None:
     info = step_info()
     await _write(
@@ -125,7 +125,7 @@ class Receipt:
     text: str
 
 
-@step(name="resets-forget")
+@undo(name="resets-forget")
 async def forget(customer: str) -> None:
     NOW.lost.add(step_info().workflow_id or customer)
 

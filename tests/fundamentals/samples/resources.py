@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from engine import Context, Retry, given, resource, step, workflow
+from engine import Context, Retry, given, resource, step, undo, workflow
 
 EVENTS: list[str] = []
 RELEASED = threading.Event()
@@ -43,7 +43,7 @@ class Bank:
             raise ValueError("too much")
         return f"{payment.customer} by pool {self.pool.number} and {pool.number}"
 
-    @step(retry=ONCE)
+    @undo(retry=ONCE)
     async def give_back(self, payment: Payment) -> None:
         EVENTS.append(f"give back {payment.customer}")
 

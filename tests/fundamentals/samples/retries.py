@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 
-from engine import Context, FatalError, Retry, StepInfo, caused_by, step, step_info, workflow
+from engine import Context, FatalError, Retry, StepInfo, caused_by, step, step_info, undo, workflow
 
 
 @dataclass
@@ -112,7 +112,7 @@ def note_key(failures: int) -> str:
     return info.idempotency_key
 
 
-@step
+@undo
 async def take_back() -> None:
     SEEN.infos.append(step_info())
 

@@ -110,7 +110,7 @@ class MisusesUndo:
     async def run(self, ctx: Context, way: str) -> None:
         match way:
             case "not a step":
-                await ctx.step(reserve, Order(), compensate=print)
+                await ctx.step(reserve, Order(), compensate=print)  # type: ignore[call-overload]
             case "needs an input":
                 await ctx.step(retract, compensate=release)  # type: ignore[arg-type]
 

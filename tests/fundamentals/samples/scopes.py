@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio import workflow as temporal
 
-from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
+from engine import Context, FatalError, Retry, Undo, step, step_info, undo, workflow
 
 with temporal.unsafe.imports_passed_through():  # the test edits what the steps do by it
     from tests.fundamentals.samples.mended import NOW
@@ -45,7 +45,7 @@ async def book(what: str) -> Receipt:
     return Receipt(f"no. {what}")
 
 
-@step(name="scopes-cancel", retry=Retry(max_attempts=1))
+@undo(name="scopes-cancel", retry=Retry(max_attempts=1))
 async def cancel(undo: Undo[str, Receipt | None]) -> None:
     """Cancel a booking, by its receipt if there is one."""
     if undo.input in NOW.stuck:
@@ -59,7 +59,7 @@ async def cancel(undo: Undo[str, Receipt | None]) -> None:
     await write("UPDATE bookings SET cancelled_by = 'undo' WHERE key = $1", info.undoes)
 
 
-@step(name="scopes-cancel-trip", retry=Retry(max_attempts=1))
+@undo(name="scopes-cancel-trip", retry=Retry(max_attempts=1))
 async def cancel_trip(undo: Undo[str, list[str] | None]) -> None:
     """Cancel what a child has booked."""
     for number in undo.result or ["no. " + undo.input]:

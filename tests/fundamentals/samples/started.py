@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from engine import Context, FatalError, Retry, step, step_info, workflow
+from engine import Context, FatalError, Retry, step, step_info, undo, workflow
 
 CHARGED: list[tuple[str, int]] = []
 HELD: list[str] = []
@@ -27,7 +27,7 @@ async def charge(order: Order) -> int:
     return order.cents
 
 
-@step(name="started-give-back", heartbeat=1)
+@undo(name="started-give-back", heartbeat=1)
 async def give_back(order: Order) -> None:
     CHARGED.append((order.id, -order.cents))
     HELD.append(str(step_info().workflow_id))

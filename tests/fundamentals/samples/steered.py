@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from temporalio import workflow as temporal
 
-from engine import Context, FatalError, step, step_info, workflow
+from engine import Context, FatalError, step, step_info, undo, workflow
 
 PAID: dict[str, int] = {}
 """The amounts that the bank has taken, by idempotency key."""
@@ -18,7 +18,7 @@ async def reserve(order: str) -> None:
     DID.append(f"reserve {order}")
 
 
-@step(name="steered-release")
+@undo(name="steered-release")
 async def release(order: str) -> None:
     DID.append(f"release {order}")
 

@@ -9,7 +9,7 @@ import temporalio.workflow
 from temporalio import activity
 from temporalio.exceptions import ActivityError
 
-from engine import Context, Retry, step, workflow
+from engine import Context, Retry, as_step, step, workflow
 
 ATTEMPTS: list[int] = []
 
@@ -55,7 +55,7 @@ class UsesSteps:
         return [
             await ctx.step(send, Mail("a@example.org", copies=2)),
             await ctx.step(count_rows),
-            await ctx.step(plain_activity, "plain", timeout=5),
+            await ctx.step(as_step(plain_activity), "plain", timeout=5),
             await ctx.step(echo),
             await ctx.step(echo, None),
         ]
@@ -82,16 +82,16 @@ class MisusesSteps:
     async def run(self, ctx: Context, way: str) -> None:
         match way:
             case "not a step":
-                await ctx.step(_undecorated)
+                await ctx.step(_undecorated)  # type: ignore[call-overload]
             case "closure":
                 await ctx.step("gather", lambda: [1, 2])  # type: ignore[call-overload]
             case "lambda":
-                await ctx.step(lambda: [1, 2])
+                await ctx.step(lambda: [1, 2])  # type: ignore[call-overload]
             case "local":
 
                 async def gather() -> None: ...
 
-                await ctx.step(gather)
+                await ctx.step(gather)  # type: ignore[call-overload]
             case "called":
                 await ctx.step("what a step returned")  # type: ignore[call-overload]
             case "no input":

@@ -12,7 +12,7 @@ import temporalio.workflow
 from temporalio import activity
 from temporalio.exceptions import ChildWorkflowError
 
-from engine import Context, FatalError, Retry, step, workflow
+from engine import Context, FatalError, Retry, step, undo, workflow
 
 BEGUN: list[str] = []
 """What began, in order; the test and its steps share a process."""
@@ -56,22 +56,22 @@ async def do(part: str) -> str:
     return part.upper()
 
 
-@step
-async def undo(part: str) -> None:
+@undo
+async def undo_part(part: str) -> None:
     BEGUN.append(f"undo {part}")
 
 
 @workflow
 class Parallel:
     async def run(self, ctx: Context, work: Work) -> list[str]:
-        steps = [ctx.step(do, each, compensate=undo) for each in work.parts]
+        steps = [ctx.step(do, each, compensate=undo_part) for each in work.parts]
         return await ctx.parallel(steps, limit=work.limit)
 
 
 @workflow
 class Part:
     async def run(self, ctx: Context, part: str) -> str:
-        return await ctx.step(do, part, compensate=undo)
+        return await ctx.step(do, part, compensate=undo_part)
 
 
 @workflow
@@ -95,7 +95,7 @@ async def fail_once_begun(part: str) -> None:
     raise LookupError("no such part")
 
 
-@step(retry=Retry(max_attempts=1))
+@undo(retry=Retry(max_attempts=1))
 async def undo_nothing(part: str) -> None:
     raise RuntimeError(f"{part} is stuck")
 
@@ -123,7 +123,7 @@ class Parent:
     async def run(self, ctx: Context, how: str) -> Any:
         if how == "gather":
             return await asyncio.gather(
-                ctx.child(Part, "waits"), ctx.step(fail_once_begun, "waits", compensate=undo)
+                ctx.child(Part, "waits"), ctx.step(fail_once_begun, "waits", compensate=undo_part)
             )
         if how == "patience":
             try:
@@ -280,7 +280,7 @@ class Impatient:
 class ForgetsToAwait:
     async def run(self, ctx: Context, awaited: list[str]) -> None:
         for part in awaited:
-            await ctx.step(do, part, compensate=undo)
+            await ctx.step(do, part, compensate=undo_part)
         ctx.step(do, "forgotten")  # type: ignore[unused-coroutine] # mypy sees it as well
 
 
@@ -289,4 +289,4 @@ ALL: list[Any] = [
     Calendar, Naive, Impatient, ForgetsToAwait, Parent, Stuck, EndsAllTheSame, Twice, GivesUp,
     OneByOne,
 ]  # fmt: skip
-STEPS: list[Any] = [do, undo, undo_nothing, fail_once_begun, decline]
+STEPS: list[Any] = [do, undo_part, undo_nothing, fail_once_begun, decline]

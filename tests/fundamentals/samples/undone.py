@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import activity
 
-from engine import Context, FatalError, Retry, step, step_info, workflow
+from engine import Context, FatalError, Retry, step, step_info, undo, workflow
 
 EFFECTS: list[str] = []
 UNDOES: list[str | None] = []
@@ -30,7 +30,7 @@ async def reserve(order: Order) -> None:
     EFFECTS.append(f"reserve {order.item}")
 
 
-@step(name="undone-release", heartbeat=1, retry=PATIENT)
+@undo(name="undone-release", heartbeat=1, retry=PATIENT)
 async def release(order: Order) -> None:
     EFFECTS.append(f"release {order.item}")
     UNDOES.append(step_info().undoes)
@@ -49,7 +49,7 @@ async def charge(order: Order) -> None:
         raise FatalError("no such card")
 
 
-@step(name="undone-refund", heartbeat=1, retry=PATIENT)
+@undo(name="undone-refund", heartbeat=1, retry=PATIENT)
 async def refund() -> None:
     undoes, attempt = step_info().undoes, activity.info().attempt
     EFFECTS.append("refund")
@@ -59,7 +59,7 @@ async def refund() -> None:
     assert attempt == 1
 
 
-@step(heartbeat=1, retry=PATIENT)
+@undo(heartbeat=1, retry=PATIENT)
 async def forget(order: Order) -> None:
     EFFECTS.append(f"forget {order.item}")
     if order.waits_in == "refund" and EFFECTS.count(f"forget {order.item}") == 1:
@@ -75,7 +75,7 @@ async def ordered(ctx: Context, order: Order) -> None:
     await ctx.sleep(timedelta(hours=1))
 
 
-@step(heartbeat=1, retry=PATIENT, queue="desk")
+@undo(heartbeat=1, retry=PATIENT, queue="desk")
 async def call_off(order: Order) -> None:
     EFFECTS.append(f"call off {order.item}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import Context, step, workflow
+from engine import Context, step, undo, workflow
 from tests.fundamentals.samples import parcels
 
 
@@ -14,8 +14,8 @@ async def here() -> None: ...
 async def there() -> None: ...
 
 
-@step(name="unserved-undo")
-async def undo() -> None: ...
+@undo(name="unserved-undo")
+async def take_back() -> None: ...
 
 
 class Base:
@@ -26,7 +26,7 @@ class Base:
 @workflow(name="calls-unserved", version="1")
 class CallsUnserved(Base):
     async def run(self, ctx: Context) -> None:
-        await ctx.step(here, compensate=undo)
+        await ctx.step(here, compensate=take_back)
         await ctx.step(there, task_queue="elsewhere")
         chosen = here
         await ctx.step(chosen)
