@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
 # Several wait at once: the servers are those of the whole run, so each costs its imports alone.
-TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 2
+TOGETHER := --max-worker-restart 0 --dist worksteal --numprocesses 3
 PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-lines prove-upgrade prove-faults prove-audit prove-mutants prove-shadow
 # Tests start hundreds of processes, and each would compile the engine again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -83,8 +83,8 @@ prove-tests: $(STAMP) ## Run what is too long for `make test`, and each property
 prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)
 
-prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
-	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest -m "" tests/model -q -s
+prove-account: $(STAMP) ## Let everything happen in every order (ARGS="500" examples)
+	SCHED_PROVE_EXAMPLES=$(or $(ARGS),500) $(BIN)/pytest -m "" tests/model -q -s
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
 	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest -m "" tests/programs -q --timeout 14400
@@ -101,7 +101,7 @@ prove-upgrade: $(STAMP) ## Let another commit's workers and these race on one le
 prove-faults: $(STAMP) ## Break everything, by a seed, and judge the account (ARGS="--seed 7 --minutes 10")
 	$(BIN)/python -m tests.nemesis $(ARGS)
 
-prove-audit: $(STAMP) ## Audit an hour of kills, outages and verbs (ARGS="--seed 7 --minutes 5")
+prove-audit: $(STAMP) ## Audit twenty minutes of kills, outages and verbs (ARGS="--seed 7 --minutes 60")
 	$(BIN)/python -m tests.acceptance.prove_audit $(ARGS)
 
 prove-mutants: $(STAMP) ## Break the engine in named ways, and see a test notice each (ARGS="NAME")

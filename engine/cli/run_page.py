@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import dropwhile
+from typing import Any
 
 import typer
 
@@ -42,12 +44,14 @@ class RunReport:
     """Why a run failed, its tries and its undo steps, each the oldest first.
 
     Attributes:
-        undo: the undo steps that ran, from Temporal's history; see ``tries_of``.
+        undo: the undo steps that ran, from Temporal's history; see ``InTemporal``.
+        running: the steps in progress; see there.
     """
 
     failure: tuple[FailureLink, ...]
     tried: tuple[Try, ...] = ()
     undo: tuple[dict[str, str], ...] = ()
+    running: tuple[dict[str, Any], ...] = ()
 
 
 async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Target) -> RunReport:
@@ -55,23 +59,15 @@ async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Ta
     kept = await opened.run_details(of.workflow_id)
     if of.run_id is None:
         return RunReport(kept.failure, kept.tried)
-    found, undo = await _in_temporal(of.workflow_id, of.run_id, where)
-    # Temporal may have forgotten the earlier ones.
-    tried = max(found, kept.tried, key=len) or _only_try(of)
-    return RunReport(kept.failure, tried, tuple(undo))
-
-
-async def _in_temporal(
-    workflow_id: str, run_id: str, where: Target
-) -> tuple[tuple[Try, ...], list[dict[str, str]]]:
-    """Return tries and undo steps of Temporal's histories; none if it does not answer."""
     # Importing the Temporal SDK takes longer than reading the ledger.
-    from engine.cli.temporal import tries_of  # noqa: PLC0415
+    from engine.cli.temporal import InTemporal, run_in_temporal  # noqa: PLC0415
 
-    try:
-        return await tries_of(where, workflow_id, run_id)
-    except EngineError:
-        return (), []
+    found = InTemporal()  # if it does not answer
+    with suppress(EngineError):
+        found = await run_in_temporal(where, of.workflow_id, of.run_id)
+    # Temporal may have forgotten the earlier ones.
+    tried = max(found.tries, kept.tried, key=len) or _only_try(of)
+    return RunReport(kept.failure, tried, found.undo, found.running)
 
 
 def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
@@ -95,6 +91,7 @@ def details_json(of: RunReport) -> dict[str, object]:
     return {
         **fields(of, "failure tried"),
         **({"undo_steps": [*of.undo]} if of.undo else {}),
+        **({"steps_in_progress": [*of.running]} if of.running else {}),
     }
 
 
@@ -118,7 +115,14 @@ def details_lines(of: RunReport) -> list[str]:
     for number, link in enumerate(of.failure):
         lines += _link_lines("error" if number == 0 else "caused by", link)
     lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
+    lines += [f"in step    {_in_step(each)}" for each in of.running]
     return lines
+
+
+def _in_step(of: Mapping[str, Any]) -> str:
+    attempt = f", attempt {of['attempt']}" if of["attempt"] > 1 else ""
+    told = ", ".join(map(str, of.get("progress", ())))
+    return f"{of['step']}{attempt}{f': {told}' if told else ''}"
 
 
 def _link_lines(label: str, link: FailureLink) -> list[str]:

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 from temporalio.api.sdk.v1 import WorkflowMetadata
@@ -74,13 +74,21 @@ _CALLS: Final = Settings()
 """How long each call may take."""
 
 
-async def tries_of(
-    of: Target, workflow_id: str, run_id: str
-) -> tuple[tuple[Try, ...], list[dict[str, str]]]:
-    """Return the tries of a run that Temporal's histories have, and the undo steps of the last one.
+class InTemporal(NamedTuple):
+    """A run as Temporal has it: its tries, the undo steps of the last one, and steps in progress.
 
-    Both begin with the oldest. An undo step has a ``step``, what it ``undoes`` and a ``state``:
-    ``completed``, ``failed`` or ``running``.
+    Each begins with the oldest. An undo step has a ``step``, what it ``undoes`` and a ``state``:
+    ``completed``, ``failed`` or ``running``. A step in progress has a ``step``, its ``attempt``,
+    and the ``progress`` that it has reported with ``activity.heartbeat``, if it has.
+    """
+
+    tries: tuple[Try, ...] = ()
+    undo: tuple[dict[str, str], ...] = ()
+    running: tuple[dict[str, Any], ...] = ()
+
+
+async def run_in_temporal(of: Target, workflow_id: str, run_id: str) -> InTemporal:
+    """Return what Temporal has of a run.
 
     Raises:
         TemporalUnavailable: the server does not answer.
@@ -89,9 +97,27 @@ async def tries_of(
     try:
         found = await read_counts(client, workflow_id, run_id, _CALLS)
         run = await HistoryReader(client).read(workflow_id, run_id)
+        running = await steps_in_progress(client, workflow_id, run_id)
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
-    return found.tried, [] if run is None else [*_undo_steps(run)]
+    return InTemporal(found.tried, () if run is None else (*_undo_steps(run),), tuple(running))
+
+
+async def steps_in_progress(client: Client, workflow_id: str, run_id: str) -> list[dict[str, Any]]:
+    """Return the steps in progress of a run; see ``InTemporal``.
+
+    Raises:
+        RPCError: the server does not answer, or has forgotten the run.
+    """
+    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    found = []
+    for each in described.raw_description.pending_activities:
+        step: dict[str, Any] = {"step": each.activity_type.name, "attempt": each.attempt}
+        if each.heartbeat_details.payloads:
+            given = await client.data_converter.decode(each.heartbeat_details.payloads)
+            step["progress"] = to_jsonable_python(given, fallback=str)
+        found.append(step)
+    return found
 
 
 def _undo_steps(run: RunHistory) -> Iterator[dict[str, str]]:

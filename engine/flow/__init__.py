@@ -35,6 +35,7 @@ from engine.flow.decorator import (
     read_inputs as read_inputs,
     registered_workflows as registered_workflows,
     version_key as version_key,
+    without_versions as without_versions,
     workflow as workflow,
 )
 from engine.flow.definition import (
@@ -78,6 +79,7 @@ from engine.flow.saga import (
     LEFT_TO_UNDO as LEFT_TO_UNDO,
     UNDO_TYPE as UNDO_TYPE,
     CleanUp as CleanUp,
+    VersionedCleanUp as VersionedCleanUp,
 )
 from engine.flow.signals import Handlers as Handlers
 from engine.flow.step_calls import (

@@ -261,7 +261,8 @@ class Context:
                 step waits for its turn; ``task_queue`` names workers of another task queue, for
                 the undo too; ``priority`` orders waiting steps, from 1 (first) to 5 (last), by
                 default 3; ``idempotency_key`` overrides the generated key in ``step_info()``;
-                ``summary`` appears beside the step in the Web UI.
+                ``summary`` appears beside the step in the Web UI; ``local`` runs it in the process
+                of the run, for short reads without an effect.
 
         Raises:
             TypeError: ``fn`` or ``compensate`` is not a step, or does not fit the input.
@@ -271,6 +272,11 @@ class Context:
         call = call_of(fn, input, options)
         undo = None
         if compensate is not None:
+            if call.local:
+                raise TypeError(
+                    f"the step {call.name!r} is local, which a terminated run could not undo: leave"
+                    " local or compensate out"
+                )
             if compensate == fn:
                 raise TypeError(f"the step {call.name!r} cannot undo itself: name another one")
             undo = undo_of(compensate, call.name, call.args, call.task_queue)
@@ -547,6 +553,10 @@ class Context:
         Raises:
             TypeError: ``fn`` is not a step, or does not fit the input.
         """
+        if options.get("local"):
+            raise TypeError(
+                "ctx.on_failure takes no local: a terminated run could not run the step"
+            )
         self._note_undo(call_of(fn, input, options, default=FOREVER))
 
     @asynccontextmanager

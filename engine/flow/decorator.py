@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, VersioningBehavior
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from engine.errors import Code, EngineError, RetryPolicyInvalid
@@ -37,11 +39,31 @@ _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]
 
 
 _registry: Registry[WorkflowDefinition] = Registry("workflow")
+_heeds_versions = [True]
 
 
 def registered_workflows() -> dict[str, WorkflowDefinition]:
     """Return every workflow imported into this process, by Temporal type (``name@version``)."""
     return _registry.snapshot()
+
+
+@contextmanager
+def without_versions(workflows: Iterable[type]) -> Iterator[None]:
+    """Take the versioning behavior from these classes, also where the sandbox loads them again.
+
+    A worker of a test has no deployment version, and the server would refuse its tasks.
+    """
+    found = {cls: given for cls in workflows if (given := vars(cls).get(_TEMPORAL_MARK))}
+    before, _heeds_versions[0] = _heeds_versions[0], False
+    for cls, given in found.items():
+        plain = replace(given, versioning_behavior=VersioningBehavior.UNSPECIFIED)
+        setattr(cls, _TEMPORAL_MARK, plain)
+    try:
+        yield
+    finally:
+        _heeds_versions[0] = before
+        for cls, given in found.items():
+            setattr(cls, _TEMPORAL_MARK, given)
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -74,6 +96,7 @@ def workflow(
     retry: Retry | None = None,
     compensate_on_terminate: bool = False,
     schedule: DeclaredSchedule | Sequence[DeclaredSchedule] = (),
+    versioning_behavior: VersioningBehavior | None = None,
 ) -> Callable[[WorkflowClass], WorkflowClass]: ...
 
 
@@ -87,6 +110,7 @@ def workflow(
     retry: Retry | None = None,
     compensate_on_terminate: bool = False,
     schedule: DeclaredSchedule | Sequence[DeclaredSchedule] = (),
+    versioning_behavior: VersioningBehavior | None = None,
     **unknown: Any,
 ) -> Any:
     """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
@@ -110,6 +134,9 @@ def workflow(
         schedule: When it is started: ``every("15s")``, ``cron("0 2 * * *", timezone=...)``,
             ``at(...)``, or a list of them. They join the schedules of the file that a worker or a
             command reads beside this code.
+        versioning_behavior: Temporal's: whether a run stays with the deployment version of its
+            worker (``PINNED``) or goes on with the newest (``AUTO_UPGRADE``). For workers with a
+            deployment version alone; without it their ``default_versioning_behavior`` holds.
         **unknown: Refused, with the name that is meant.
 
     ``timeout`` and ``retry`` apply to runs that the engine or ``ctx.child`` starts; a start with
@@ -119,8 +146,7 @@ def workflow(
         TypeError: The class has no proper ``run``, or Temporal's sandbox cannot find the class.
         ValueError: The name, version or a rule is invalid, or another class has the same type.
     """
-    known = "name", "version", "timeout", "retry", "compensate_on_terminate", "schedule"
-    refuse_unknown("@workflow", unknown, known)
+    refuse_unknown("@workflow", unknown, _OPTIONS)
     rules: dict[str, Any] = {
         "timeout": None if timeout is None else duration(timeout, "timeout"),
         "retry": _checked_retry(retry),
@@ -129,13 +155,25 @@ def workflow(
     }
 
     def decorate(target: Any) -> Any:
-        _mark(target, name, version, rules)
+        _mark(target, name, version, rules, versioning_behavior)
         return target
 
     return decorate if cls is None else decorate(cls)
 
 
-def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> None:
+_OPTIONS: Final = (
+    "name", "version", "timeout", "retry", "compensate_on_terminate", "schedule",
+    "versioning_behavior",
+)  # fmt: skip
+
+
+def _mark(
+    cls: type,
+    name: str | None,
+    version: str,
+    rules: dict[str, Any],
+    behavior: VersioningBehavior | None,
+) -> None:
     if not inspect.isclass(cls):
         raise TypeError(f"@workflow marks a class; got {cls!r} (write @workflow(name=...))")
     if "." in cls.__qualname__:
@@ -161,7 +199,8 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
         **rules,
     )
     setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
-    temporalio.workflow.defn(name=definition.type)(cls)
+    behavior = (behavior if _heeds_versions[0] else None) or VersioningBehavior.UNSPECIFIED
+    temporalio.workflow.defn(name=definition.type, versioning_behavior=behavior)(cls)
     if "run" in vars(cls):
         # Lets clients name the workflow as `TheClass.run`, as with Temporal's own workflows.
         setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))

@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any, Final
 
 import temporalio.workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, VersioningBehavior
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
@@ -131,6 +131,16 @@ class CleanUp:
         name = each["undo"]["step"]
         self._calls[name] += 1
         self._not_undone += await _undone_for_another(each, f"{name}/{self._calls[name]}")
+
+
+@temporalio.workflow.defn(name=UNDO_TYPE, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+class VersionedCleanUp(CleanUp):
+    """The same for workers that ask each workflow for its versioning behavior."""
+
+    @temporalio.workflow.run
+    async def run(self, dead: dict[str, Any]) -> int:
+        """See the base class."""
+        return await super().run(dead)
 
 
 async def _undone_for_another(each: Mapping[str, Any], place: str) -> list[NotUndone]:

@@ -94,6 +94,7 @@ class StepOptions(TypedDict, total=False):
     fairness_weight: float | None
     idempotency_key: str | None
     summary: str | None
+    local: bool
 
 
 class ChildOptions(TypedDict, total=False):
@@ -123,6 +124,7 @@ class StepCall:
     heartbeat: timedelta | None = None
     fairness: str | None = None
     fairness_weight: float | None = None
+    local: bool = False
 
     @property
     def name(self) -> str:
@@ -148,6 +150,8 @@ class StepCall:
             undoes: the idempotency key of the step that this call undoes.
             undo: undo instructions for this step, recorded in the history.
         """
+        if self.local:
+            return self._start_here(place)
         with noted(self._note(undoes, undo)):
             return temporalio.workflow.start_activity(
                 self.fn,
@@ -167,6 +171,23 @@ class StepCall:
                     self.fairness,
                     self.fairness_weight,
                 ),
+            )
+
+    def _start_here(self, place: str) -> temporalio.workflow.ActivityHandle[Any]:
+        """Start the step in the process of the run. After a reset it is another call."""
+        note = StepNote(
+            origin=temporalio.workflow.info().run_id, key=self.key, **self.retry.for_worker()
+        )
+        with noted(note):
+            return temporalio.workflow.start_local_activity(
+                self.fn,
+                args=self.args,
+                activity_id=place,
+                start_to_close_timeout=self.timeout,
+                schedule_to_close_timeout=self.deadline,
+                retry_policy=giving_up(self.retry.to_policy()),
+                cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=self.summary,
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
@@ -243,7 +264,22 @@ def call_of(
         task_queue,
         _span(options, "heartbeat"),
         *_turn(options),
+        _is_local(options),
     )
+
+
+_OF_QUEUES: Final = (
+    "heartbeat", "queue", "task_queue", "priority", "fairness", "fairness_weight",
+)  # fmt: skip
+
+
+def _is_local(options: StepOptions) -> bool:
+    """Return whether the step runs in the process of the run, where it waits for nothing."""
+    if not options.get("local"):
+        return False
+    if given := [name for name in _OF_QUEUES if options.get(name) is not None]:
+        raise TypeError(f"a local step takes no {given[0]}: it never waits for a worker")
+    return True
 
 
 def _turn(options: StepOptions) -> tuple[str | None, float | None]:
@@ -287,8 +323,6 @@ def undo_of(
         TypeError: ``fn`` is not a step, or needs an input that there is not.
     """
     definition = _checked(fn, "compensate= needs", mark="@undo")
-    if definition is not None and not definition.is_undo:
-        raise TypeError(f"{definition.name!r} undoes {undone!r}: mark it with @undo")
     takes_input = definition is None or definition.accepts_input
     given = args[0] if args and takes_input else NOT_GIVEN
     if definition is not None and definition.sees_result:

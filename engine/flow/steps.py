@@ -306,7 +306,6 @@ class StepDefinition:
         sees_result: Whether it is an undo step whose parameter is an ``Undo``.
         takes_self: Whether it is a method, so that the worker needs an object that has it.
         needs: Its other parameters: resources, which the worker gives.
-        is_undo: Whether ``@undo`` marked it.
     """
 
     name: str
@@ -321,7 +320,6 @@ class StepDefinition:
     sees_result: bool = False
     takes_self: bool = False
     needs: tuple[Need, ...] = ()
-    is_undo: bool = False
 
 
 _registry: Registry[StepDefinition] = Registry("step")
@@ -422,7 +420,8 @@ def undo(fn: Any = None, /, **options: Any) -> Any:
     """Make a function or method an undo step: a step that ``compensate=`` may name.
 
     It takes the input of the step that it undoes, an ``Undo`` of input and result, or nothing. It
-    may be called by ``ctx.step`` too.
+    may be called by ``ctx.step`` too. At run time it is a step like any other: the mark is for type
+    checkers, which find a step that would undo itself.
 
     Args:
         fn: As for ``step``.
@@ -468,7 +467,6 @@ def _decorated(mark: str, fn: Any, options: Mapping[str, Any]) -> Any:
         "heartbeat": None if heartbeat is None else duration(heartbeat, "heartbeat"),
         "retry": retry,
         "queue": checked_queue(options.get("queue")),
-        "is_undo": mark == "@undo",
     }
 
     def decorate(function: Any) -> Any:

@@ -421,7 +421,8 @@ def _as_text(value: object) -> str:
 class Serving:
     """The schedules that one replica may claim: its project's, on its task queue, by type.
 
-    ``rules`` are the types' run options; see ``engine.flow.definition.RunOptions``.
+    ``rules`` are the types' run options; see ``engine.flow.definition.RunOptions``. ``inputs`` are
+    what they take; see ``engine.runtime.apply.code_check.announced_input``.
     """
 
     replica: str
@@ -429,6 +430,7 @@ class Serving:
     task_queue: str
     types: frozenset[str]
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def lanes(self) -> tuple[str, str]:

@@ -140,9 +140,12 @@ def _lambdas(cls: type, what: str) -> Iterator[Problem]:
 def _at(fn: Callable[..., Any], message: str, cure: str) -> Problem:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     line = code.co_firstlineno if code else 0
-    return Problem(Code.WORKFLOW_INVALID, message, cure, line, 1 if line else 0, file=_file(fn))
+    return Problem(
+        Code.WORKFLOW_INVALID, message, cure, line, 1 if line else 0, file=shown_file_of(fn)
+    )
 
 
-def _file(thing: Any) -> str:
+def shown_file_of(thing: Any) -> str:
+    """Return the file of a class or a function as problems name it."""
     module = sys.modules.get(thing.__module__)
     return shown_file(getattr(module, "__file__", None) or thing.__module__, thing.__module__)

@@ -32,6 +32,7 @@ from temporalio.worker import (
     Interceptor,
     StartActivityInput,
     StartChildWorkflowInput,
+    StartLocalActivityInput,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
@@ -221,13 +222,14 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
         self._reports = reports
 
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
-        note = note_of_this_call()
-        if note is not None:
-            payload = PayloadConverter.default.to_payload(note.to_json())
-            input.headers = {**input.headers, HEADER: payload}
+        _carry_note(input)
         if not _is_ours(input.task_queue) and not workflow.unsafe.is_replaying():
             self._reports.elsewhere(workflow.info().workflow_id)
         return super().start_activity(input)
+
+    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+        _carry_note(input)
+        return super().start_local_activity(input)
 
     async def start_child_workflow(
         self,
@@ -243,6 +245,14 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
         _mark_repeating(input)
         super().continue_as_new(input)
+
+
+def _carry_note(call: StartActivityInput | StartLocalActivityInput) -> None:
+    """Put the note of the current call into its header."""
+    note = note_of_this_call()
+    if note is not None:
+        payload = PayloadConverter.default.to_payload(note.to_json())
+        call.headers = {**call.headers, HEADER: payload}
 
 
 def _mark_repeating(following: StartChildWorkflowInput | ContinueAsNewInput) -> None:

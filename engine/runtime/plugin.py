@@ -20,10 +20,10 @@ from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 from engine.errors import ScheduleFileError
 from engine.events.delivery import listeners_by_name
 from engine.events.listeners import listener_of
-from engine.flow import CleanUp, RunOptions, definition_of
+from engine.flow import CleanUp, RunOptions, VersionedCleanUp, definition_of
 from engine.ledger import Ledger, Serving
 from engine.ledger.postgres.address import place_of
-from engine.runtime.apply.code_check import declarations_of
+from engine.runtime.apply.code_check import announced_inputs, declarations_of
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName, log, logger, process_name
@@ -51,7 +51,12 @@ from engine.runtime.settings import (
 from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
-from engine.runtime.workflow_check import require_sound, sandbox_of
+from engine.runtime.workflow_check import (
+    asks_each_workflow,
+    require_deployment,
+    require_sound,
+    sandbox_of,
+)
 from engine.schedules import Schedule, ScheduleFile, first_of
 from engine.telemetry.health import Health
 
@@ -160,6 +165,7 @@ class SchedulePlugin(SimplePlugin):
             config.get("workflow_runner"),
             config["client"].data_converter,
         )
+        require_deployment(config)
         self._applied_by(config.get("workflows", ()))  # as above
         # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(
@@ -245,7 +251,12 @@ class SchedulePlugin(SimplePlugin):
             names = first_of([str(each.fields["key"]) for each in declared], _NAMED)
             logger.warning("schedules beside workflows are not applied here: %s", names)
         serving = Serving(
-            name, self._project, worker.task_queue, types_of(workflows), rules=_rules_of(workflows)
+            name,
+            self._project,
+            worker.task_queue,
+            types_of(workflows),
+            rules=_rules_of(workflows),
+            inputs=announced_inputs(workflows),
         )
         return Replica(
             worker.client,
@@ -365,7 +376,8 @@ def _with_own_code(config: WorkerConfig) -> WorkerConfig:
         config["no_remote_activities"] = True  # other workers run its task queue's steps
     config["activities"] = [*activities, check_reset, ended_child, own_child]
     if CleanUp not in workflows and any(each.compensate_on_terminate for each in declared):
-        config["workflows"] = [*workflows, CleanUp]
+        own = VersionedCleanUp if asks_each_workflow(config) else CleanUp
+        config["workflows"] = [*workflows, own]
         config["activities"] = [*config["activities"], left_to_undo]
     return config
 

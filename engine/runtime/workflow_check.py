@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter
-from temporalio.worker import WorkflowRunner
+from temporalio.worker import WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import _Definition
 
 from engine.errors import Code, Problem, WorkflowInvalid
 from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
-from engine.runtime.declarations_check import misdeclared, unreadable
+from engine.runtime.declarations_check import misdeclared, shown_file_of, unreadable
 
 # --- sandbox ---
 
@@ -89,6 +89,43 @@ def require_sound(
     by_pydantic = issubclass(converter.payload_converter_class, PydanticPayloadConverter)
     found += misdeclared(workflows)
     found += unreadable(workflows, activities) if by_pydantic else []
+    if found:
+        raise WorkflowInvalid(found)
+
+
+def asks_each_workflow(config: WorkerConfig) -> bool:
+    """Return whether the worker has a deployment version, and no behavior for all workflows."""
+    deployment = config.get("deployment_config")
+    return (
+        deployment is not None
+        and deployment.use_worker_versioning
+        and not deployment.default_versioning_behavior
+    )
+
+
+def require_deployment(config: WorkerConfig) -> None:
+    """Refuse workflows with a versioning behavior on a worker without a deployment version.
+
+    The server would refuse each of their tasks, for ever.
+
+    Raises:
+        WorkflowInvalid: there are such; the error lists all of them.
+    """
+    deployment = config.get("deployment_config")
+    if deployment is not None and deployment.use_worker_versioning:
+        return
+    found = [
+        Problem(
+            Code.WORKFLOW_INVALID,
+            f"the workflow {definition.name} has the versioning behavior"
+            f" {definition.versioning_behavior.name}, and this worker has no deployment version",
+            "give the worker a deployment_config (with `sched worker` in SCHED_SETUP), or take"
+            " versioning_behavior away",
+            file=shown_file_of(cls),
+        )
+        for cls in config.get("workflows", ())
+        if (definition := _Definition.from_class(cls)) and definition.versioning_behavior
+    ]
     if found:
         raise WorkflowInvalid(found)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from engine.errors import (
@@ -48,6 +48,9 @@ from engine.schedules import (
 )
 from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
 from engine.service.base import ReadOperations, as_json, require_request_id, require_version
+
+if TYPE_CHECKING:
+    from engine.ledger import Transaction
 
 # --- pause and skip ---
 # Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
@@ -295,20 +298,50 @@ class Running(Holding):
         found = filter(None, map(definition_of, classes))
         self._code |= {definition.type: definition for definition in found}
 
-    def _require_fitting(self, workflow_type: str | None, given: tuple[Any, ...]) -> None:
-        """Refuse an input that the workflow cannot take, if its class is known.
+    async def _require_fitting(
+        self,
+        transaction: Transaction,
+        task_queue: str,
+        workflow_type: str | None,
+        given: tuple[Any, ...],
+    ) -> None:
+        """Refuse an input that the workflow cannot take, by its class or what workers announced.
+
+        Args:
+            transaction: reads what they announced.
+            task_queue: of the run.
+            workflow_type: its Temporal type.
+            given: the input, or none. A sealed one fits.
 
         Raises:
             InputInvalid: a sentence for each fault.
         """
-        definition = self._code.get(workflow_type or "")
-        if definition is None or not given:
+        if workflow_type is None or (given and isinstance(given[0], Sealed)):
             return
-        from engine.runtime.apply.code_check import input_faults  # noqa: PLC0415 - as above
+        definition = self._code.get(workflow_type)
+        announced = None
+        if definition is None:
+            announced = await transaction.announced_input(task_queue, workflow_type)
+        if definition is None and announced is None:
+            return
+        from engine.runtime.apply.code_check import announced_faults, input_faults  # noqa: PLC0415 - as above
 
-        faults = [f"{each.message}; {each.cure}" for each in input_faults(given[0], definition)]
+        faults: list[str] = []
+        if definition is not None and given:
+            faults = [f"{each.message}; {each.cure}" for each in input_faults(given[0], definition)]
+        elif announced is not None:
+            faults = announced_faults(given, announced, workflow_type)
         if faults:
             raise InputInvalid(". ".join(faults))
+
+    async def _require_own_input(self, schedule: Locked, given: tuple[Any, ...]) -> None:
+        """Refuse an argument of one run that the schedule's workflow cannot take."""
+        state = schedule.state
+        if given:
+            plain = given if isinstance(given[0], Sealed) else tuple(map(as_json, given))
+            await self._require_fitting(
+                schedule.transaction, state.schedule.task_queue, state.workflow_type, plain
+            )
 
     async def trigger(
         self,
@@ -343,13 +376,13 @@ class Running(Holding):
         request_id = request_id or uuid4().hex
         require_request_id(request_id)
         workflow_id = f"sched:{key}:manual:{request_id}"
-        own_input = await self._sealed_for(key, own_input)
+        plain, own_input = own_input, await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             state = schedule.state
             if fire := await schedule.transaction.fire(workflow_id):
                 asked = Requested(fire, new=False)
             else:
-                self._require_fitting(state.workflow_type, own_input)
+                await self._require_own_input(schedule, plain)
                 moment = from_ms(epoch_ms(schedule.now))
                 request = Window(key, state.series, epoch_ms(moment), moment)
                 asked = await _ask(
@@ -401,7 +434,7 @@ class Running(Holding):
         if bucket is None or at is not None or parse_workflow_id(name):
             named = await self.window(name, bucket, at=at)
             key, bucket, series = named.key, named.bucket, named.series or series
-        own_input = await self._sealed_for(key, own_input)
+        plain, own_input = own_input, await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if letter is not None and not await schedule.transaction.dead_letters(
                 workflow_id=letter
@@ -428,7 +461,7 @@ class Running(Holding):
             first = window.workflow_id(is_suffixed(fire.workflow_id))
             number = 1 + await schedule.transaction.count_reruns(window, first)
             workflow_id = f"{first}:rerun:{number}"
-            self._require_fitting(schedule.state.workflow_type, own_input)
+            await self._require_own_input(schedule, plain)
             asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
             if asked.fire.status in OPEN:
                 await _resolve_letters(schedule, bucket, fire.series)

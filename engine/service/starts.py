@@ -257,6 +257,8 @@ class Starting(Running):
         self, workflow: Any, given: Any, start_id: str, options: StartOptions
     ) -> _Asked[Any]:
         requested = workflow_text(workflow, has_input=given is not NOT_GIVEN)
+        if isinstance(workflow, type):
+            self.check_inputs([workflow])
         name = Start.workflow_of(requested)
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
@@ -288,7 +290,7 @@ class Starting(Running):
         async with self._ledger.transaction() as transaction:
             first = await transaction.started(new.workflow, new.start_id)
             workflow_type = None if first else await _type_of(transaction, new)
-            self._require_fitting(workflow_type, asked.arguments)
+            await self._require_fitting(transaction, new.task_queue, workflow_type, asked.plain)
             if workflow_type:
                 asked.moment(await transaction.now())
                 # Committed before the start, which must not share a lock with others.
@@ -403,7 +405,8 @@ class Starting(Running):
             if start is None or start.workflow_id is None:
                 raise AssertionError("it is the letter of a start, and starts are never deleted")
             workflow_type = await _type_of(transaction, start)
-            self._require_fitting(workflow_type, own_input)
+            if given:
+                await self._require_fitting(transaction, start.task_queue, workflow_type, given)
             number = 1 + await transaction.count_reruns(letter.window, start.workflow_id)
             fire = start.fire(
                 f"{start.workflow_id}:rerun:{number}",

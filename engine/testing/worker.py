@@ -46,6 +46,7 @@ from engine.flow import (
     registered_steps,
     registered_workflows,
     step_definition_of,
+    without_versions,
 )
 from engine.ledger import Status
 from engine.runtime.discovery import types_of
@@ -352,6 +353,7 @@ async def bench(
         client = await there.connect(plugins=(PluginWithoutReplica(),), interceptors=before)
         skipper = TimeSkipper(client) if time_skipping else None
         await stack.enter_async_context(holder.opened(waits=False))
+        stack.enter_context(without_versions(code.workflows))
         for queue in sorted(queues):
             worker = Worker(client, task_queue=queue, workflows=code.workflows, activities=steps)
             await stack.enter_async_context(worker)

@@ -1,4 +1,4 @@
-"""``make prove-audit``: an hour of schedules, kills, outages and verbs, audited at the end.
+"""``make prove-audit``: twenty minutes of schedules, kills, outages and verbs, audited at the end.
 
 Twenty schedules of every kind and four ``sched worker`` processes run on a real PostgreSQL and
 Temporal. A seed draws what happens: workers are killed, all of them are away for a while,
@@ -269,7 +269,7 @@ async def _proved(proof: Proof, url: str, minutes: float) -> int:
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(prog="make prove-audit", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     sys.exit(asyncio.run(prove(options.minutes, options.seed)))

@@ -23,10 +23,11 @@ from engine.errors import (
 )
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
+from engine.runtime.apply.code_check import announced_inputs
 from engine.schedules.terms import ParsedId, Reason, parse_workflow_id
 from engine.service import ScheduleService
 from tests.conformance.past import LEASE, run_of, taken
-from tests.sample_workflows import Noop
+from tests.sample_workflows import Noop, Order as TotalsOrder, Sleeps, Totals
 from tests.waiting import eventually
 
 
@@ -322,3 +323,38 @@ async def test_a_start_has_what_a_schedule_can_say_of_its_runs_and_so_has_its_re
     assert (second.schedule.timeout.execution, second.schedule.priority) == (
         timedelta(hours=1), None,
     )  # fmt: skip
+
+
+async def test_a_service_without_code_checks_an_input_by_what_workers_announced(bench, service):
+    taking = announced_inputs([Totals, Sleeps, Noop])
+    types = frozenset(taking)
+    await bench.announce(Serving("r", "default", "sched", types, inputs=taking))
+    for given, said in (
+        (({"count": [1]},), r"input.count: \[1\] is not of type"),
+        (({"counts": 1},), "takes Order"),
+        ((), "the workflow totals@1 needs an input"),
+        (([1],), "input: .* is not of type 'object'"),
+    ):
+        if given == ({"counts": 1},):  # perhaps by another name: the run finds out
+            assert (await service.start("totals", *given, id="alias")).new
+            continue
+        with pytest.raises(InputInvalid, match=said):
+            await service.start("totals", *given, id="7")
+    with pytest.raises(InputInvalid, match="sleeps@1 takes no input"):
+        await service.start("sleeps", 1, id="7")
+    assert (await service.start("totals", {"count": "3"}, id="7")).new, "as pydantic reads it"
+    assert (await service.start("noop", {"a": "1"}, id="7")).new
+    assert (await service.start("noop", None, id="8")).new
+    with pytest.raises(InputInvalid, match="not valid under any"):
+        await service.start("noop", {"a": {}}, id="9")
+
+
+async def test_an_announcement_without_an_input_checks_nothing(bench, service):
+    assert (await service.start("noop", [1, 2], id="7")).new
+
+
+async def test_a_class_is_checked_without_being_told_of(bench, service):
+    await bench.announce(Serving("r", "default", "sched", frozenset({"totals@1"})))
+    with pytest.raises(InputInvalid, match=r"input\.count"):
+        await service.start(Totals, {"count": "many"}, id="7")
+    assert (await service.start(Totals, TotalsOrder(3), id="7")).new

@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.cli import run_page
 from engine.cli.target import Target
+from engine.cli.temporal import InTemporal
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger.failures import RetryNote, RunCounts, RunDetails, Try, Uncounted
 from engine.runtime.dispatch.backpressure import Budget
@@ -162,16 +163,16 @@ def tries(*numbers: int) -> tuple[Try, ...]:
 async def test_tries_are_those_of_temporal_or_else_those_that_the_ledger_kept(
     monkeypatch: pytest.MonkeyPatch, in_temporal, kept, shown
 ):
-    async def asked(*_: object) -> tuple[tuple[Try, ...], list[object]]:
+    async def asked(*_: object) -> InTemporal:
         if in_temporal is None:
             raise TemporalUnavailable("away")
-        return tuple(in_temporal), []
+        return InTemporal(tuple(in_temporal))
 
     class Opened:
         async def run_details(self, _: str) -> RunDetails:
             return RunDetails((), kept)
 
-    monkeypatch.setattr("engine.cli.temporal.tries_of", asked)
+    monkeypatch.setattr("engine.cli.temporal.run_in_temporal", asked)
     opened: Any = Opened()
     found = await run_page.read_details(opened, FIRE, Target("", "default"))
     assert [each.number for each in found.tried] == shown

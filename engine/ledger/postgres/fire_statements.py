@@ -64,6 +64,11 @@ class FireStatements(Statements):
         """Write a requested run; return False if its ID exists already."""
         return bool(await self.run("request_fire", *_request_row(new)))
 
+    async def announced_input(self, task_queue: str, workflow_type: str) -> dict[str, Any] | None:
+        """Return what a workflow type takes, as its workers announced it; None if unknown."""
+        rows = await self.run("announced_input", task_queue, workflow_type)
+        return json.loads(rows[0]["input"]) if rows and rows[0]["input"] else None
+
     async def options_of(self, workflow_id: str) -> dict[str, Any] | None:
         """Return the fields of its definition that a run has of its own; None without any."""
         rows = await self.run("run_options", workflow_id)

@@ -491,9 +491,11 @@ class Ledger(RunStatements, Reads, Replicas):
             if retention is not None:
                 await run("announce_retention", retention)
             await run("forget_replicas")
-            rules = [serving.rules.get(name) for name in types]
-            texts = [json.dumps(each) if each else None for each in rules]
-            changes = await run("announce_types", task_queue, types, texts)
+            rules, inputs = (
+                [json.dumps(each) if (each := known.get(name)) else None for name in types]
+                for known in (serving.rules, serving.inputs)
+            )
+            changes = await run("announce_types", task_queue, types, rules, inputs)
             if any(row["news"] for row in changes) or self._resolved != seen:
                 rows = await run("wanted_workflows", task_queue)
             else:  # with 100,000 schedules the query above takes 60 ms

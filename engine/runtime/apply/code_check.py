@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
@@ -158,6 +160,79 @@ def input_faults(given: object, definition: WorkflowDefinition) -> Iterator[Inpu
     for name in _left_out(given, wanted):
         cure = did_you_mean(name, [each.name for each in fields(wanted)], "remove it")
         yield InputFault(f"input.{name}: {_name(wanted)} has no such field", cure, (name,))
+
+
+# What workers announce of an input, for services that have no code. JSON Schema is stricter than
+# pydantic with plain values ("1" is a number to it), so only the structure is compared: what has
+# to be an object or a list, its fields, and the words of an enumeration.
+
+
+def announced_inputs(workflows: Iterable[type]) -> dict[str, dict[str, Any]]:
+    """Return what these workflows take, by Temporal type."""
+    definitions = filter(None, map(definition_of, workflows))
+    return {
+        each.type: {
+            "takes": each.accepts_input,
+            "needs": each.requires_input,
+            "schema": _schema(each.input_type) if each.accepts_input else {},
+        }
+        for each in definitions
+    }
+
+
+def _schema(wanted: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type; that of anything for one that has none."""
+    adapter = _adapter(wanted)
+    try:
+        return adapter.json_schema() if adapter is not None else {}
+    except PydanticUserError:  # it has a validator of its own
+        return {}
+
+
+def announced_faults(
+    given: tuple[Any, ...], announced: Mapping[str, Any], workflow_type: str
+) -> list[str]:
+    """Return a sentence for each fault of an input, or none, by what was announced."""
+    if not given:
+        needs = announced["needs"]
+        return [f"the workflow {workflow_type} needs an input; give one"] if needs else []
+    if not announced["takes"]:
+        return [f"the workflow {workflow_type} takes no input; leave it out"]
+    schema = announced["schema"]
+    return [
+        f"{'.'.join(['input', *map(str, fault.absolute_path)])}: {fault.message};"
+        f" the workflow {workflow_type} takes {schema.get('title') or 'another input'}"
+        for fault in islice(_structure()(schema).iter_errors(given[0]), _NAMED)
+        if fault.validator != "required" or _is_named_otherwise(fault)
+    ]
+
+
+def _is_named_otherwise(fault: Any) -> bool:
+    """Return whether a missing field is not there by another name, such as an alias."""
+    return set(fault.instance) <= set(fault.schema.get("properties", ()))
+
+
+_STRUCTURE: Final = (
+    "$ref", "allOf", "anyOf", "type", "required", "properties", "additionalProperties", "items",
+    "prefixItems", "enum", "const",
+)  # fmt: skip
+
+
+@cache
+def _structure() -> Any:
+    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped] # noqa: PLC0415 - for inputs alone
+
+    rules = Draft202012Validator.VALIDATORS
+    types = dict.fromkeys(("string", "integer", "number", "boolean"), _is_plain)
+    return validators.create(
+        meta_schema={},
+        validators={name: rules[name] for name in _STRUCTURE} | {"oneOf": rules["anyOf"]},
+        type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(types),
+    )
+
+
+def _is_plain(_: object, value: object) -> bool:
+    return isinstance(value, str | int | float)
 
 
 def _wrong(key: str, what: str, cure: str, *path: str | int) -> Mismatch:

@@ -56,7 +56,7 @@ async def do(part: str) -> str:
     return part.upper()
 
 
-@undo
+@undo(name="undo")
 async def undo_part(part: str) -> None:
     BEGUN.append(f"undo {part}")
 

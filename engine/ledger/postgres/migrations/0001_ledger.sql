@@ -849,10 +849,12 @@ CREATE TABLE workflow_types (
     task_queue    text NOT NULL,
     type          text NOT NULL,
     rules         jsonb,
+    input         jsonb,
     announced_at  timestamptz NOT NULL,
     PRIMARY KEY (namespace, task_queue, type)
 );
 COMMENT ON TABLE workflow_types IS 'Every workflow type that a replica ever announced; "newest" is the highest of these.';
+COMMENT ON COLUMN workflow_types.input IS 'Whether the type takes an input, whether it needs one, and its JSON Schema; NULL: unknown.';
 COMMENT ON COLUMN workflow_types.rules IS 'Timeout and retry of a run, and whether an ended one is undone, as its class declares them, whichever replica starts it; the last announcement wins.';
 
 CREATE TABLE retentions (
