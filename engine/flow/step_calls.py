@@ -199,6 +199,7 @@ class StepCall:
             key=self.key,
             undoes=undoes,
             undo=undo,
+            timeout=self.timeout.total_seconds() if self.queue else None,
             **rules,
         )
 

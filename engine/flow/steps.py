@@ -59,6 +59,7 @@ class StepNote:
         key: The idempotency key that the workflow chose.
         undoes: The idempotency key of the step that this one undoes.
         undo: Undo instructions for this step, for when the run can no longer undo it itself.
+        timeout: Of one attempt in seconds, if it is in a queue, where it may be moved.
     """
 
     intervals: tuple[float, ...] = ()
@@ -70,6 +71,7 @@ class StepNote:
     key: str | None = None
     undoes: str | None = None
     undo: Mapping[str, Any] | None = None
+    timeout: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that are set."""

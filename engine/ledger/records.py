@@ -422,7 +422,7 @@ class Serving:
     """The schedules that one replica may claim: its project's, on its task queue, by type.
 
     ``rules`` are the types' run options; see ``engine.flow.definition.RunOptions``. ``inputs`` are
-    what they take; see ``engine.runtime.apply.code_check.announced_input``.
+    what they take; see ``engine.runtime.apply.code_check.announced_inputs``.
     """
 
     replica: str

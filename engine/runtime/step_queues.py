@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from weakref import WeakSet
@@ -44,7 +44,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle
 
 from engine.errors import Code, EngineError, did_you_mean
-from engine.flow import SERVED, lane_of, queue_of, step_named
+from engine.flow import SERVED, StepNote, lane_of, queue_of, step_named
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk, key_lane
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Notice, OnEvent, logger
@@ -63,6 +63,9 @@ _EARLIER = 6
 """The replica ends a lease 1/6 of its length before the ledger does."""
 
 
+_REST = 20
+"""A replica leaves a key to others for 1/20 of each lease."""
+
 _MOST_PARKED = 200
 """Steps of one lane that wait for their key on a replica. Of a longer line only so many come, and a
 step of another key has to wait until one of them begins."""
@@ -72,34 +75,31 @@ class SlotLost(Exception):
     """Error of a step whose slot another replica may hold by now."""
 
 
+class NotBegun(Exception):
+    """Error of a step that has waited for its key on a replica which closes."""
+
+
 class SlotPool:
     """Slots of one lane that one replica holds, uses and wants.
 
     Args:
-        lane: the Temporal task queue of the steps; of a key, see ``key_lane``.
+        lane: the Temporal task queue of the steps.
         queue: the queue that sets the limit.
         want: called when the ledger must be asked before the next renewal.
         patience: how long a step waits for a slot after the lease has ended.
-        of_key: whether they are the slots of one fairness key.
     """
 
     def __init__(
-        self,
-        lane: str,
-        queue: str,
-        want: Callable[[], None],
-        *,
-        patience: timedelta,
-        of_key: bool = False,
+        self, lane: str, queue: str, want: Callable[[], None], *, patience: timedelta
     ) -> None:
-        self.lane, self.queue, self.want, self.of_key = lane, queue, want, of_key
+        self.lane, self.queue, self.want = lane, queue, want
         self._patience = patience.total_seconds()
         self._held, self._until = 0, 0.0
         self._permits = self._waiting = self._parked = 0
         self._running: set[asyncio.Task[object]] = set()
         self._entered = 0
         self._lost: set[asyncio.Task[object]] = set()
-        self._short = self._rests = self._closed = False
+        self._short = False
         self._news = asyncio.Event()
 
     @property
@@ -118,14 +118,14 @@ class SlotPool:
         return self._waiting
 
     @property
-    def _used(self) -> int:
-        """Number of slots on which steps run; a poll waits on none of a key."""
-        return self._permits if self.of_key else self._entered
+    def has_room(self) -> bool:
+        """Whether a step may begin."""
+        return self._entered < self.held
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it neither holds a slot nor waits for one."""
-        return not (self._permits or self._waiting or self._held)
+    def news(self) -> asyncio.Event:
+        """Set when slots or steps have changed; then it is another one."""
+        return self._news
 
     def ask(self) -> SlotAsk:
         """Return the request to the ledger for this lane.
@@ -133,21 +133,19 @@ class SlotPool:
         Slots that it gives back are unused from now on: another replica may get them before the
         answer arrives. Slots that it takes are used only after the answer.
         """
-        wanted = max(self._permits, self._entered) + (0 if self._rests else self._waiting)
-        self._rests = False
+        wanted = max(self._permits, self._entered) + self._waiting
         self._held = min(self._held, wanted)
         self._short = False
-        running = max(self._used, self.held)
-        return SlotAsk(self.lane, self.queue, running, wanted, self.of_key)
+        return SlotAsk(self.lane, self.queue, max(self._entered, self.held), wanted)
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
         """Apply the ledger's answer to the request ``ask`` that was made at ``asked``."""
         length = lease.total_seconds()
         self._held, self._until = count, asked + length - length / _EARLIER
         self._short = count < ask.wanted
-        if max(count, self._used) < ask.running:
+        if max(count, self._entered) < ask.running:
             self.want()  # the queue was made smaller: give unused slots back
-        self._notify()
+        self.notify()
 
     def give_up(self) -> None:
         """Cancel steps on slots whose lease has ended, before another replica takes the slots.
@@ -161,56 +159,34 @@ class SlotPool:
                 task.cancel()
 
     async def reserve(self) -> None:
-        """Wait for a slot to poll with, or of a key.
-
-        Raises:
-            SlotLost: the pool was closed.
-        """
+        """Wait for a slot to poll with."""
         self._waiting += 1
         if not self._short:
             self.want()
         try:
             while self._permits >= self.held or self._parked >= _MOST_PARKED:
-                if self._closed:
-                    raise SlotLost
                 await self._news.wait()
             self._permits += 1
         finally:
             self._waiting -= 1
 
-    def take(self) -> bool:
-        """Reserve a slot if one is free."""
-        is_free = self._permits < self.held
-        self._permits += is_free
-        return is_free
-
     def release(self) -> None:
-        """Release a slot that was reserved."""
+        """Release a slot that was reserved for a poll."""
         self._permits -= 1
-        self._notify()
-
-    def close(self) -> None:
-        """End the waits for its slots."""
-        self._closed = True
-        self._notify()
-
-    def pass_on(self) -> None:
-        """Give unused slots back, and ask for others after the next answer only."""
-        self._held, self._rests = min(self._held, self._permits), True
-        self.want()
+        self.notify()
 
     @contextmanager
     def parked(self) -> Iterator[None]:
         """Lend the slot of a step that waits for its key to other polls."""
         self._permits -= 1
         self._parked += 1
-        self._notify()
+        self.notify()
         try:
             yield
         finally:
             self._permits += 1
             self._parked -= 1
-            self._notify()
+            self.notify()
 
     @asynccontextmanager
     async def slot(self, *, can_be_ended: bool) -> AsyncIterator[None]:
@@ -220,6 +196,16 @@ class SlotPool:
             SlotLost: no lease was renewed in time, or the step's own slot was lost.
         """
         await self._wait_for_slot()
+        with self.entered(can_be_ended=can_be_ended):
+            yield
+
+    @contextmanager
+    def entered(self, *, can_be_ended: bool) -> Iterator[None]:
+        """Run a step on a slot that is free now.
+
+        Raises:
+            SlotLost: the slot was lost.
+        """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
         self._entered += 1
@@ -236,7 +222,7 @@ class SlotPool:
             self._entered -= 1
             self._running.discard(task)
             self._lost.discard(task)
-            self._notify()
+            self.notify()
 
     async def _wait_for_slot(self) -> None:
         """Wait for a free slot: without limit while the lease lasts, because other steps end."""
@@ -248,42 +234,67 @@ class SlotPool:
                 raise SlotLost
             await wait_for(self._news, self._patience / 4)
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters; those that find no slot wait for the next news."""
         self._news.set()
         self._news = asyncio.Event()
 
 
 _UNNOTICED = 1.0
-"""Seconds of a wait that may as well count as the step's own time."""
+"""Seconds of a wait that may as well count as the step's own time, and between two looks."""
+
+_AGAIN = timedelta(seconds=1)
+"""The wait before another replica tries a step that has not begun, or has lost its slot, here."""
 
 
-class Waiting:
-    """The current step while it waits for its key: neither time nor attempt of its own."""
+class ParkedStep:
+    """The current step while it waits for its key, which costs it neither time nor an attempt.
 
-    def __init__(self) -> None:
+    Args:
+        client: the worker's; a step in a thread has none of its own.
+        patience: of a call.
+    """
+
+    def __init__(self, client: Client, patience: timedelta) -> None:
         info = activity.info()
-        self._own, self._retry = info.start_to_close_timeout, info.retry_policy
-        run = WorkflowExecution(
-            workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""
-        )
+        note: StepNote | None = getattr(info, "note", None)
+        self._client, self._patience = client, patience
+        self._since, self._moved = boottime(), 0.0
+        self._now = info.start_to_close_timeout
+        # Of an attempt before this one the timeout may have been moved.
+        self._own = timedelta(seconds=note.timeout) if note and note.timeout else self._now
+        self._retry = info.retry_policy
         self._named: dict[str, Any] = {
             "namespace": info.namespace,
-            "execution": run,
+            "execution": WorkflowExecution(
+                workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""
+            ),
             "id": info.activity_id,
         }
 
     @property
-    def patience(self) -> float | None:
-        """Seconds after which the timeout has to be moved; None without one."""
-        return None if self._own is None else self._own.total_seconds() / 2
+    def is_late(self) -> bool:
+        """Whether its timeout has to be moved before it begins."""
+        return self._own != self._now or self._waited - self._moved >= _UNNOTICED
 
-    async def extend(self, waited: float) -> None:
-        """Have its timeout end so many seconds later."""
+    @property
+    def is_at_risk(self) -> bool:
+        """Whether half of its time has passed since its timeout was moved."""
+        own = self._own
+        return own is not None and self._waited - self._moved >= own.total_seconds() / 2
+
+    @property
+    def _waited(self) -> float:
+        return boottime() - self._since
+
+    async def extend(self) -> None:
+        """Have its timeout count from now on."""
+        waited = self._waited
         if self._own is not None:
             options = ActivityOptions()
             options.start_to_close_timeout.FromTimedelta(self._own + timedelta(seconds=waited))
             await self._update(options, "start_to_close_timeout")
+        self._moved, self._now = waited, self._own
 
     async def leave(self) -> None:
         """Give it one more attempt, for the one that ends without having begun."""
@@ -298,11 +309,12 @@ class Waiting:
         )
         try:
             with temporal_call("UpdateActivityOptions"):
-                await activity.client().workflow_service.update_activity_options(request)
+                await self._client.workflow_service.update_activity_options(
+                    request, retry=True, timeout=self._patience
+                )
         except RPCError as error:
-            logger.warning(
-                "the wait of a step for its key counts as if it had run: %s", error.message
-            )
+            text = "the wait of a step for its key counts as if it had run: %s"
+            logger.warning(text, error.message)
 
 
 class KeySlots:
@@ -310,7 +322,7 @@ class KeySlots:
 
     A step learns whose turn it takes only when it has come here. If its key has no slot left, it
     waits here, and its slot of the lane goes to the next poll meanwhile, which the server serves
-    from another key.
+    from another key. It begins at a moment at which both have a slot.
 
     Args:
         lane: the slots of the lane.
@@ -319,66 +331,121 @@ class KeySlots:
 
     def __init__(self, lane: SlotPool, *, lease: timedelta) -> None:
         self._lane, self._lease = lane, lease
-        self._pools: dict[str, SlotPool] = {}
-        self._since: dict[str, float] = {}
+        self._keys: dict[str, _KeySlots] = {}
         self._closed = False
 
-    @property
-    def pools(self) -> list[SlotPool]:
-        """The slots of each key that is in use or waited for."""
-        for key in [key for key, pool in self._pools.items() if pool.is_idle]:
-            del self._pools[key], self._since[key]
-        return [*self._pools.values()]
+    def asks(self) -> dict[_KeySlots, SlotAsk]:
+        """Return a request to the ledger for each key that has steps here, or still has slots."""
+        self._keys = {name: each for name, each in self._keys.items() if each.steps or each.held}
+        return {each: each.ask() for each in self._keys.values()}
 
-    @asynccontextmanager
-    async def slot(self, key: str, step: Waiting) -> AsyncIterator[None]:
-        """Run a step on a slot of its fairness key; its wait for that does not count."""
-        pool = self._pools.get(key) or self._opened(key)
-        if not pool.take():
-            with self._lane.parked():
-                await self._reserve(pool, step)
-        try:
-            yield
-        finally:
-            pool.release()
-            now = boottime()
-            if not pool.waiting:
-                pool.want()
-            elif now - self._since[key] >= self._lease.total_seconds():
-                self._since[key] = now
-                pool.pass_on()
+    @property
+    def wants(self) -> bool:
+        """Whether a step waits for a slot of its key that another replica may have."""
+        return any(each.wants for each in self._keys.values())
 
     def close(self) -> None:
         """Have the steps that wait be tried again on another replica."""
         self._closed = True
-        for pool in self._pools.values():
-            pool.close()
+        self._lane.notify()
 
-    def _opened(self, key: str) -> SlotPool:
-        lane, patience = self._lane, self._lease / 2
-        name = key_lane(lane.lane, key)
-        pool = SlotPool(name, lane.queue, lane.want, patience=patience, of_key=True)
-        if self._closed:
-            pool.close()
-        self._pools[key], self._since[key] = pool, boottime()
-        return pool
+    @asynccontextmanager
+    async def slot(self, key: str, step: ParkedStep, *, can_be_ended: bool) -> AsyncIterator[None]:
+        """Run a step on a slot of its fairness key, and one of the lane.
 
-    @staticmethod
-    async def _reserve(pool: SlotPool, step: Waiting) -> None:
-        began, has_slot = boottime(), False
-        while not has_slot:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(step.patience):
-                    await pool.reserve()
-                has_slot = True
-            waited = boottime() - began
+        Raises:
+            NotBegun: the replica closes, and the step has not begun.
+            SlotLost: the slots were lost while it ran.
+            CancelledError: it was cancelled before it began.
+        """
+        mine = self._keys.setdefault(key, _KeySlots(self._lane, key, self._lease))
+        mine.steps += 1
+        try:
+            if not mine.is_free or step.is_late:
+                with self._lane.parked():
+                    await self._until_free(mine, step)
+            mine.used += 1
             try:
-                if not has_slot or waited >= _UNNOTICED:
-                    await step.extend(waited)
-            except BaseException:
-                if has_slot:
-                    pool.release()
-                raise
+                with self._lane.entered(can_be_ended=can_be_ended):
+                    yield
+            finally:
+                mine.used -= 1
+                mine.rest_if_due()
+        finally:
+            mine.steps -= 1
+            self._lane.notify()
+            # Slots that nobody here waits for go back, and a key without any gets one.
+            if not mine.steps or any(each.wants and not each.held for each in self._keys.values()):
+                self._lane.want()
+
+    async def _until_free(self, mine: _KeySlots, step: ParkedStep) -> None:
+        """Wait until the step may begin; nothing else runs between that and the return."""
+        if mine.wants:
+            self._lane.want()
+        while not mine.is_free or step.is_late:
+            if activity.is_cancelled():  # a step in a thread is not interrupted
+                raise asyncio.CancelledError
+            if self._closed:
+                raise NotBegun
+            if step.is_at_risk or (mine.is_free and step.is_late):
+                await step.extend()
+            else:
+                await wait_for(self._lane.news, _UNNOTICED)
+
+
+class _KeySlots:
+    """Slots of one key."""
+
+    def __init__(self, lane: SlotPool, key: str, lease: timedelta) -> None:
+        self._lane, self._lease = lane, lease.total_seconds()
+        self._name = key_lane(lane.lane, key)
+        self.steps = self.used = self._held = 0
+        self._until = self._rests_until = 0.0
+        self._since = boottime()
+
+    @property
+    def held(self) -> int:
+        """Number of slots that are certainly this replica's."""
+        return self._held if boottime() < self._until else 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a step may begin."""
+        return self.used < self.held and self._lane.has_room
+
+    @property
+    def wants(self) -> bool:
+        """Whether a step waits for a slot of the key, and for nothing else."""
+        is_short = self.steps > max(self.used, self.held)
+        return is_short and self._lane.has_room and boottime() >= self._rests_until
+
+    def ask(self) -> SlotAsk:
+        """Return the request to the ledger; see ``SlotPool.ask``."""
+        rests = boottime() < self._rests_until or not self._lane.has_room
+        wanted = self.used if rests else self.steps
+        self._held = min(self._held, wanted)
+        running = max(self.used, self.held)
+        return SlotAsk(self._name, self._lane.queue, running, wanted, of_key=True)
+
+    def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
+        """Apply the answer; see ``SlotPool.hold``."""
+        length = lease.total_seconds()
+        self._held, self._until = count, asked + length - length / _EARLIER
+        if max(count, self.used) < ask.running:
+            self._lane.want()
+        self._lane.notify()
+
+    @property
+    def lane(self) -> str:
+        """The name of the slots in the ledger."""
+        return self._name
+
+    def rest_if_due(self) -> None:
+        """Leave the slots to other replicas for a moment, if they were had for a lease."""
+        now = boottime()
+        if now - self._since >= self._lease:
+            self._held = min(self._held, self.used)
+            self._since, self._rests_until = now, now + self._lease / _REST
 
 
 class SlotSupplier(CustomSlotSupplier):
@@ -449,47 +516,71 @@ class SlotInterceptor(Interceptor):
     Args:
         pool: the slots of the worker's lane.
         keys: those of its fairness keys; None if the queue has no limit for one.
+        client: the worker's.
+        patience: of a call to Temporal.
     """
 
-    def __init__(self, pool: SlotPool, keys: KeySlots | None) -> None:
-        self._pool, self._keys = pool, keys
+    def __init__(
+        self, pool: SlotPool, keys: KeySlots | None, client: Client, patience: timedelta
+    ) -> None:
+        self._pool, self._keys, self._client, self._patience = pool, keys, client, patience
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _OnSlot(next, self._pool, self._keys)
+        if self._keys is None:
+            return _OnSlot(next, self._pool)
+        return _OnSlotOfKey(next, self._pool, self._keys, self._client, self._patience)
 
 
 class _OnSlot(ActivityInboundInterceptor):
-    def __init__(
-        self, following: ActivityInboundInterceptor, pool: SlotPool, keys: KeySlots | None
-    ) -> None:
+    def __init__(self, following: ActivityInboundInterceptor, pool: SlotPool) -> None:
         super().__init__(following)
-        self._pool, self._keys = pool, keys
+        self._pool = pool
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
-        if self._keys is None:
-            return await self._on_slot(input)
-        key, step = activity.info().priority.fairness_key or "", Waiting()
-        try:
-            async with self._keys.slot(key, step):
-                return await self._on_slot(input)
-        except SlotLost:
-            await step.leave()
-            raise ApplicationError(
-                "this worker stops, and the step is tried on another", type="SlotLost"
-            ) from None
-
-    async def _on_slot(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         can_be_ended = inspect.iscoroutinefunction(input.fn)
         try:
-            async with self._pool.slot(can_be_ended=can_be_ended):
+            async with self._slot(can_be_ended=can_be_ended):
                 return await super().execute_activity(input)
         except SlotLost:
             raise ApplicationError(
                 f"this worker lost its slots of queue {self._pool.queue}: it could not reach the"
                 " ledger for a lease; the step is tried again",
                 type="SlotLost",
+                next_retry_delay=_AGAIN,
             ) from None
+
+    def _slot(self, *, can_be_ended: bool) -> AbstractAsyncContextManager[None]:
+        return self._pool.slot(can_be_ended=can_be_ended)
+
+
+class _OnSlotOfKey(_OnSlot):
+    def __init__(
+        self,
+        following: ActivityInboundInterceptor,
+        pool: SlotPool,
+        keys: KeySlots,
+        client: Client,
+        patience: timedelta,
+    ) -> None:
+        super().__init__(following, pool)
+        self._keys, self._client, self._patience = keys, client, patience
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        self._step = ParkedStep(self._client, self._patience)
+        try:
+            return await super().execute_activity(input)
+        except NotBegun:
+            await self._step.leave()
+            raise ApplicationError(
+                "this worker stops, and the step is tried on another",
+                type="SlotLost",
+                next_retry_delay=_AGAIN,
+            ) from None
+
+    def _slot(self, *, can_be_ended: bool) -> AbstractAsyncContextManager[None]:
+        key = activity.info().priority.fairness_key or ""
+        return self._keys.slot(key, self._step, can_be_ended=can_be_ended)
 
 
 # --- rates ---
@@ -561,6 +652,7 @@ class QueueWorker:
         keys: those of each fairness key; None without a limit for one.
         rate: the rate of the task queue, which each poll repeats. The server learns of the limit
             that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
+        patience: of a call to Temporal.
     """
 
     def __init__(
@@ -570,9 +662,11 @@ class QueueWorker:
         pool: SlotPool | None,
         keys: KeySlots | None,
         rate: Rate | None,
+        *,
+        patience: timedelta,
     ) -> None:
         self.name, self.pool, self.keys = name, pool, keys
-        self._worker = _worker(beside, name, pool, keys, rate)
+        self._worker = _worker(beside, name, pool, keys, rate, patience=patience)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
 
     @property
@@ -593,7 +687,13 @@ class QueueWorker:
 
 
 def _worker(
-    beside: Worker, name: str, pool: SlotPool | None, keys: KeySlots | None, rate: Rate | None
+    beside: Worker,
+    name: str,
+    pool: SlotPool | None,
+    keys: KeySlots | None,
+    rate: Rate | None,
+    *,
+    patience: timedelta,
 ) -> Worker:
     config = beside.config()
     config["task_queue"] = name
@@ -606,7 +706,10 @@ def _worker(
     # In place of the main worker's limit, which does not apply to this queue.
     config["max_task_queue_activities_per_second"] = rate.per_second if rate else None
     if pool is not None:
-        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool, keys)]
+        config["interceptors"] = [
+            *config.get("interceptors", ()),
+            SlotInterceptor(pool, keys, beside.client, patience),
+        ]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
             activity_supplier=SlotSupplier(pool),
@@ -670,8 +773,8 @@ class QueueManager:
         return [lane.pool for lane in self._lanes.values() if lane.pool]
 
     @property
-    def _pools_of_keys(self) -> list[SlotPool]:
-        return [pool for lane in self._lanes.values() if lane.keys for pool in lane.keys.pools]
+    def _keys(self) -> list[KeySlots]:
+        return [lane.keys for lane in self._lanes.values() if lane.keys]
 
     async def run_once(self) -> timedelta:
         """Do the due work and wait for the next; without any, no SQL statement is run."""
@@ -705,7 +808,7 @@ class QueueManager:
         elif (
             self._wanted.is_set()
             or boottime() >= self._held_at + self._period
-            or any(pool.waiting for pool in self._pools_of_keys)
+            or any(keys.wants for keys in self._keys)
         ):
             await self.hold()
 
@@ -717,7 +820,9 @@ class QueueManager:
             self._touched_since = asked
         in_touch = asked - self._touched_since >= lease.total_seconds()
         self._asked += 1
-        asks = {pool: pool.ask() for pool in [*self.pools, *self._pools_of_keys]}
+        asks: dict[Any, SlotAsk] = {pool: pool.ask() for pool in self.pools}
+        for keys in self._keys:
+            asks |= keys.asks()
         held = await self._ledger.hold_slots(
             self._serving.replica,
             list(asks.values()),
@@ -789,7 +894,8 @@ class QueueManager:
             pool = SlotPool(name, queue, self.wake, patience=lease / 2)
         if pool is not None and limits.per_key is not None:
             keys = KeySlots(pool, lease=lease)
-        return QueueWorker(self._worker, name, pool, keys, limits.rate)
+        patience = self._settings.rpc_timeout
+        return QueueWorker(self._worker, name, pool, keys, limits.rate, patience=patience)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, Unpac
 from pydantic.alias_generators import to_camel
 
 from engine.errors import (
+    EnqueueFailure,
     LetterNotFound,
     RetryPolicyInvalid,
     StartInUse,
@@ -354,8 +355,16 @@ class Starting(Running):
         await self._wait_for(started, wait)
 
     async def _wait_for(self, started: Started[Any], wait: timedelta | float | None) -> Fire | None:
-        fire = await self._ledger.fire(started.workflow_id) or started.fire
-        if fire is None:  # retention has removed it, or its transaction has not committed
+        fire = await self._ledger.fire(started.workflow_id)
+        if fire is None and started.fire is None and started.new:
+            raise EnqueueFailure(
+                f"{started.workflow_id} is not in the ledger: its transaction has not committed",
+                workflow_id=started.workflow_id,
+                refused=False,
+                reason_code=None,
+                cure="call its run after the commit",
+            )
+        if fire is None:  # retention has removed it
             return None
         unserved = partial(self._unserved, started.start)
         return await self._begun(fire, wait, refused=DENIED, unserved=unserved)

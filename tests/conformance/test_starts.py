@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine import Retry
 from engine.errors import (
@@ -23,7 +26,7 @@ from engine.errors import (
 )
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
-from engine.runtime.apply.code_check import announced_inputs
+from engine.runtime.apply.code_check import _schema, announced_inputs
 from engine.schedules.terms import ParsedId, Reason, parse_workflow_id
 from engine.service import ScheduleService
 from tests.conformance.past import LEASE, run_of, taken
@@ -347,6 +350,59 @@ async def test_a_service_without_code_checks_an_input_by_what_workers_announced(
     assert (await service.start("noop", None, id="8")).new
     with pytest.raises(InputInvalid, match="not valid under any"):
         await service.start("noop", {"a": {}}, id="9")
+
+
+class Tags(BaseModel):
+    tags: Annotated[list[str], BeforeValidator(str.split)]
+
+
+class Named(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+    order_id: int = Field(alias="orderId")
+
+
+class Nested(BaseModel):
+    named: Named | None = None
+    limit: float = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "fits"),
+    [
+        (Tags, {"tags": "a b"}, True),
+        (Named, {"order_id": 1}, True),
+        (Named, {"orderId": 1}, True),
+        (Named, {}, False),
+        (Nested, {"named": {"order_id": 1}}, True),
+        (Nested, {"named": None}, True),
+    ],
+)
+async def test_what_pydantic_reads_is_never_refused_by_an_announcement(
+    bench, service, kind, given, fits
+):
+    announced = {"takes": True, "needs": True, "schema": _schema(kind)}
+    await bench.announce(
+        Serving("r", "default", "sched", frozenset({"any@1"}), inputs={"any@1": announced})
+    )
+    if fits:
+        kind.model_validate_json(json.dumps(given))
+        assert (await service.start("any", given, id="7")).new
+    else:
+        with pytest.raises(InputInvalid, match="'orderId' is missing"):
+            await service.start("any", given, id="7")
+
+
+async def test_events_of_a_start_have_the_topic_of_its_options(bench, service):
+    await service.declare_hook("https://hooks.example.com/a", secret="${env:HOOK}")  # noqa: S106
+    await service.start("noop", id="7", topic="orders", tenant_id="acme")
+    (claim,) = await taken(bench)
+    await ended(bench, claim, "completed")
+    await bench.ledger.events.place(100)
+    events = await bench.ledger.events.newest(limit=9)
+    of_run = [each for each in events if each.workflow_id == "sched:@noop:7"]
+    assert of_run
+    assert {each.schedule.topic for each in of_run} == {"orders"}
+    assert "schedule.orders.arrived" in {name for each in of_run for name in each.names}
 
 
 async def test_an_announcement_without_an_input_checks_nothing(bench, service):

@@ -14,7 +14,7 @@ import pytest
 from temporalio.api.enums.v1 import PendingActivityState, RateLimitSource, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Worker
 
 from engine.ledger import Ledger
@@ -233,31 +233,52 @@ async def test_a_limit_for_each_key_holds_for_all_replicas_together_and_only_for
     assert (seen.most_of_tenant, seen.most) == (2, 6)
 
 
-async def test_the_time_in_which_a_step_waits_for_its_key_is_not_its_own(
-    office: Office, seen: Seen
-):
-    async def has_more_time(run: WorkflowHandle) -> bool:
-        pending = (await run.describe()).raw_description.pending_activities
-        return any(each.activity_options.start_to_close_timeout.seconds >= 4 for each in pending)
+async def has_more_time(run: WorkflowHandle) -> bool:
+    pending = (await run.describe()).raw_description.pending_activities
+    return any(each.activity_options.start_to_close_timeout.seconds >= 4 for each in pending)
 
+
+@pytest.mark.parametrize("workflow", ["sends-briefly@1", "prints@1"])
+async def test_the_time_in_which_a_step_waits_for_its_key_is_not_its_own(
+    office: Office, seen: Seen, workflow: str
+):
     await office.declare("emails: {concurrency: 5, perKey: 1}")
     async with office.replicas():
         first = await office.start("sends-for-tenants@1", ["a long"])
         await eventually(lambda: seen.running == 1)
-        brief = await office.start("sends-briefly@1", "a brief")
-        await eventually(lambda: has_more_time(brief), timeout=30)
+        brief = await office.start(workflow, "a brief")
+        await eventually(partial(has_more_time, brief), timeout=30)
         seen.go_on.set()
         assert await brief.result() == "a brief"
         await first.result()
 
 
+@pytest.mark.parametrize("workflow", ["sends-briefly@1", "prints@1"])
+async def test_a_step_that_is_cancelled_while_it_waits_for_its_key_does_nothing(
+    office: Office, seen: Seen, workflow: str
+):
+    await office.declare("emails: {concurrency: 5, perKey: 1}")
+    async with office.replicas():
+        first = await office.start("sends-for-tenants@1", ["a long"])
+        await eventually(lambda: seen.running == 1)
+        second = await office.start(workflow, "a cancelled")
+        await eventually(partial(is_at_a_worker, second))
+        await second.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await second.result()
+        seen.go_on.set()
+        await first.result()
+    assert seen.done == ["a long"]
+
+
+async def is_at_a_worker(run: WorkflowHandle) -> bool:
+    pending = (await run.describe()).raw_description.pending_activities
+    return any(each.HasField("last_started_time") for each in pending)
+
+
 async def test_a_step_that_waits_for_its_key_loses_no_attempt_when_its_worker_stops(
     office: Office, seen: Seen
 ):
-    async def is_at_a_worker(run: WorkflowHandle) -> bool:
-        pending = (await run.describe()).raw_description.pending_activities
-        return any(each.HasField("last_started_time") for each in pending)
-
     async def left() -> bool:
         (pending,) = (await second.describe()).raw_description.pending_activities
         return "this worker stops" in pending.last_failure.message
@@ -271,7 +292,7 @@ async def test_a_step_that_waits_for_its_key_loses_no_attempt_when_its_worker_st
         first = await office.start("sends-for-tenants@1", ["a long"])
         await eventually(lambda: seen.running == 1)
         second = await office.start("sends-briefly@1", "a second")  # it has one attempt
-        await eventually(lambda: is_at_a_worker(second))
+        await eventually(partial(is_at_a_worker, second))
         going_on = asyncio.create_task(go_on_when_it_has_left())
     await going_on
     async with office.replicas(name="second"):

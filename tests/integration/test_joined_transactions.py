@@ -12,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from engine.errors import KeyForeign, KeyInUse, LedgerError, RequestInUse, StartInUse
+from engine.errors import (
+    EnqueueFailure,
+    KeyForeign,
+    KeyInUse,
+    LedgerError,
+    RequestInUse,
+    StartInUse,
+)
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.service import ScheduleService
@@ -309,6 +316,8 @@ async def test_a_start_exists_if_and_only_if_the_callers_commit_does(bench, serv
         done = await service.start("noop", {"text": "$1 '"}, id="7", connection=connection)
         assert (done.new, done.fire, done.waiting) == (True, None, None)
         assert await service.fires(key="@noop") == []
+        with pytest.raises(EnqueueFailure, match="its transaction has not committed"):
+            await done.result()
         with pytest.raises(StartInUse, match="in the same transaction"):
             await service.start("noop", id="7", connection=connection)
         await connection.execute("SELECT 1")  # it goes on

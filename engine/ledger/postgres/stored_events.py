@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -243,6 +244,8 @@ class EventStore:
     def _event(self, row: Mapping[str, Any]) -> EventRow:
         given = {name: row[name] for name in _OF_EVENT}
         schedule = self._definitions.get((row["key"], row["definition_version"]))
+        if schedule is not None and row["options"]:  # of this run alone
+            schedule = Schedule.from_json({**schedule.to_json(), **json.loads(row["options"])})
         return EventRow(**given, schedule=schedule)
 
     async def _deliveries(self, rows: Sequence[Mapping[str, Any]]) -> list[Delivery]:

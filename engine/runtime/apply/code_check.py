@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
@@ -183,10 +183,25 @@ def announced_inputs(workflows: Iterable[type]) -> dict[str, dict[str, Any]]:
 def _schema(wanted: Any) -> dict[str, Any]:
     """Return the JSON Schema of a type; that of anything for one that has none."""
     adapter = _adapter(wanted)
-    try:
-        return adapter.json_schema() if adapter is not None else {}
-    except PydanticUserError:  # it has a validator of its own
+    if adapter is None or _reads_otherwise(adapter.core_schema):
         return {}
+    try:
+        schema = adapter.json_schema()
+        json.dumps(schema, allow_nan=False)
+    except Exception:  # noqa: BLE001 - a type makes its own schema, and then nothing is compared
+        return {}
+    return schema
+
+
+_OWN_READERS: Final = {"function-before", "function-wrap", "function-plain"}
+
+
+def _reads_otherwise(schema: object) -> bool:
+    """Return whether a validator of the type itself reads values that its schema does not name."""
+    if isinstance(schema, Mapping):
+        own = schema.get("type") in _OWN_READERS or schema.get("missing") is not None
+        return own or any(map(_reads_otherwise, schema.values()))
+    return isinstance(schema, list | tuple) and any(map(_reads_otherwise, schema))
 
 
 def announced_faults(
@@ -203,30 +218,35 @@ def announced_faults(
         f"{'.'.join(['input', *map(str, fault.absolute_path)])}: {fault.message};"
         f" the workflow {workflow_type} takes {schema.get('title') or 'another input'}"
         for fault in islice(_structure()(schema).iter_errors(given[0]), _NAMED)
-        if fault.validator != "required" or _is_named_otherwise(fault)
     ]
 
 
-def _is_named_otherwise(fault: Any) -> bool:
-    """Return whether a missing field is not there by another name, such as an alias."""
-    return set(fault.instance) <= set(fault.schema.get("properties", ()))
-
-
 _STRUCTURE: Final = (
-    "$ref", "allOf", "anyOf", "type", "required", "properties", "additionalProperties", "items",
-    "prefixItems", "enum", "const",
+    "$ref", "allOf", "anyOf", "type", "properties", "items", "prefixItems", "enum", "const",
 )  # fmt: skip
 
 
 @cache
 def _structure() -> Any:
-    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped] # noqa: PLC0415 - for inputs alone
+    from jsonschema import Draft202012Validator, ValidationError, validators  # type: ignore[import-untyped] # noqa: PLC0415 - for inputs alone
+
+    def required(_: object, names: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+        # A field may be there by another name, such as an alias.
+        if isinstance(value, Mapping) and set(value) <= set(schema.get("properties", ())):
+            yield from (
+                ValidationError(f"{each!r} is missing") for each in names if each not in value
+            )
+
+    def additional(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(wanted, Mapping):  # as above, if no others are allowed
+            yield from rules["additionalProperties"](validator, wanted, value, schema)
 
     rules = Draft202012Validator.VALIDATORS
     types = dict.fromkeys(("string", "integer", "number", "boolean"), _is_plain)
     return validators.create(
         meta_schema={},
-        validators={name: rules[name] for name in _STRUCTURE} | {"oneOf": rules["anyOf"]},
+        validators={name: rules[name] for name in _STRUCTURE}
+        | {"oneOf": rules["anyOf"], "required": required, "additionalProperties": additional},
         type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(types),
     )
 

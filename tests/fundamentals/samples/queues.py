@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio import workflow as temporal
 
@@ -83,6 +84,20 @@ class SendsForTenants:
         return await ctx.parallel(calls)
 
 
+@step(name="queued-print", queue="emails")
+def print_page(name: str) -> str:
+    seen.done.append(name)
+    return name
+
+
+@workflow
+class Prints:
+    async def run(self, ctx: Context, name: str) -> str:
+        return await ctx.step(
+            print_page, name, fairness=name.split(maxsplit=1)[0], timeout=2, retry=ONCE
+        )
+
+
 @workflow
 class SendsBriefly:
     async def run(self, ctx: Context, name: str) -> str:
@@ -90,5 +105,5 @@ class SendsBriefly:
 
 
 ONCE = Retry(max_attempts=1)
-STEPS = [send]
-ALL = [Sends, SendsOne, SendsUrgently, SendsElsewhere, SendsForTenants, SendsBriefly]
+STEPS: list[Any] = [send, print_page]
+ALL = [Sends, SendsOne, SendsUrgently, SendsElsewhere, SendsForTenants, SendsBriefly, Prints]

@@ -1,6 +1,6 @@
 -- What was put back waits for the first retry of an earlier one of its schedule. It takes no place of the limit
 -- meanwhile: it would keep that retry, and those of other schedules, from being read.
-SELECT e.*, f.input::text AS own_input, f.sealed_input IS NOT NULL AS sealed,
+SELECT e.*, f.input::text AS own_input, f.sealed_input IS NOT NULL AS sealed, f.options::text AS options,
        d.name AS delivery_name, d.attempts, d.first_at, d.error AS delivery_error, d.dead_at, d.subscription
 FROM (SELECT * FROM deliveries w
       WHERE w.namespace = $1 AND w.subscription = $2 AND w.due_at <= (SELECT clock_timestamp())
