@@ -197,7 +197,9 @@ def start(
         )
 
     done = session.ask(ask)
-    status = done.fire.status if done.fire else "no longer in the ledger"
+    status: str = done.fire.status if done.fire else "no longer in the ledger"
+    if done.fire and done.fire.status == "claimed" and at is not None:
+        status = f"begins {clock(done.fire.fire_time, 'UTC', seconds=True)}"
     again = "" if done.new else f", started before by {done.start.requested_by}"
     document = {
         **fields(done, "workflow_id new start.requested start.requested_at start.requested_by"),

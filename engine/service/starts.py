@@ -17,6 +17,7 @@ from engine.errors import (
     StartInUse,
     StartInvalid,
     WorkflowUnknown,
+    did_you_mean,
 )
 from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Fire, NewFire, Start
 from engine.runtime.apply.source import DEFAULT_PROJECT
@@ -537,8 +538,10 @@ async def _type_of(transaction: Transaction, start: Start) -> str:
     wanted = (start.task_queue, start.requested)
     found = (await transaction.resolve([wanted])).get(wanted)
     if found is None:
+        announced = (await transaction.announced([start.task_queue])).get(start.task_queue, ())
+        names = {each.partition("@")[0] for each in announced} - {start.workflow}
         raise WorkflowUnknown(
             f"no worker on task queue {start.task_queue} knows {start.requested}",
-            cure="start a worker that has it",
+            cure=did_you_mean(start.workflow, names, "start a worker that has it"),
         )
     return found

@@ -140,8 +140,10 @@ async def test_an_id_that_could_be_taken_for_another_is_refused(bench, service, 
 
 
 async def test_what_no_worker_knows_is_refused_and_leaves_the_id_free(bench, service):
-    with pytest.raises(WorkflowUnknown, match="knows later"):
+    with pytest.raises(WorkflowUnknown, match="knows later; start a worker that has it"):
         await service.start("later", id="7")
+    with pytest.raises(WorkflowUnknown, match=r"knows nop; did you mean noop\?"):
+        await service.start("nop", id="7")
     with pytest.raises(StartInvalid, match="names no workflow"):
         await service.start("no name", id="7")
     await bench.announce(Serving("r", "default", "sched", frozenset({"later@1"})))
@@ -334,6 +336,7 @@ async def test_a_service_without_code_checks_an_input_by_what_workers_announced(
     await bench.announce(Serving("r", "default", "sched", types, inputs=taking))
     for given, said in (
         (({"count": [1]},), r"input.count: \[1\] is not of type"),
+        (({"count": "many"},), r"input.count: 'many' is not of type 'integer'"),
         (({"counts": 1},), "takes Order"),
         ((), "the workflow totals@1 needs an input"),
         (([1],), "input: .* is not of type 'object'"),

@@ -239,8 +239,10 @@ _OF_CLAIMS: Final = (
         "start-id-twice",
         "starts",
         "An id of an application starts a workflow once.",
-        f"{SQL}/start.sql",
-        {"start_id) DO NOTHING": "start_id) DO UPDATE SET digest = excluded.digest"},
+        "engine/ledger/postgres/fire_statements.py",
+        {
+            "            if not await self.run(name, *arguments):\n                return False\n": "            await self.run(name, *arguments)\n"
+        },
         ("tests/conformance/test_starts.py::test_of_many_that_start_one_id_at_once_one_starts_it",),
     ),
 )

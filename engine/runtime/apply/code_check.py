@@ -163,8 +163,8 @@ def input_faults(given: object, definition: WorkflowDefinition) -> Iterator[Inpu
 
 
 # What workers announce of an input, for services that have no code. JSON Schema is stricter than
-# pydantic with plain values ("1" is a number to it), so only the structure is compared: what has
-# to be an object or a list, its fields, and the words of an enumeration.
+# pydantic with plain values ("1" is a number to it), so only what pydantic refuses too is compared:
+# what has to be an object, a list or a number, its fields, and the words of an enumeration.
 
 
 def announced_inputs(workflows: Iterable[type]) -> dict[str, dict[str, Any]]:
@@ -242,7 +242,7 @@ def _structure() -> Any:
             yield from rules["additionalProperties"](validator, wanted, value, schema)
 
     rules = Draft202012Validator.VALIDATORS
-    types = dict.fromkeys(("string", "integer", "number", "boolean"), _is_plain)
+    types = {"string": _is_plain, "boolean": _is_plain, "integer": _counts, "number": _counts}
     return validators.create(
         meta_schema={},
         validators={name: rules[name] for name in _STRUCTURE}
@@ -253,6 +253,14 @@ def _structure() -> Any:
 
 def _is_plain(_: object, value: object) -> bool:
     return isinstance(value, str | int | float)
+
+
+def _counts(_: object, value: object) -> bool:
+    try:
+        float(value if isinstance(value, str | int | float) else "")
+    except ValueError:
+        return False
+    return True
 
 
 def _wrong(key: str, what: str, cure: str, *path: str | int) -> Mismatch:
