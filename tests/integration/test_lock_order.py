@@ -168,3 +168,19 @@ async def test_failing_steps_that_are_noted_hold_no_later_fire_while_they_wait(l
 async def test_losses_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
     await fires(other, "started")
     await holds_no_later_fire(other, lambda: ledger.lose(["c", "b", "a"], "gone"))
+
+
+async def test_replicas_that_were_suspended_for_a_day_do_not_wait_for_each_other(ledger, other):
+    """Each writes its own row, and removes those that are old: that of the other, which does so."""
+    second = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
+    await announced(ledger, second)
+    await other.execute("UPDATE replicas SET seen_at = seen_at - interval '25 hours'")
+    async with other.transaction():
+        await other.execute("UPDATE replicas SET seen_at = now() WHERE replica = 'replica-b'")
+        async with asyncio.timeout(20):
+            await announced(ledger, SERVING)
+    names = [row["replica"] for row in await other.fetch("SELECT replica FROM replicas ORDER BY 1")]
+    assert names == ["replica-a", "replica-b"]
+    await other.execute("UPDATE replicas SET seen_at = seen_at - interval '25 hours'")
+    await announced(ledger, SERVING)
+    assert await other.fetchval("SELECT array_agg(replica) FROM replicas") == ["replica-a"]
