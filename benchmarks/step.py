@@ -1,8 +1,8 @@
 """What ``ctx.step`` costs beside the bare ``workflow.execute_activity``.
 
-Runs of many steps, one after another, on one Temporal server in memory: a plain worker with plain
-activities, and a worker with the plugin with steps, taking turns. A history that is longer would
-cost everybody who replays it, so its events are counted too.
+Runs of many steps, one after another and at once, on one Temporal server in memory: a plain worker
+with plain activities, and a worker with the plugin with steps, taking turns. A history that is
+longer would cost everybody who replays it, so its events are counted too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from temporalio.worker import Worker
 from benchmarks.arena import arena, postgres
 from benchmarks.report import Measured, Row
 from benchmarks.spread import in_turn, median
-from benchmarks.step_workflows import STEPS, BareSteps, OurSteps, bare_nothing, step_nothing
+from benchmarks.step_workflows import (
+    STEPS,
+    BareSteps,
+    BareTogether,
+    OurSteps,
+    OurTogether,
+    bare_nothing,
+    step_nothing,
+)
 from engine.runtime import SchedulePlugin
 
 SAMPLES = 30
@@ -27,6 +35,8 @@ Contestant = tuple[str, str]
 CONTESTANTS: dict[str, Contestant] = {
     "execute_activity": ("BareSteps", "bare"),
     "ctx.step": ("our-steps@1", "ours"),
+    "execute_activity, at once": ("BareTogether", "bare"),
+    "ctx.step, at once": ("our-steps-together@1", "ours"),
 }
 
 
@@ -37,13 +47,18 @@ async def run(*, quick: bool = False) -> Measured:
     async with (
         postgres() as server,
         arena(server) as place,
-        Worker(place.client, task_queue="bare", workflows=[BareSteps], activities=[bare_nothing]),
+        Worker(
+            place.client,
+            task_queue="bare",
+            workflows=[BareSteps, BareTogether],
+            activities=[bare_nothing],
+        ),
         Worker(
             place.client,
             task_queue="ours",
-            workflows=[OurSteps],
+            workflows=[OurSteps, OurTogether],
             activities=[step_nothing],
-            plugins=[SchedulePlugin(None)],
+            plugins=[SchedulePlugin(None, database_url=place.database_url)],
         ),
     ):
         for number in range(_WARM + (2 if quick else SAMPLES)):
@@ -51,17 +66,21 @@ async def run(*, quick: bool = False) -> Measured:
                 took, events[name] = await _run(place.client, contestant, f"{name} {number}")
                 if number >= _WARM:
                     samples[name].append(took)
-    base = median(samples["execute_activity"])
     rows: list[Row] = [
         {
             "": name,
             "ms per step": round(1000 * median(samples[name]) / STEPS, 2),
-            "ratio": round(median(samples[name]) / base, 3),
+            "ratio": round(median(samples[name]) / median(samples[_bare(name)]), 3),
             "events of a run": events[name],
         }
         for name in CONTESTANTS
     ]
     return Measured("step", rows, samples)
+
+
+def _bare(name: str) -> str:
+    """Return the contestant with which one is compared."""
+    return name.replace("ctx.step", "execute_activity")
 
 
 async def _run(client: Client, contestant: Contestant, workflow_id: str) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import temporalio.workflow
@@ -10,7 +11,7 @@ from temporalio import activity
 from engine import Context, step, workflow
 
 STEPS = 50
-"""Activities of one run, one after another."""
+"""Activities of one run."""
 
 
 @activity.defn
@@ -46,3 +47,29 @@ class OurSteps:
         """Call them one after another."""
         for number in range(STEPS):
             await ctx.step(step_nothing, number)
+
+
+@temporalio.workflow.defn(name="BareTogether")
+class BareTogether:
+    """Calls plain activities at once."""
+
+    @temporalio.workflow.run
+    async def run(self) -> None:
+        """Call them, and wait for all."""
+        await asyncio.gather(
+            *(
+                temporalio.workflow.execute_activity(
+                    bare_nothing, number, start_to_close_timeout=timedelta(minutes=10)
+                )
+                for number in range(STEPS)
+            )
+        )
+
+
+@workflow(name="our-steps-together")
+class OurTogether:
+    """Calls steps at once."""
+
+    async def run(self, ctx: Context) -> None:
+        """Call them, and wait for all."""
+        await ctx.parallel(ctx.step(step_nothing, number) for number in range(STEPS))
