@@ -79,6 +79,12 @@ class NotBegun(Exception):
     """Error of a step that has waited for its key on a replica which closes."""
 
 
+def _until(asked: float, lease: timedelta) -> float:
+    """Return until when slots may be used that were asked for at ``asked``."""
+    length = lease.total_seconds()
+    return asked + length - length / _EARLIER
+
+
 class SlotPool:
     """Slots of one lane that one replica holds, uses and wants.
 
@@ -140,8 +146,7 @@ class SlotPool:
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
         """Apply the ledger's answer to the request ``ask`` that was made at ``asked``."""
-        length = lease.total_seconds()
-        self._held, self._until = count, asked + length - length / _EARLIER
+        self._held, self._until = count, _until(asked, lease)
         self._short = count < ask.wanted
         if max(count, self._entered) < ask.running:
             self.want()  # the queue was made smaller: give unused slots back
@@ -398,7 +403,7 @@ class _KeySlots:
 
     def __init__(self, lane: SlotPool, key: str, lease: timedelta) -> None:
         self._lane, self._lease = lane, lease.total_seconds()
-        self._name = key_lane(lane.lane, key)
+        self.lane = key_lane(lane.lane, key)
         self.steps = self.used = self._held = 0
         self._until = self._rests_until = 0.0
         self._since = boottime()
@@ -425,20 +430,14 @@ class _KeySlots:
         wanted = self.used if rests else self.steps
         self._held = min(self._held, wanted)
         running = max(self.used, self.held)
-        return SlotAsk(self._name, self._lane.queue, running, wanted, of_key=True)
+        return SlotAsk(self.lane, self._lane.queue, running, wanted, of_key=True)
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
         """Apply the answer; see ``SlotPool.hold``."""
-        length = lease.total_seconds()
-        self._held, self._until = count, asked + length - length / _EARLIER
+        self._held, self._until = count, _until(asked, lease)
         if max(count, self.used) < ask.running:
             self._lane.want()
         self._lane.notify()
-
-    @property
-    def lane(self) -> str:
-        """The name of the slots in the ledger."""
-        return self._name
 
     def rest_if_due(self) -> None:
         """Leave the slots to other replicas for a moment, if they were had for a lease."""
@@ -523,13 +522,13 @@ class SlotInterceptor(Interceptor):
     def __init__(
         self, pool: SlotPool, keys: KeySlots | None, client: Client, patience: timedelta
     ) -> None:
-        self._pool, self._keys, self._client, self._patience = pool, keys, client, patience
+        self.pool, self.keys, self._client, self._patience = pool, keys, client, patience
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        if self._keys is None:
-            return _OnSlot(next, self._pool)
-        return _OnSlotOfKey(next, self._pool, self._keys, self._client, self._patience)
+        if self.keys is None:
+            return _OnSlot(next, self.pool)
+        return _OnSlotOfKey(next, self.pool, self.keys, self._client, self._patience)
 
 
 class _OnSlot(ActivityInboundInterceptor):
@@ -648,26 +647,27 @@ class QueueWorker:
     Args:
         beside: the main worker, whose steps it runs.
         name: the queue's Temporal task queue.
-        pool: the slots for its steps; None if only their rate is limited.
-        keys: those of each fairness key; None without a limit for one.
+        on_slot: begins its steps on slots; None if only their rate is limited.
         rate: the rate of the task queue, which each poll repeats. The server learns of the limit
             that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
-        patience: of a call to Temporal.
     """
 
     def __init__(
-        self,
-        beside: Worker,
-        name: str,
-        pool: SlotPool | None,
-        keys: KeySlots | None,
-        rate: Rate | None,
-        *,
-        patience: timedelta,
+        self, beside: Worker, name: str, on_slot: SlotInterceptor | None, rate: Rate | None
     ) -> None:
-        self.name, self.pool, self.keys = name, pool, keys
-        self._worker = _worker(beside, name, pool, keys, rate, patience=patience)
+        self.name, self._on_slot = name, on_slot
+        self._worker = _worker(beside, name, on_slot, rate)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
+
+    @property
+    def pool(self) -> SlotPool | None:
+        """The slots for its steps; None if only their rate is limited."""
+        return self._on_slot.pool if self._on_slot else None
+
+    @property
+    def keys(self) -> KeySlots | None:
+        """The slots of each fairness key; None without a limit for one."""
+        return self._on_slot.keys if self._on_slot else None
 
     @property
     def broken(self) -> BaseException | None:
@@ -687,13 +687,7 @@ class QueueWorker:
 
 
 def _worker(
-    beside: Worker,
-    name: str,
-    pool: SlotPool | None,
-    keys: KeySlots | None,
-    rate: Rate | None,
-    *,
-    patience: timedelta,
+    beside: Worker, name: str, on_slot: SlotInterceptor | None, rate: Rate | None
 ) -> Worker:
     config = beside.config()
     config["task_queue"] = name
@@ -705,14 +699,11 @@ def _worker(
     config["workflows"], config["nexus_service_handlers"] = [], []
     # In place of the main worker's limit, which does not apply to this queue.
     config["max_task_queue_activities_per_second"] = rate.per_second if rate else None
-    if pool is not None:
-        config["interceptors"] = [
-            *config.get("interceptors", ()),
-            SlotInterceptor(pool, keys, beside.client, patience),
-        ]
+    if on_slot is not None:
+        config["interceptors"] = [*config.get("interceptors", ()), on_slot]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
-            activity_supplier=SlotSupplier(pool),
+            activity_supplier=SlotSupplier(on_slot.pool),
             local_activity_supplier=_UNUSED,
             nexus_supplier=_UNUSED,
         )
@@ -888,14 +879,13 @@ class QueueManager:
         self._limited[queue] = limits
 
     def _lane(self, queue: str, name: str, limits: Queue) -> QueueWorker:
-        pool = keys = None
-        lease = self._settings.lease
+        on_slot = None
         if limits.concurrency is not None:
+            lease, client = self._settings.lease, self._worker.client
             pool = SlotPool(name, queue, self.wake, patience=lease / 2)
-        if pool is not None and limits.per_key is not None:
-            keys = KeySlots(pool, lease=lease)
-        patience = self._settings.rpc_timeout
-        return QueueWorker(self._worker, name, pool, keys, limits.rate, patience=patience)
+            keys = None if limits.per_key is None else KeySlots(pool, lease=lease)
+            on_slot = SlotInterceptor(pool, keys, client, self._settings.rpc_timeout)
+        return QueueWorker(self._worker, name, on_slot, limits.rate)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""

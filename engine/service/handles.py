@@ -79,7 +79,7 @@ class TemporalAccess:
 class RunOperations(Protocol):
     """The operations of the service that a handle calls."""
 
-    async def begun(self, started: Started[Any], wait: timedelta | float | None) -> None:
+    async def begun(self, started: Started[Any], wait: timedelta | float | None) -> Fire | None:
         """Wait until a run has begun; see ``Started.handle``."""
 
     async def temporal(self) -> Client:

@@ -196,8 +196,7 @@ class Starting(Running):
         wait = options.get("wait")
         if wait is None or done.fire is None:
             return done
-        begun = await self._wait_for(done, wait)
-        return replace(done, fire=begun, waiting=None)
+        return replace(done, fire=await self.begun(done, wait), waiting=None)
 
     async def signal_or_start(
         self,
@@ -259,8 +258,10 @@ class Starting(Running):
         self, workflow: Any, given: Any, start_id: str, options: StartOptions
     ) -> _Asked[Any]:
         requested = workflow_text(workflow, has_input=given is not NOT_GIVEN)
+        declared = None
         if isinstance(workflow, type):
             self.check_inputs([workflow])
+            declared = self._code[requested].result_type
         name = Start.workflow_of(requested)
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
@@ -284,7 +285,7 @@ class Starting(Running):
             _fields_of(options),
             _begins(options),
             options.get("connection"),
-            _result_type(workflow),
+            declared,
         )
 
     async def _start(self, asked: _Asked[R]) -> Started[R]:
@@ -347,15 +348,12 @@ class Starting(Running):
         waiting = await self._unserved(first) if waits else None
         return Started(workflow_id, is_new, first, fire, waiting, self, asked.result_type)
 
-    async def begun(self, started: Started[Any], wait: timedelta | float | None) -> None:
-        """Wait until the run of a start has begun.
+    async def begun(self, started: Started[Any], wait: timedelta | float | None) -> Fire | None:
+        """Wait until the run of a start has begun, and return its row, if it still has one.
 
         Raises:
             EnqueueFailure: it has not begun by then, or never can.
         """
-        await self._wait_for(started, wait)
-
-    async def _wait_for(self, started: Started[Any], wait: timedelta | float | None) -> Fire | None:
         fire = await self._ledger.fire(started.workflow_id)
         if fire is None and started.fire is None and started.new:
             raise EnqueueFailure(
@@ -454,15 +452,6 @@ def _refuse_unknown(options: StartOptions) -> None:
     refuse_unknown("start", options, StartOptions.__annotations__)
 
 
-def _result_type(workflow: Any) -> Any:
-    if isinstance(workflow, str):
-        return None
-    from engine.flow import definition_of  # noqa: PLC0415 - as above
-
-    found = definition_of(workflow)
-    return found.result_type if found else None
-
-
 def _begins(options: StartOptions) -> datetime | timedelta | None:
     """Return when a start is to begin, or how long after the call.
 
@@ -477,7 +466,7 @@ def _begins(options: StartOptions) -> datetime | timedelta | None:
         return datetime.fromisoformat(as_text(at))
     if delay is None:
         return None
-    span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    span = _span(delay)
     if span < timedelta(0):
         raise ValueError(f"delay is a time from now on; got {delay!r}")
     return span
@@ -494,7 +483,7 @@ def _fields_of(options: StartOptions) -> dict[str, Any]:
     whose = (options.get("owner_id"), options.get("tenant_id"), options.get("correlation_id"))
     fields = {**identified(fields, *whose, None)}
     if isinstance(seconds := fields.get("timeout"), int | float):
-        fields["timeout"] = timedelta(seconds=seconds)
+        fields["timeout"] = _span(seconds)
     if "retry" in fields and not isinstance(fields["retry"], Mapping):
         fields["retry"] = _tries(fields["retry"])
     return fields_of_run(fields)
