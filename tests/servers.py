@@ -25,7 +25,14 @@ from tests.postgres import NEWEST, OtherPostgres, Postgres, programs_of
 FAST_AND_FORGETFUL = {**FOR_TESTS, "system.namespaceCacheRefreshInterval": "10s"}
 """A new namespace is found at once. Hundreds that are read each second take 1 % of a core."""
 
-WITHOUT_NATIVE_SCHEDULES = {**FAST_AND_FORGETFUL, "worker.perNamespaceWorkerCount": 0}
+_NO_AGE = "matching.TaskQueueInfoByBuildIdTTL"
+"""How old the figures of a task queue may be: a test that waits for its backlog asks often."""
+
+WITHOUT_NATIVE_SCHEDULES = {
+    **FAST_AND_FORGETFUL,
+    _NO_AGE: "1ms",
+    "worker.perNamespaceWorkerCount": 0,
+}
 """Native schedules have workers in each namespace: 200 idle namespaces take 15 % of a core."""
 
 SOCKET: Final = "TEST_SERVERS"

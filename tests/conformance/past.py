@@ -35,11 +35,12 @@ async def declare_ago(
     *,
     paused: bool = False,
     key: str = "k",
+    workflow: str = "noop",
     workflow_type: str | None = "noop@1",
 ) -> datetime:
     """Declare a schedule as of so long ago, with nothing decided since; returns when."""
     await a_young_minute(bench)
-    text = f"schedules: [{{key: {key}, workflow: noop, {fields}}}]"
+    text = f"schedules: [{{key: {key}, workflow: {workflow}, {fields}}}]"
     (schedule,) = load_schedules(text).schedules
     then: datetime = bench.now().replace(microsecond=0) - age
     new = first_definition(schedule, then, project="default", workflow_type=workflow_type)

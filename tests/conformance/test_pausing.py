@@ -297,10 +297,18 @@ async def test_the_end_of_a_hold_starts_no_more_windows_than_a_limit_allows(benc
 
 async def test_the_end_of_a_hold_rejects_what_no_worker_can_run(bench):
     fields = f"{MINUTES}, catchUp: {{pause: all, max: 50}}"
-    await declare_ago(bench, fields, AGE, paused=True, workflow_type=None)
+    await declare_ago(bench, fields, AGE, paused=True, workflow="gone", workflow_type=None)
     assert (await operator(bench).resume("k")).caught_up == 0
     found: dict[tuple[str, str | None], int] = {}
     for _, fire in await windows(bench):
         key = (fire.status, fire.reason_code)
         found[key] = found.get(key, 0) + 1
     assert found == {("skipped", "paused"): 550, ("rejected", "unknown_workflow"): 50}
+
+
+async def test_what_a_worker_can_run_since_it_was_declared_is_not_rejected(bench):
+    """A worker that starts beside an apply writes the type with its next heartbeat only."""
+    fields = f"{MINUTES}, catchUp: {{pause: all, max: 50}}"
+    await declare_ago(bench, fields, AGE, paused=True, workflow_type=None)
+    assert (await operator(bench).resume("k")).caught_up == 50
+    assert {fire.reason_code for _, fire in await windows(bench)} <= {None, "limit", "paused"}

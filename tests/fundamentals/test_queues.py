@@ -89,19 +89,42 @@ class Office:
             workflow, given, id=uuid.uuid4().hex, task_queue="office"
         )
 
-    async def running_at(self, worker: str, handle: WorkflowHandle) -> int:
-        """How many steps of a run have begun at the workers of this name."""
+    async def running_at(self, worker: str | None, handle: WorkflowHandle) -> int:
+        """How many steps of a run have come to the workers of this name, or to any."""
         pending = (await handle.describe()).raw_description.pending_activities
         begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-        return sum(each.state == begun and each.last_worker_identity == worker for each in pending)
+        names = [each.last_worker_identity for each in pending if each.state == begun]
+        return names.count(worker) if worker else len(names)
 
-    async def waiting(self, handle: WorkflowHandle) -> bool:
-        return bool((await handle.describe()).raw_description.pending_activities)
+    async def backlog(self) -> int:
+        """How many steps wait in the queue; a run knows of its step before the queue does."""
+        asked = DescribeTaskQueueRequest(
+            namespace=self.client.namespace,
+            task_queue=TaskQueue(name="office/emails"),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            report_stats=True,
+        )
+        found = await self.client.workflow_service.describe_task_queue(asked)
+        return found.stats.approximate_backlog_count
 
-    async def start_waiting(self, workflow: str, given: object) -> WorkflowHandle:
-        """Start a run and wait until its step is in the queue."""
+    async def waiting(self, steps: int) -> None:
+        """Wait until so many steps wait in the queue."""
+
+        async def all_wait() -> bool:
+            return await self.backlog() == steps
+
+        await eventually(all_wait, every=0.05)
+
+    async def start_running(self, workflow: str, given: object) -> WorkflowHandle:
+        """Start a run and wait until its step has come to a worker."""
         handle = await self.start(workflow, given)
-        await eventually(lambda: self.waiting(handle), every=0.05)
+        await eventually(lambda: self.running_at(None, handle), every=0.05)
+        return handle
+
+    async def start_waiting(self, workflow: str, given: object, *, behind: int) -> WorkflowHandle:
+        """Start a run and wait until its step is in the queue, behind so many."""
+        handle = await self.start(workflow, given)
+        await self.waiting(behind + 1)
         return handle
 
 
@@ -173,21 +196,25 @@ async def test_steps_of_one_priority_run_in_the_order_in_which_they_came(
 ):
     await office.declare("emails: {concurrency: 1}")
     async with office.replicas():
-        runs = [await office.start_waiting("sends-one@1", name) for name in "abcde"]
+        first = await office.start_running("sends-one@1", "a")
+        others = [
+            await office.start_waiting("sends-one@1", name, behind=number)
+            for number, name in enumerate("bcde")
+        ]
         seen.go_on.set()
-        await asyncio.gather(*(run.result() for run in runs))
+        await asyncio.gather(*(run.result() for run in (first, *others)))
     assert seen.order == list("abcde")
 
 
 async def test_a_step_with_a_better_priority_goes_first(office: Office, seen: Seen):
     await office.declare("emails: {concurrency: 1}")
     async with office.replicas():
-        first = await office.start("sends-one@1", "runs already")
-        await eventually(lambda: seen.running == 1)
-        others = [await office.start_waiting("sends-one@1", name) for name in "ab"]
-        urgent = await office.start_waiting("sends-urgently@1", "urgent")
+        first = await office.start_running("sends-one@1", "runs already")
+        a = await office.start_waiting("sends-one@1", "a", behind=0)
+        b = await office.start_waiting("sends-one@1", "b", behind=1)
+        urgent = await office.start_waiting("sends-urgently@1", "urgent", behind=2)
         seen.go_on.set()
-        await asyncio.gather(*(run.result() for run in (first, *others, urgent)))
+        await asyncio.gather(*(run.result() for run in (first, a, b, urgent)))
     assert seen.order == ["runs already", "urgent", "a", "b"]
 
 
@@ -195,8 +222,8 @@ async def test_one_who_fills_the_queue_does_not_hold_up_another(office: Office, 
     await office.declare("emails: {concurrency: 1}")
     async with office.replicas():
         crowd = await office.start("sends@1", [f"crowd {number}" for number in range(20)])
-        await eventually(lambda: seen.running == 1)
-        single = await office.start_waiting("sends-one@1", "single")
+        await office.waiting(19)
+        single = await office.start_waiting("sends-one@1", "single", behind=19)
         seen.go_on.set()
         await asyncio.gather(crowd.result(), single.result())
     assert seen.order.index("single") <= 3
@@ -208,8 +235,10 @@ async def test_with_a_limit_for_each_key_nobody_waits_behind_the_crowd_of_anothe
     await office.declare("emails: {concurrency: 5, perKey: 1}")
     async with office.replicas():
         crowd = [await office.start("sends-for-tenants@1", [f"a {n}"]) for n in range(100)]
-        await asyncio.gather(*(eventually(partial(office.waiting, run)) for run in crowd))
-        others = [await office.start_waiting("sends-for-tenants@1", [f"b {n}"]) for n in range(4)]
+        await asyncio.gather(
+            *(eventually(partial(office.running_at, None, run), every=0.5) for run in crowd)
+        )
+        others = [await office.start_running("sends-for-tenants@1", [f"b {n}"]) for n in range(4)]
         seen.go_on.set()
         await asyncio.gather(*(run.result() for run in others))
         before = seen.done[: seen.done.index("b 3")]

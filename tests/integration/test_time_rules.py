@@ -122,6 +122,7 @@ async def test_what_nobody_can_run_is_not_started_for_its_rules(ledger, table, c
         Bench(ledger, clock),
         "everyMs: 60000, firstFire: next",
         timedelta(minutes=5),
+        workflow="gone",
         workflow_type=None,
     )
     await table.execute("UPDATE schedules SET rules = '0000/1999a' WHERE key = 'k'")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -422,7 +423,20 @@ class Transaction(
                 await self.back_off(row["key"], f"its definition cannot be read: {error}")
                 if on_unread is not None:
                     on_unread(row["key"], error)
-        return states
+        return await self._typed(states)
+
+    async def _typed(self, states: Sequence[ScheduleState]) -> list[ScheduleState]:
+        """Return them with the types announced since, which the next heartbeat would write."""
+        names = {
+            state.key: (state.schedule.task_queue, state.schedule.workflow)
+            for state in states
+            if state.workflow_type is None
+        }
+        types = await self.resolve(names.values())
+        return [
+            replace(state, workflow_type=types[names[state.key]]) if state.key in names else state
+            for state in states
+        ]
 
     async def record(
         self,
