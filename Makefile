@@ -87,7 +87,7 @@ prove-account: $(STAMP) ## Let everything happen in every order (ARGS="500" exam
 	SCHED_PROVE_EXAMPLES=$(or $(ARGS),500) $(BIN)/pytest -m "" tests/model -q -s
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
-	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest -m "" tests/programs -q --timeout 14400
+	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest -m "" tests/programs -q -s --timeout 14400
 
 prove-kills: $(STAMP) ## Kill the only worker of a saga at each place and moment
 	SCHED_PROVE_KILLS=all $(BIN)/pytest -m "" $(TOGETHER) tests/acceptance/test_killed_saga.py

@@ -51,10 +51,29 @@ async def the_page_opens_once(log: str) -> None:
         assert (again.url.path, "this address opens once" in again.text) == ("/signin", True)
 
 
-async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
+async def a_second_up_is_refused(home: Home, elsewhere: Path, running: int) -> None:
+    """In one sentence, which names the first and what works."""
+    code, output = await home.sched("up", *home.ports)
+    assert code == 2
+    assert output.count("\n") == 1
+    assert f"another `sched up` (process {running})" in output
+
+    code, output = await home.sched("up", *home.ports, "--data-dir", str(elsewhere))
+    assert code == 2
+    assert output.count("\n") == 1
+    ports = ", ".join(str(port) for port in home.port.values())
+    assert f"ports {ports} are taken by another `sched up` (process {running}" in output
+    if sys.platform == "linux":
+        assert f"(process {running} in {home.folder.resolve()})" in output
+    options = re.search(r"add (--temporal-port \d+ --ui-port \d+ --postgres-port \d+)\n", output)
+    assert options, output
+
+
+async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_path: Path):
     port = free_port()
-    await home.up("--http-port", str(port))
+    running = await home.up("--http-port", str(port))
     await home.until_fired("heartbeat", 1)
+    await a_second_up_is_refused(home, tmp_path, running.pid)
     await home.until_fired("cache-sync", 1)
     assert await ask(port, "/readyz") == (200, "ready\n")
     _, metrics = await ask(port, "/metrics")
@@ -141,28 +160,6 @@ async def test_a_second_ctrl_c_leaves_no_server_behind(home: Home):
     assert await home.stop() == 128 + signal.SIGINT
     await eventually(lambda: not any(map(is_alive, notes)), timeout=30)
     assert not (home.folder / ".sched/up.json").exists()
-
-
-async def test_a_second_up_is_refused_in_one_sentence_that_names_the_first_and_what_works(
-    home: Home, tmp_path: Path
-):
-    running = await home.up()
-    await home.until_fired("heartbeat", 1)
-    code, output = await home.sched("up", *home.ports)
-    assert code == 2
-    assert output.count("\n") == 1
-    assert f"another `sched up` (process {running.pid})" in output
-
-    code, output = await home.sched("up", *home.ports, "--data-dir", str(tmp_path))
-    assert code == 2
-    assert output.count("\n") == 1
-    ports = ", ".join(str(port) for port in home.port.values())
-    assert f"ports {ports} are taken by another `sched up` (process {running.pid}" in output
-    if sys.platform == "linux":
-        assert f"(process {running.pid} in {home.folder.resolve()})" in output
-    options = re.search(r"add (--temporal-port \d+ --ui-port \d+ --postgres-port \d+)\n", output)
-    assert options, output
-    await home.stop()
 
 
 MISTAKES = """

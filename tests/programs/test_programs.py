@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import asyncpg
@@ -127,6 +127,7 @@ class Driver:
 
     client: Client
     books: asyncpg.Pool
+    happened: Counter[str] = field(default_factory=Counter)
 
     async def standing(self, program: str) -> Counter[str]:
         rows = await self.books.fetch(
@@ -142,6 +143,8 @@ class Driver:
         if foreign:
             assert (await foreign.describe()).status is WorkflowExecutionStatus.RUNNING
             await foreign.terminate()
+            self.happened["foreign child"] += 1
+        self.happened["early signal"] += case.early
         keys = await self.books.fetch(
             "SELECT undoes FROM undos JOIN effects e ON e.key = undoes WHERE run = $1"
             " GROUP BY 1 HAVING count(*) > 1 OR bool_or(undos.label <> e.label)",
@@ -184,6 +187,7 @@ class Driver:
                 if error.status != RPCStatusCode.INVALID_ARGUMENT:
                     raise
                 continue  # a run cannot be reset to an event within a batch
+            self.happened["reset"] += 1
             was_cancelled = isinstance(outcome, CancelledError)
             outcome = await self._outcome(run, program)
             stands = await self.standing(program)
@@ -215,9 +219,12 @@ class Driver:
             return is_far or description.close_time is not None
 
         await eventually(far_enough, timeout=PATIENCE)
-        description = await run.describe()
-        if description.close_time is None:
+        try:
             await (run.cancel() if how == "cancel" else run.terminate())
+            self.happened[case.ends or ""] += 1
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise  # else it has ended by itself
 
     async def _outcome(self, run: WorkflowHandle[Any, Any], program: str) -> Any:
         """Return None for success, or the error; a terminated run has been cleaned up by then."""
@@ -324,6 +331,9 @@ async def test_the_books_of_random_programs_are_right(driver: tuple[Driver, str]
 
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(play)
+    print(f"{PROGRAMS} programs, and {dict(player.happened)}")  # noqa: T201 - for ``make prove-flow``
+    if PROGRAMS >= 1000:
+        assert player.happened["kill"] >= 100
 
 
 async def _play(
@@ -348,6 +358,8 @@ async def _play(
                     return effects >= count or all(task.done() for task in tasks)
 
                 await eventually(far_enough, timeout=PATIENCE)
+                player.happened["kill"] += not all(task.done() for task in tasks)
+                player.happened["older deploy beside"] += bool(beside)
         with serving(*where):
             await asyncio.gather(*tasks)
     finally:

@@ -36,14 +36,14 @@ def test_random_questions_are_answered_as_a_scan_of_the_clock_answers_them():
     """Another and a hundred times larger set of questions: ``make prove-time``."""
     rng, proof = random.Random(20_261_121), Proof()
     odd = [place for name in ODD_ZONES for place in places_of(rng, name, 1)]
-    for number, place in enumerate([APIA_SKIPS_A_DAY, *odd, *some_places(rng, 16)]):
+    for number, place in enumerate([APIA_SKIPS_A_DAY, *odd, *some_places(rng, 6)]):
         proof.minutes(rng, place, expressions=3, instants=9)
         proof.overrides(rng, place, instants=6)
         if number % 4 == 0:
             proof.seconds(rng, place, expressions=3, instants=20)
-    assert proof.total >= 2000
+    assert proof.total >= 1500
     assert proof.zones >= set(ODD_ZONES)
-    assert min(proof.compared[family] for family in FAMILIES) >= 350
+    assert min(proof.compared[family] for family in FAMILIES) >= 180
 
 
 def test_changes_of_offset_inside_each_other_follow_the_same_rules(monkeypatch):
