@@ -86,7 +86,6 @@ from engine.flow.step_calls import (
     NOT_GIVEN as NOT_GIVEN,
     ChildOptions as ChildOptions,
     StepCall as StepCall,
-    ToUndo as ToUndo,
     UndoScope as UndoScope,
     args_of as args_of,
     repeats as repeats,

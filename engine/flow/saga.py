@@ -31,7 +31,6 @@ from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of
 from engine.flow.step_calls import (
     ChildOptions,
     StepCall,
-    ToUndo,
     UndoScope,
     finish_despite_cancel,
     giving_up,
@@ -68,18 +67,17 @@ UNDO_CARRIED: Final = "sched.undo."
 _LONGEST_INPUT: Final = 500
 
 
-def undo_note(entry: ToUndo) -> dict[str, Any]:
+def undo_note(undo: StepCall) -> dict[str, Any]:
     """Return how another run undoes a step: a clean-up run, or the next run of the chain.
 
     A clean-up run has no code of the run.
     """
-    undo = entry.call
     definition = getattr(undo.fn, "__temporal_activity_definition", None)
     return {
         "step": getattr(definition, "name", None) or undo.name,
-        "key": entry.key,
+        "key": undo.undoes,
         "takes_input": bool(undo.args),
-        "takes_result": entry.sees_result,
+        "takes_result": undo.sees_result,
         "timeout": undo.timeout.total_seconds(),
         "deadline": None if undo.deadline is None else undo.deadline.total_seconds(),
         "idempotency_key": undo.key,
@@ -230,6 +228,10 @@ def _converter() -> PayloadConverter:
     return temporalio.workflow.payload_converter()
 
 
+def _keeper(undo: StepCall | None) -> Callable[[Any], None] | None:
+    return partial(undo.keep, _converter()) if undo else None
+
+
 # --- undo steps ---
 # Registered before their steps run, and run in reverse order when the run fails or is cancelled.
 
@@ -281,8 +283,8 @@ class Saga:
         place = self._place_of(call.name)
         key = call.idempotency_key(place)
         self._refuse_undone(call)
-        entry = ToUndo(undo, call.name, _converter(), key) if undo else None
-        handle = call.start(place, undo=self._note_of(entry))
+        entry = undo.undoing(call.name, key, _converter()) if undo else None
+        handle = call.start(place, self._note_of(entry))
         if entry:
             # Before the step runs (nothing is sent until this task yields), because a step whose
             # result is lost must be undone too. After start(), because a call that could not be
@@ -290,7 +292,7 @@ class Saga:
             scope.add(entry)
         self._under_way[handle] = scope, call.name
         try:
-            return await result_of(handle, repr(call.name), entry.keep if entry else None)
+            return await result_of(handle, repr(call.name), _keeper(entry))
         except ActivityError as error:
             if was_refused(error):
                 self.refused = error
@@ -316,18 +318,16 @@ class Saga:
         entry = None
         if undo is not None:
             undone_by = undo_of(undo, call.name, call.args)
-            entry = ToUndo(undone_by, call.name, _converter(), child_key(call.id))
+            entry = undone_by.undoing(call.name, child_key(call.id), _converter())
             scope.add(entry)
         try:
-            return await self._children.run(
-                call, scope, self._note_of(entry), entry.keep if entry else None
-            )
+            return await self._children.run(call, scope, self._note_of(entry), _keeper(entry))
         except BaseException as error:
             if entry and was_undone(error):
                 self.scope.remove(entry)
             raise
 
-    def _note_of(self, entry: ToUndo | None) -> dict[str, Any] | None:
+    def _note_of(self, entry: StepCall | None) -> dict[str, Any] | None:
         return undo_note(entry) if entry and self._leaves_notes else None
 
     def refuse_under_way(self) -> None:
@@ -404,23 +404,22 @@ class Saga:
                 await handle
         not_undone = self._children.take_not_undone()
 
-        async def undo(entry: ToUndo) -> None:
-            if failed := await self._undo(entry):
+        async def undo(call: StepCall) -> None:
+            if failed := await self._undo(call):
                 not_undone.append(failed)
 
         await scope.unwind(undo)
         return not_undone
 
-    async def _undo(self, entry: ToUndo) -> NotUndone | None:
-        """Undo one step; return it if that fails."""
-        call = entry.call
-        begin = partial(call.start, self._place_of(call.name), undoes=entry.key or None)
-        cause = await _failure_of(begin, call.name, entry.name)
-        self._undone.add(entry.key)
+    async def _undo(self, call: StepCall) -> NotUndone | None:
+        """Run one undo step; return what it undoes if it fails."""
+        begin = partial(call.start, self._place_of(call.name))
+        cause = await _failure_of(begin, call.name, call.undone)
+        self._undone.add(call.undoes)
         if cause is None:
             return None
         given = _cut(call.args[0].payload.data) if call.args else None
-        return NotUndone(entry.name, call.name, text_of(cause), given, entry.key or None)
+        return NotUndone(call.undone, call.name, text_of(cause), given, call.undoes or None)
 
     def _refuse_undone(self, call: StepCall) -> None:
         """Refuse a key that the code gives again after the call that had it was undone.
@@ -439,7 +438,7 @@ class Saga:
 
     def on_failure(self, undo: StepCall) -> None:
         """Have a bad end run this step, which undoes no other one."""
-        self.scope.current.add(ToUndo(undo, undo.name, _converter()))
+        self.scope.current.add(undo.undoing(undo.name, "", _converter()))
 
     def commit(self) -> None:
         """Forget what a bad end would undo."""
@@ -454,15 +453,15 @@ class Saga:
     def to_undo(self) -> list[str]:
         """The steps that a bad end would undo, the oldest first."""
         earlier = [str(each["step"]) for each in self._of_earlier_runs()]
-        return earlier + [each.name for each in self.scope.left]
+        return earlier + [each.undone for each in self.scope.left]
 
     def carried(self) -> dict[str, Any]:
         """Return what is to undo as memo fields of the next run of the chain."""
         own = [
             {
-                "step": each.name,
+                "step": each.undone,
                 "undo": undo_note(each),
-                **dict(zip_longest(("input", "result"), map(_text, each.call.args))),
+                **dict(zip_longest(("input", "result"), map(_text, each.args))),
             }
             for each in self.scope.left
         ]

@@ -109,7 +109,12 @@ class ChildOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class StepCall:
-    """A step with its input and its rules, ready to start."""
+    """A step with its input and its rules, ready to start.
+
+    Attributes:
+        undone: the name of the step or child that it undoes.
+        undoes: the idempotency key of that; empty if it undoes no call.
+    """
 
     fn: Callable[..., Any]
     args: list[Any]
@@ -125,6 +130,8 @@ class StepCall:
     fairness: str | None = None
     fairness_weight: float | None = None
     local: bool = False
+    undone: str = ""
+    undoes: str = ""
 
     @property
     def name(self) -> str:
@@ -136,23 +143,43 @@ class StepCall:
         """Return the key that the step sees for a call at this place in the run."""
         return self.key or step_key(origin_of(temporalio.workflow.info()), place)
 
+    def undoing(self, name: str, key: str, converter: PayloadConverter) -> StepCall:
+        """Return it as the undo step of a step or child that begins.
+
+        It gets what was sent and received, whatever the run does with the objects later: so they
+        are written at once.
+
+        Args:
+            name: of the step or child.
+            key: its idempotency key.
+            converter: the run's.
+        """
+        args = [RawValue(converter.to_payload(each)) for each in self.args]
+        return replace(self, args=args, undone=name, undoes=key)
+
+    def keep(self, converter: PayloadConverter, result: Any) -> None:
+        """Note the result of what it undoes, if it needs that."""
+        if self.sees_result:
+            self.args[1] = RawValue(converter.to_payload(result))
+
+    @property
+    def sees_result(self) -> bool:
+        """Whether it is an undo step that gets the result too."""
+        definition = step_definition_of(self.fn)
+        return definition is not None and definition.sees_result
+
     def start(
-        self,
-        place: str,
-        *,
-        undoes: str | None = None,
-        undo: Mapping[str, Any] | None = None,
+        self, place: str, undo: Mapping[str, Any] | None = None
     ) -> temporalio.workflow.ActivityHandle[Any]:
         """Start the step. A cancel waits until the step reports that it has stopped.
 
         Args:
             place: the activity id, unique among the calls of the run.
-            undoes: the idempotency key of the step that this call undoes.
             undo: undo instructions for this step, recorded in the history.
         """
         if self.local:
             return self._start_here(place)
-        with noted(self._note(undoes, undo)):
+        with noted(self._note(undo)):
             return temporalio.workflow.start_activity(
                 self.fn,
                 args=self.args,
@@ -190,14 +217,14 @@ class StepCall:
                 summary=self.summary,
             )
 
-    def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
+    def _note(self, undo: Mapping[str, Any] | None) -> StepNote:
         rules = self.retry.for_worker()
         info = temporalio.workflow.info()
         return StepNote(
             origin=origin_of(info),
             redo=may_repeat(info),
             key=self.key,
-            undoes=undoes,
+            undoes=self.undoes or None,
             undo=undo,
             timeout=self.timeout.total_seconds() if self.queue else None,
             **rules,
@@ -560,40 +587,6 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, R]) -> R:
 # newest runs first.
 
 
-class ToUndo:
-    """A step or child that was begun, and how it is undone.
-
-    Its undo step gets what was sent and received, whatever the run does with the objects later: so
-    they are written at once.
-
-    Args:
-        undo: the call of the undo step, with the input of what it undoes.
-        name: of the step or child.
-        converter: the run's.
-        key: its idempotency key; empty if the undo step belongs to no step.
-    """
-
-    def __init__(
-        self, undo: StepCall, name: str, converter: PayloadConverter, key: str = ""
-    ) -> None:
-        self.name, self.key, self._write = name, key, converter.to_payload
-        self.call = replace(undo, args=[self._written(each) for each in undo.args])
-
-    def keep(self, result: Any) -> None:
-        """Note the result, if the undo step needs it."""
-        if self.sees_result:
-            self.call.args[1] = self._written(result)
-
-    @property
-    def sees_result(self) -> bool:
-        """Whether the undo step gets the result too."""
-        definition = step_definition_of(self.call.fn)
-        return definition is not None and definition.sees_result
-
-    def _written(self, value: Any) -> RawValue:
-        return RawValue(self._write(value))
-
-
 @dataclass(eq=False)
 class UndoScope:
     """A part of a run that is undone on its own if an error leaves it: ``ctx.saga()``, or all.
@@ -605,7 +598,7 @@ class UndoScope:
 
     outer: UndoScope | None = None
     parallel: bool = False
-    _entries: list[ToUndo | UndoScope] = field(default_factory=list)
+    _entries: list[StepCall | UndoScope] = field(default_factory=list)
     _ended: bool = False
 
     @property
@@ -639,16 +632,16 @@ class UndoScope:
         return self._ended or (self.outer is not None and self.outer.ended)
 
     @property
-    def left(self) -> list[ToUndo]:
-        """The steps and children that a bad end undoes, the oldest first."""
+    def left(self) -> list[StepCall]:
+        """The undo steps that a bad end runs, in the order in which their steps began."""
         parts = (each.left if isinstance(each, UndoScope) else [each] for each in self._entries)
         return [each for part in parts for each in part]
 
-    def add(self, entry: ToUndo | UndoScope) -> None:
+    def add(self, entry: StepCall | UndoScope) -> None:
         """Have a bad end undo this."""
         self._entries.append(entry)
 
-    def remove(self, entry: ToUndo | UndoScope) -> None:
+    def remove(self, entry: StepCall | UndoScope) -> None:
         """Have nothing undo this, in whichever scope it is."""
         self._entries = [each for each in self._entries if each is not entry]
         for each in self._entries:
@@ -666,7 +659,7 @@ class UndoScope:
         """Have nothing more begin in it."""
         self._ended = True
 
-    async def unwind(self, run: Callable[[ToUndo], Awaitable[None]]) -> None:
+    async def unwind(self, run: Callable[[StepCall], Awaitable[None]]) -> None:
         """Run each undo step, the newest first, and forget it.
 
         Args:
@@ -680,7 +673,7 @@ class UndoScope:
                 await _undone(each, run)
 
 
-async def _undone(entry: ToUndo | UndoScope, run: Callable[[ToUndo], Awaitable[None]]) -> None:
+async def _undone(entry: StepCall | UndoScope, run: Callable[[StepCall], Awaitable[None]]) -> None:
     await (entry.unwind(run) if isinstance(entry, UndoScope) else run(entry))
 
 

@@ -39,7 +39,6 @@ from engine.flow import (
     StepCall,
     StepNote,
     Timing,
-    ToUndo,
     UndoScope,
     args_of,
     as_declared,
@@ -293,14 +292,14 @@ class FakeContext(Context):
             self._started[name] += 1
             own_id = options.get("id") or f"child:{self._workflow_id}:{name}:{self._started[name]}"
             call = undo_of(undo, name, args_of(given))
-            entry = ToUndo(call, name, _converter, step_key(_RUN, own_id))
+            entry = call.undoing(name, step_key(_RUN, own_id), _converter)
         try:
             came = await self._result_of(child, given)
             found = _received(came, result_type or declared, f"the result of the child {name}")
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
             raise child_failed(name) from cause_of(error)
         if entry:
-            entry.keep(found)
+            entry.keep(_converter, found)
             self._scope.current.add(entry)
         return found
 
@@ -311,7 +310,7 @@ class FakeContext(Context):
         return await settled(stands(*args_of(given)) if callable(stands) else stands)
 
     async def _continue(self, args: list[Any], undo: str) -> None:
-        refuse_forgotten([each.name for each in self._scope.left], undo)
+        refuse_forgotten([each.undone for each in self._scope.left], undo)
         raise ContinuedAsNew(args[0] if args else None)
 
     @property
@@ -319,7 +318,7 @@ class FakeContext(Context):
         return _converter
 
     def _note_undo(self, undo: StepCall) -> None:
-        self._scope.current.add(ToUndo(undo, undo.name, _converter))
+        self._scope.current.add(undo.undoing(undo.name, "", _converter))
 
     def _forget_undos(self) -> None:
         self._scope.clear()
@@ -396,20 +395,20 @@ class FakeContext(Context):
         entry = None
         if undo is not None:
             place = f"{call.name}/{self._calls[call.name] + 1}"
-            entry = ToUndo(undo, call.name, _converter, call.key or step_key(_RUN, place))
+            entry = undo.undoing(call.name, call.key or step_key(_RUN, place), _converter)
             self._scope.current.add(entry)
         result = await self._call(call)
         if entry:
-            entry.keep(result)
+            entry.keep(_converter, result)
         return result
 
-    async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
+    async def _call(self, call: StepCall) -> Any:
         name = name_of(call.fn)
         self.steps.append(name)
         self._calls[call.name] += 1
         place = f"{call.name}/{self._calls[call.name]}"
         act = self._act_of(call.fn)
-        note = StepNote(key=call.key, undoes=undoes)
+        note = StepNote(key=call.key, undoes=call.undoes or None)
         return await attempt(call, act, note, place, self._workflow_id)
 
     @property
@@ -442,14 +441,14 @@ class FakeContext(Context):
     async def _undone(self, scope: UndoScope) -> list[NotUndone]:
         not_undone: list[NotUndone] = []
 
-        async def undo(entry: ToUndo) -> None:
-            call = entry.call
+        async def undo(call: StepCall) -> None:
             try:
-                await self._call(call, entry.key or None)
+                await self._call(call)
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
                 given = call.args[0].payload.data.decode() if call.args else None
                 why = text_of(error.__cause__ or error)
-                not_undone.append(NotUndone(entry.name, call.name, why, given, entry.key or None))
+                undoes = call.undoes or None
+                not_undone.append(NotUndone(call.undone, call.name, why, given, undoes))
 
         scope.end()
         await scope.unwind(undo)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from engine.flow.fire import FireInfo, Timing
 from engine.ledger.fires import Evidence
 from engine.ledger.records import Lineage
@@ -50,3 +52,26 @@ async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):
     async with bench.ledger.transaction() as transaction:
         window = Window("hourly", 1, 0, claim.fire_time)
         assert await transaction.count_reruns(window, "sched:hourly:0") == 1
+
+
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=90)])
+async def test_a_run_of_an_edit_that_was_lost_is_not_run_again_by_what_goes_on(bench, late):
+    """Its id is that of a window to come; if the lost edit moved the window, at another time."""
+    await bench.declare(HOURLY)
+    (first,) = await bench.claim()
+    opens = first.fire_time + timedelta(hours=1)
+    name = f"sched:hourly:{first.bucket + 1}"
+    info = FireInfo("hourly", 3, first.bucket + 1, opens + late, "UTC", "on_time", 3, "default",
+                    await bench.ledger.identity(), "t")  # fmt: skip
+    seen = Evidence(name, "run-1", opens + late, "completed", opens + late)
+    assert await reconcile_runs(bench.ledger, [(seen, info)], by="test", on_event=print) == [name]
+    bench.wait(opens + timedelta(minutes=2) - bench.now())
+    assert await bench.claim() == []
+    fires = {fire.workflow_id: fire for fire in await bench.ledger.fires(key="hourly")}
+    assert fires[name].status == "completed"
+    assert (fires[name].series == 1) is (not late)
+    bench.wait(timedelta(hours=1))
+    (third,) = await bench.claim()
+    assert third.bucket == first.bucket + 2
+    (row,) = await bench.ledger.schedules()
+    assert row.error is None

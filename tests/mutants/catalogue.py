@@ -116,7 +116,7 @@ _OF_CLAIMS: Final = (
         "ledger",
         "A window that has a row already does not roll back the tick.",
         f"{SQL}/insert_fires.sql",
-        {"ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING\n": ""},
+        {"ON CONFLICT DO NOTHING\n": ""},
         (
             f"{_CLAIMS}::test_a_window_that_has_a_row_already_is_not_claimed_again_and_costs_no_other",
         ),
@@ -467,7 +467,7 @@ _OF_RUNS: Final = (
         "engine/flow/saga.py",
         {
             "            scope.add(entry)\n        self._under_way[handle] = scope": "            pass\n        self._under_way[handle] = scope",
-            "return await result_of(handle, repr(call.name), entry.keep if entry else None)": "found = await result_of(handle, repr(call.name), entry.keep if entry else None)\n"
+            "return await result_of(handle, repr(call.name), _keeper(entry))": "found = await result_of(handle, repr(call.name), _keeper(entry))\n"
             "            if entry:\n"
             "                scope.add(entry)\n"
             "            return found",

@@ -6,7 +6,7 @@ from temporalio.converter import PayloadConverter
 
 from engine.flow import children, context, fire, saga, signals, steps
 from engine.flow.definition import FOREVER, RunOptions
-from engine.flow.step_calls import NOT_GIVEN, ToUndo, call_of
+from engine.flow.step_calls import NOT_GIVEN, call_of
 from tests.fundamentals.samples.hopeless import plain
 
 NAMES = {
@@ -38,7 +38,7 @@ def test_a_step_has_the_key_of_its_run_and_place_and_its_undo_one_that_follows_f
 
 def test_undo_instructions_keep_the_fields_that_clean_up_runs_read():
     undo = call_of(plain, NOT_GIVEN, {}, default=FOREVER)
-    entry = ToUndo(undo, "charge", PayloadConverter.default, "run/charge/1")
+    entry = undo.undoing("charge", "run/charge/1", PayloadConverter.default)
     assert {
         "step", "key", "takes_input", "takes_result", "timeout", "deadline", "idempotency_key",
         "queue", "task_queue", "priority", "retry", "rules",

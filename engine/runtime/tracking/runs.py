@@ -35,7 +35,7 @@ from engine.runtime.run_memo import (
 )
 from engine.runtime.schedule_lock import locked
 from engine.runtime.settings import Settings
-from engine.schedules import STARTS, Window, latest
+from engine.schedules import STARTS, TICK, Window, latest
 from engine.schedules.planner import ScheduleState
 
 # --- inspection ---
@@ -423,19 +423,31 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
     """
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
+        window = _window_of(schedule.state, seen, info)
         # Manual runs and reruns are no windows: the window itself has another row.
         row = None
         if info.timing not in _ASKED_FOR:
             row = await transaction.covering(info.key, info.fire_time)
-        mine = row is not None and row.windows > 1 and row.series == info.series
+        mine = row is not None and row.windows > 1 and row.series == window.series
         if row and mine and await has_window(transaction, row, info.fire_time):
             if row.status == seen.closed:
                 return None
             await split_range(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
-        window = Window(info.key, info.series, info.bucket, info.fire_time)
         await transaction.found(seen, window, info.definition_version, info.timing, info.data_from)
         return "not at all"
+
+
+def _window_of(state: ScheduleState, seen: Evidence, info: FireInfo) -> Window:
+    """Return the window of a run; also where the edit that began its series was lost.
+
+    The series that goes on then has a window of that time too. Under the same id it is the same.
+    """
+    at, here = info.fire_time, state.window(info.fire_time)
+    is_its_id = here.workflow_id(state.suffixed) == seen.workflow_id
+    if info.series > state.series and is_its_id and state.schedule.spec.next(at - TICK) == at:
+        return here
+    return Window(info.key, info.series, info.bucket, at)
 
 
 # --- auditor ---

@@ -1,5 +1,6 @@
--- A window that already has a fire is decided: it is not returned, so it does not start again.
--- Without ON CONFLICT one such window would roll back the whole tick.
+-- A window that already has a fire is decided: it is not returned, so it does not start again. So is one
+-- whose id has a fire: after an edit was lost, that of a run of its series. Without ON CONFLICT one such
+-- window would roll back the whole tick.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, windows, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    reason_code, timing, missed, missed_from, owner, replica, token, lease_until, starting_at, attempts, awaits,
@@ -27,7 +28,7 @@ FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest(
 -- The trigger handles several of a key: in time order, each depends on the one before it.
 LEFT JOIN LATERAL data_from_of($1, d.key, d.fire_time) AS begins ON d.status = 'starting' AND d.alone
 ORDER BY d.key, d.fire_time
-ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id, workflow_id, starting_at, data_from,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = fires.task_queue AND t.type = fires.workflow_type) AS rules
