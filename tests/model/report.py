@@ -14,7 +14,7 @@ REACHED: Final = (
     "queued", "queued to claimed", "queued to skipped", "starting to unvouched",
     "started after skipped", "started after lost", "rejected foreign run",
     "alert SCHEDULE_RUN_LOST", "alert SCHEDULE_RUN_FOUND", "alert SCHEDULE_CLOCK_SKEW",
-    "began beside others", "promoted beside others", "skipped for several runs",
+    "began beside others", "promoted beside others",
     "backfill done", "commits lost", "commit unknown", "clock set", "audited complete",
 )  # fmt: skip
 """Classes, reasons and paths that every run has to come through."""
@@ -23,7 +23,7 @@ RARE: Final = (
     "refused CommitUnknown", "started rerun", "skipped disabled", "skipped retired",
     "skipped excluded", "expired missed, and catchUp is none",
     "expired had passed when it was declared", "claimed to skipped", "terminated",
-    "backfill ended", "alert SCHEDULE_BACKFILL_ENDED", "restored empty",
+    "backfill ended", "alert SCHEDULE_BACKFILL_ENDED", "restored empty", "skipped for several runs",
 )  # fmt: skip
 """What only the long run is sure to meet; of ``make test`` a few examples come to each, or none."""
 
