@@ -200,14 +200,16 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
         "reason": reason,
         **given,
     }
-    try:
+    made = await _made_before(service, caller, key, repeated)
+    if made is None:
         create = service.schedule_at if "at" in given else service.schedule_repeat
-        made = await create(workflow, **options)
-    except (KeyInUse, RequestInUse):
-        if key is None or not await _made_before(service, caller, key, repeated):
-            raise
-        return shown(await service.schedule(key), 201)
-    return shown(await service.schedule(made.key), 201)
+        try:
+            made = (await create(workflow, **options)).key
+        except (KeyInUse, RequestInUse):  # the earlier attempt may have ended only now
+            made = await _made_before(service, caller, key, repeated)
+            if made is None:
+                raise
+    return shown(await service.schedule(made), 201)
 
 
 def _checked(
@@ -279,17 +281,18 @@ def _derived_key(request: Request, given: dict[str, Any]) -> str | None:
 
 
 async def _made_before(
-    service: ScheduleService, caller: Caller, key: str, repeated: RepeatedRequest | None
-) -> bool:
-    """Return whether an earlier attempt, whose end is not known, has declared the schedule."""
-    if repeated is None or repeated.attempts == 1:
-        return False
-    return any(
+    service: ScheduleService, caller: Caller, key: str | None, repeated: RepeatedRequest | None
+) -> str | None:
+    """Return the key if an earlier attempt, whose end is not known, has declared the schedule."""
+    if key is None or repeated is None or repeated.attempts == 1:
+        return None
+    is_made = any(
         action.verb == "schedule"
         and action.at >= repeated.first_at
         and action.by.startswith(f"{caller.name} at ")
         for action in await service.actions(key=key, limit=MOST_ROWS)
     )
+    return key if is_made else None
 
 
 class ScheduleFilters(Body):

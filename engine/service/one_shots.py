@@ -21,9 +21,9 @@ from engine.errors import (
 )
 from engine.ledger import Action, NewDefinition
 from engine.runtime import workflow_workers
-from engine.runtime.apply.edits import first_definition, next_definition
+from engine.runtime.apply.edits import first_definition, next_definition, read_all
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.schedule_lock import Locked, decide_ahead
+from engine.runtime.schedule_lock import Locked, decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.workflow_workers import type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
 from engine.schedules.diff import WHEN
@@ -173,11 +173,31 @@ def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields if found is None else {**fields, "metadata": {CALLER: found, **given}}
 
 
-async def _require_unused(transaction: Transaction, key: str, request_id: str | None) -> None:
+async def _retired(transaction: Transaction, asked: _Request) -> ScheduleState | None:
+    """Lock what an application had under this key and has retired; None if the key is new.
+
+    Raises:
+        KeyInUse: the key is, or was, another schedule's.
+        RequestInUse: the request id was used before.
+    """
+    key, request_id = asked.key, asked.request_id
     if request_id is not None and (other := await transaction.asked_under(request_id)):
         raise RequestInUse(f"request id {request_id} was used before, for {other}")
-    if await transaction.heads("", [key]):  # "" is no project: only this key is read
-        raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+    if key is None or not await transaction.heads("", [key]):  # "" is no project: only the key's
+        return None
+    await transaction.lock([key])
+    (before,) = await read_all(transaction, [key])
+    if before.retired_at is None:
+        raise KeyInUse(f"there is a schedule {key}", cure="choose another key")
+    if before.origin == "file" or before.project != asked.project:
+        owner = f"{'a file' if before.origin == 'file' else 'an application'} of {before.project}"
+        raise KeyInUse(f"{key} was retired, and belongs to {owner}", cure="choose another key")
+    if asked.connection is not None:
+        raise KeyInUse(
+            f"{key} was retired, and returns only in a transaction of its own",
+            cure="leave out connection=, or choose another key",
+        )
+    return before
 
 
 def require_owned_by_application(state: ScheduleState, *, ended: str = "retired") -> None:
@@ -241,6 +261,33 @@ async def require_fitting_children(
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     kept = {name: value for name, value in schedule.to_json().items() if name not in WHEN}
     return Schedule.from_json({**kept, **when})
+
+
+async def _new_definition(
+    transaction: Transaction,
+    asked: _Request,
+    schedule: Schedule,
+    before: ScheduleState | None,
+    now: datetime,
+) -> NewDefinition:
+    """Return the definition that an application asks for; of a key that returns, a new series."""
+    kind = await type_of(transaction, schedule)
+    if before is None:
+        return first_definition(
+            schedule,
+            now,
+            project=asked.project,
+            origin="api",
+            request_id=asked.request_id,
+            workflow_type=kind,
+        )
+    (owed,) = await record_decided(
+        transaction, [before], lambda state: decided_to_the_end(state, now)
+    )
+    new = next_definition(
+        owed, schedule, now, project=asked.project, origin="api", workflow_type=kind
+    )
+    return replace(new, request_id=asked.request_id)
 
 
 async def _resolve_later(transaction: Transaction, new: NewDefinition) -> None:
@@ -357,7 +404,8 @@ class ApplicationSchedules(ReadOperations):
             ScheduleError: a field is invalid; its code says which.
             TypeError: the class takes no input, or needs one.
             MomentInPast: it would never fire.
-            KeyInUse: the key is, or was, another schedule's.
+            KeyInUse: the key is another schedule's, or was a file's. What an application has
+                retired under this key returns as a new series; not with ``connection``.
             RequestInvalid: the request id is malformed.
             RequestInUse: the request id was used before, whatever became of that schedule.
             ParentUnknown, ParentTimesDiffer: ``after`` or ``needs`` names no fitting schedule
@@ -393,24 +441,21 @@ class ApplicationSchedules(ReadOperations):
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
+            before = await _retired(transaction, asked)
             now = await transaction.now()
             if asked.key is None:
                 draft = draft.model_copy(update={"key": _new_key(draft, now)})
-            await _require_unused(transaction, draft.key, asked.request_id)
             await require_fitting_parents(transaction, draft, asked.project)
             require_future(draft, now)
-            new = first_definition(
-                draft,
-                now,
-                project=asked.project,
-                origin="api",
-                request_id=asked.request_id,
-                workflow_type=await type_of(transaction, draft),
-            )
+            new = await _new_definition(transaction, asked, draft, before, now)
             shown = draft.shown
             action = Action(asked.project, draft.key, "schedule", asked.reason, after=shown)
-            if asked.connection is None:
+            if before is not None:
+                await transaction.define([new], by=self._actor)
+                await transaction.act([action], by=self._actor)
+            elif asked.connection is None:
                 await transaction.create(new, action, by=self._actor)
+            if asked.connection is None:
                 await _resolve_later(transaction, new)
             found = await _asked(transaction, new)
         if asked.connection is not None:

@@ -168,10 +168,29 @@ async def test_a_request_id_stays_used_when_a_file_takes_over_the_key(bench, ser
 async def test_a_key_is_used_once(bench, service):
     await bench.declare(FILE)
     await service.schedule_at("noop", soon(), key="mine")
-    await service.cancel("mine")
     for key in ("nightly", "mine"):
         with pytest.raises(KeyInUse):
             await service.schedule_at("noop", soon(), key=key)
+    await bench.declare(FILE.replace("nightly", "other"), force=True)
+    await service.retire("nightly")
+    with pytest.raises(KeyInUse, match="belongs to a file of default"):
+        await service.schedule_at("noop", soon(), key="nightly")
+
+
+async def test_a_key_that_an_application_has_retired_returns_in_a_new_series(bench, service):
+    moment = soon()
+    await service.schedule_repeat("noop", key="mine", every="1h", request_id="first")
+    (claim,) = await bench.claim()
+    await service.cancel("mine")
+    asked = await service.schedule_at("noop", moment, key="mine", request_id="second")
+    assert asked.next_fire_at == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    bench.wait(moment + timedelta(seconds=1) - bench.now())
+    (again,) = await bench.claim()
+    assert (claim.series, again.series) == (1, 2)
+    assert (await service.schedule("mine")).request_id == "second"
+    await service.cancel("mine")
+    with pytest.raises(KeyInUse, match="belongs to an application of default"):
+        await service.schedule_at("noop", soon() + HOUR, key="mine", project="shop")
 
 
 async def test_no_file_changes_or_retires_what_an_application_asked_for(bench, service):
