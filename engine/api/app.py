@@ -81,7 +81,9 @@ def create_app(
     data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
 ) -> FastAPI:
     """Return the application of the API on a ledger; the caller closes the ledger."""
-    service = ScheduleService(ledger, actor="api", data_converter=data_converter)
+    service = ScheduleService(
+        ledger, actor="api", data_converter=data_converter, project=options.project
+    )
     repetitions = Repetitions(ledger)
 
     @asynccontextmanager

@@ -215,7 +215,7 @@ class HookRequest(HookChange):
 
     url: str = Field(max_length=2000, examples=["https://hooks.example.com/sched"])
     secret: str = Field(max_length=200, examples=["${env:HOOK_SECRET}"])
-    project: KeyText = "default"
+    project: KeyText | None = None
 
 
 # --- declarations ---

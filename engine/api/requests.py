@@ -77,6 +77,7 @@ class ApiOptions:
         namespace: the Temporal namespace, which the page shows.
         ui_url: the URL of Temporal's Web UI, to which the page links.
         codes: tokens by the code of an address of the page that signs in with it, once.
+        project: the project of what is declared without one; None is that of the environment.
     """
 
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -86,6 +87,7 @@ class ApiOptions:
     namespace: str = "default"
     ui_url: str | None = None
     codes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    project: str | None = None
 
 
 # --- bodies ---

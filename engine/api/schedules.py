@@ -56,7 +56,6 @@ from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workfl
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
 from engine.service import (
-    DEFAULT_PROJECT,
     Filters,
     JobStatus,
     Origin,
@@ -129,18 +128,21 @@ def version_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-def shown(row: ScheduleRow, status: int = 200) -> Response:
-    """Return the answer that shows a schedule."""
+async def shown(service: ScheduleService, row: ScheduleRow, status: int = 200) -> Response:
+    """Return the answer that shows a schedule, and what it waits for."""
     place = f"{PREFIX}/schedules/{row.key}"
     headers = {"ETag": etag(row), "Content-Location": place}
     if status == 201:  # noqa: PLR2004 - Created
         headers["Location"] = place
-    return as_answer(schedule_json(row), status, headers)
+    waiting = None
+    if row.schedule is not None and row.state != "retired":
+        waiting = await service.waiting(row.schedule, row.project, row.workflow_type)
+    return as_answer({**schedule_json(row), "waiting": waiting}, status, headers)
 
 
 async def shown_again(service: ScheduleService, key: str, status: int) -> Response:
     """Return the answer that shows the schedule of a key as it is now."""
-    return shown(await service.schedule(key), status)
+    return await shown(service, await service.schedule(key), status)
 
 
 # --- declarations ---
@@ -182,7 +184,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     wrong: list[ScheduleError] = []
     reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
     request_id = _checked(wrong, _text, given.pop("clientRequestId", None), "clientRequestId")
-    project = _checked(wrong, _project, given.pop("project", DEFAULT_PROJECT))
+    project = _checked(wrong, _project, given.pop("project", service.project))
     named = _checked(wrong, _text, given.pop("key", None), "key")
     key = _derived_key(request, given) if named is None else named
     if key is not None:
@@ -209,7 +211,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
             made = await _made_before(service, caller, key, repeated)
             if made is None:
                 raise
-    return shown(await service.schedule(made), 201)
+    return await shown(service, await service.schedule(made), 201)
 
 
 def _checked(
@@ -368,7 +370,7 @@ async def list_schedules(request: Request) -> Response:
 @router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))
 async def show_schedule(key: KeyPath, service: Service) -> Response:
     """Show a schedule. Its ETag is what an edit has to name."""
-    return shown(await service.schedule(key))
+    return await shown(service, await service.schedule(key))
 
 
 _EDIT: Final = documented_body(
@@ -399,7 +401,7 @@ async def edit_schedule(
     if SEALED_INPUT in changes:
         raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
-    return shown(row)
+    return await shown(service, row)
 
 
 @router.delete("/{key}", response_model=ScheduleView, responses=documented(400, 404, 409, 412))
@@ -411,7 +413,7 @@ async def retire_schedule(
 ) -> Response:
     """Retire an application's schedule: it never fires again, and open runs continue."""
     await service.retire(key, version=version_of(if_match), reason=reason)
-    return shown(await service.schedule(key))
+    return await shown(service, await service.schedule(key))
 
 
 _WHEN_BODY: Final = documented_body(
@@ -431,7 +433,7 @@ async def reschedule(key: KeyPath, request: Request, service: Service) -> Respon
     reason = checked_line(when.pop("reason", None), "reason")
     _require_fields(when, WHEN, key=key, workflow="noop")
     await service.reschedule(key, reason=reason, **when)
-    return shown(await service.schedule(key))
+    return await shown(service, await service.schedule(key))
 
 
 # --- what operators do ---

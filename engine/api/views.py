@@ -84,6 +84,10 @@ class ScheduleView(ApiView):
     definition: Mapping[str, Any] | None = Field(
         description="The definition by the fields of a file, without those that have the default."
     )
+    waiting: str | None = Field(
+        None,
+        description="Why no worker would start at present what comes due; lists leave it out.",
+    )
 
 
 def schedule_json(row: ScheduleRow) -> dict[str, Any]:

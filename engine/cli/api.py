@@ -26,6 +26,7 @@ from engine.cli.target import (
     on_signal,
     one_of,
     port_number,
+    project_here,
     target,
 )
 from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
@@ -92,7 +93,12 @@ def api(
         ledger = await _ledger(where)
         try:
             options = served.options_of(
-                settings, tokens, host=host, namespace=where.namespace, ui_url=where.ui_url
+                settings,
+                tokens,
+                host=host,
+                namespace=where.namespace,
+                ui_url=where.ui_url,
+                project=project_here(where),
             )
             app = served.create_app(ledger, options, data_converter=data_converter)
             needs = await served.require_tokens(app, options, host=host)
@@ -226,6 +232,7 @@ class LocalApi:
             namespace=where.namespace,
             ui_url=where.ui_url,
             codes={code: secret},
+            project=project_here(where),
         )
         root = _root("127.0.0.1", place.getsockname()[1])
         log(f"Page         {root}/enter/{code} (opens once; then sign in with the token)")

@@ -30,10 +30,11 @@ from engine.errors import (
     ScheduleFileError,
     did_you_mean,
 )
-from engine.runtime.apply.source import DEFAULT_PROJECT, Source
+from engine.runtime.apply.source import Source
 from engine.runtime.settings import (
     database_schema,
     database_url as environment_url,
+    default_project,
     no_ledger,
     unknown_names,
 )
@@ -553,12 +554,13 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
 
 
 def project_here(of: Target) -> str:
-    """Return the default project: that of `sched up`, or else that of the schedule file here."""
+    """Return the default project: SCHED_PROJECT, that of `sched up`, or of the file here."""
     if of.project is not None:
-        return of.project
+        return default_project(of.project)
     with suppress(ScheduleFileError):
-        return Source(Path(os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE)).look().project()
-    return DEFAULT_PROJECT
+        file = Source(Path(os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE))
+        return default_project(file.look().project())
+    return default_project()
 
 
 def warn_of_unknown_names() -> None:

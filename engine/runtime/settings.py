@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from engine.errors import LedgerRequired, SettingsInvalid, nearest, question
 from engine.events.addresses import Allowed
 from engine.ledger.postgres.address import checked_address
-from engine.schedules import Rate, format_duration, parse_duration, parse_rate
+from engine.schedules import DEFAULT_PROJECT, KEY, Rate, format_duration, parse_duration, parse_rate
 
 # --- settings ---
 # Periods, limits and timeouts of a replica, each with its bounds. An unknown name is as bad as an
@@ -306,6 +306,7 @@ NAMES: Final = frozenset(
                 "DATABASE_URL",
                 "SCHEMA",
                 "SCHEDULES",
+                "PROJECT",
                 "TASK_QUEUE",
                 "IMPORTS",
                 "DATA_DIR",
@@ -385,3 +386,20 @@ def no_ledger(more: str = "") -> LedgerRequired:
 def database_schema() -> str:
     """Return ``SCHED_SCHEMA``."""
     return os.environ.get("SCHED_SCHEMA", "sched")
+
+
+def default_project(otherwise: str = DEFAULT_PROJECT) -> str:
+    """Return ``SCHED_PROJECT``: the project of what is declared without one.
+
+    Args:
+        otherwise: without that variable.
+
+    Raises:
+        SettingsInvalid: it is no name of a project.
+    """
+    project = os.environ.get("SCHED_PROJECT") or otherwise
+    if not KEY.fullmatch(project):
+        raise SettingsInvalid(
+            [f"SCHED_PROJECT is {_written(project)}; write a-z, 0-9, '.', '_' and '-'"]
+        )
+    return project

@@ -19,7 +19,10 @@ from engine.schedules.hooks import (
     place_of_url as place_of_url,
     refusals as refusals,
 )
-from engine.schedules.loader.loader import load_schedules as load_schedules
+from engine.schedules.loader.loader import (
+    DEFAULT_PROJECT as DEFAULT_PROJECT,
+    load_schedules as load_schedules,
+)
 from engine.schedules.model import (
     FIELDS as FIELDS,
     MOST_CAUGHT_UP as MOST_CAUGHT_UP,

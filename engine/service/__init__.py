@@ -50,7 +50,6 @@ from engine.runtime.apply.apply import (
     DryRun as DryRun,
 )
 from engine.runtime.apply.edits import ApplyReport as ApplyReport
-from engine.runtime.apply.source import DEFAULT_PROJECT as DEFAULT_PROJECT
 from engine.runtime.past_windows import Considered as Considered
 from engine.schedules import ReasonCode as ReasonCode
 from engine.schedules.planner import Origin as Origin, Pause as Pause

@@ -50,7 +50,7 @@ from engine.ledger import (
 )
 from engine.runtime.schedule_lock import Locked, locked
 from engine.runtime.sealing import Sealing
-from engine.runtime.settings import Settings
+from engine.runtime.settings import Settings, default_project
 from engine.runtime.workflow_workers import left_alone
 from engine.schedules import (
     EARLIEST,
@@ -121,7 +121,11 @@ class NamedWindow:
 
 
 class ReadOperations:
-    """Read operations on the schedules and fires of one namespace."""
+    """Read operations on the schedules and fires of one namespace.
+
+    Attributes:
+        project: the project of what an application declares without one.
+    """
 
     def __init__(
         self,
@@ -131,8 +135,10 @@ class ReadOperations:
         migrated: tuple[int, ...] = (),
         data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
         client: Client | Callable[[], Awaitable[Client]] | None = None,
+        project: str | None = None,
     ) -> None:
         self._ledger, self._actor = ledger, actor
+        self.project = project or default_project()
         self._code: dict[str, WorkflowDefinition] = {}
         if data_converter is None and client is not None and not callable(client):
             data_converter = client.data_converter

@@ -116,7 +116,7 @@ class EventOperations(ReadOperations):
         secret: str,
         events: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
-        project: str = "default",
+        project: str | None = None,
         reason: str | None = None,
     ) -> Subscription:
         """Have events sent to an address, as ``hooks:`` of a file does; return the subscription.
@@ -128,7 +128,7 @@ class EventOperations(ReadOperations):
             secret: ``${env:NAME}``: the variable of its workers with the secret of signatures.
             events: patterns of names of events; None are all.
             keys: patterns of keys of schedules; None are all of the project.
-            project: whose events it gets, and whose workers send them.
+            project: whose events it gets, and whose workers send them; by default the service's.
             reason: the reason, for the audit log.
 
         Raises:
@@ -136,6 +136,7 @@ class EventOperations(ReadOperations):
             OwnedByFile: a file declares the address for this project.
         """
         hook = Hook.of(url, secret=secret, events=events, keys=keys)
+        project = project or self.project
         new = Subscription.of_hook(hook, project, "api")
         async with self._ledger.transaction() as transaction:
             known = {each.name: each for each in await transaction.hooks()}

@@ -22,7 +22,6 @@ from engine.errors import (
 from engine.ledger import Action, NewDefinition
 from engine.runtime import workflow_workers
 from engine.runtime.apply.edits import first_definition, next_definition, read_all
-from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.schedule_lock import Locked, decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.workflow_workers import type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
@@ -299,16 +298,6 @@ async def _resolve_later(transaction: Transaction, new: NewDefinition) -> None:
         await transaction.raise_epoch()
 
 
-async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
-    """Return what was asked for in this transaction."""
-    waiting, schedule = None, new.schedule
-    if new.workflow_type is None:
-        announced = await transaction.announced([schedule.task_queue])
-        waiting = workflow_workers.unresolved_workflow_hint(schedule, announced)
-    kind = new.workflow_type
-    return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
-
-
 def require_future(schedule: Schedule, now: datetime) -> None:
     """Check that a schedule will fire.
 
@@ -366,7 +355,7 @@ class ApplicationSchedules(ReadOperations):
         *,
         key: str | None = None,
         request_id: str | None = None,
-        project: str = DEFAULT_PROJECT,
+        project: str | None = None,
         reason: str | None = None,
         owner_id: str | None = None,
         tenant_id: str | None = None,
@@ -386,7 +375,7 @@ class ApplicationSchedules(ReadOperations):
             key: the schedule's key; the default is a generated one that sorts by time.
             request_id: idempotency key; a second request with the same id is refused. It is the
                 ``clientRequestId`` of the metadata.
-            project: the project whose workers start it.
+            project: the project whose workers start it; by default the service's own.
             reason: the reason, for the audit log.
             owner_id: the ``ownerId`` of its metadata, 1 to 64 characters; like the two that follow
                 for audit, filters and ``ctx.fire``, and never a permission.
@@ -415,7 +404,7 @@ class ApplicationSchedules(ReadOperations):
         moment = as_text(at) if isinstance(at, datetime) else at
         fields = {**_what(workflow, fields), "at": moment}
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project, key, reason, connection))
+        return await self._create(_Request(named, project or self.project, key, reason, connection))
 
     async def schedule_repeat(
         self,
@@ -423,7 +412,7 @@ class ApplicationSchedules(ReadOperations):
         *,
         key: str | None = None,
         request_id: str | None = None,
-        project: str = DEFAULT_PROJECT,
+        project: str | None = None,
         reason: str | None = None,
         owner_id: str | None = None,
         tenant_id: str | None = None,
@@ -434,7 +423,7 @@ class ApplicationSchedules(ReadOperations):
         """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
         fields = _what(workflow, fields)
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project, key, reason, connection))
+        return await self._create(_Request(named, project or self.project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
@@ -457,10 +446,9 @@ class ApplicationSchedules(ReadOperations):
                 await transaction.create(new, action, by=self._actor)
             if asked.connection is None:
                 await _resolve_later(transaction, new)
-            found = await _asked(transaction, new)
         if asked.connection is not None:
             await self._ledger.create_within(asked.connection, new, action, by=self._actor)
-        return await self._with_workers(found)
+        return await self._made(new)
 
     async def _with_times(self, fields: dict[str, Any], project: str) -> dict[str, Any]:
         """Return the fields, with the times of its parents if the schedule has none of its own."""
@@ -506,8 +494,7 @@ class ApplicationSchedules(ReadOperations):
                 before=before.schedule.shown,
                 after=changed.shown,
             )
-            asked = await _asked(held.transaction, new)
-        return await self._with_workers(asked)
+        return await self._made(new)
 
     async def _redefine(self, held: Locked, changed: Schedule) -> NewDefinition:
         """Make this the newest definition of a locked schedule."""
@@ -524,17 +511,28 @@ class ApplicationSchedules(ReadOperations):
         await _resolve_later(held.transaction, new)
         return new
 
-    async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:
-        """Set ``waiting`` if no live worker would start the schedule, and show its input."""
-        asked = replace(asked, schedule=await self._sealing.shown_in(asked.schedule))
-        if asked.waiting is not None:
-            return asked
-        workflow = asked.workflow_type or asked.schedule.workflow
-        lane, served = asked.schedule.lane, await self.served()
-        place = workflow_workers.missing_worker_at(asked.project, lane, workflow, served)
-        return (
-            replace(asked, waiting=workflow_workers.no_worker_lives({place: 1})) if place else asked
-        )
+    async def _made(self, new: NewDefinition) -> ApplicationSchedule:
+        """Return what was asked for, with its input shown."""
+        kind, project = new.workflow_type, new.project
+        waiting = await self.waiting(new.schedule, project, kind)
+        schedule = await self._sealing.shown_in(new.schedule)
+        return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, project, kind, waiting)
+
+    async def waiting(self, schedule: Schedule, project: str, kind: str | None) -> str | None:
+        """Return why no worker would start at present what comes due; None if one would.
+
+        Args:
+            schedule: a definition.
+            project: whose workers start it.
+            kind: the Temporal type of its workflow; None while no worker has announced one.
+        """
+        if kind is None:
+            async with self._ledger.transaction() as transaction:
+                announced = await transaction.announced([schedule.task_queue])
+            return workflow_workers.unresolved_workflow_hint(schedule, announced)
+        served = await self.served()
+        place = workflow_workers.missing_worker_at(project, schedule.lane, kind, served)
+        return workflow_workers.no_worker_lives({place: 1}) if place else None
 
 
 def as_text(moment: datetime) -> str:

@@ -20,7 +20,6 @@ from engine.errors import (
     did_you_mean,
 )
 from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Fire, NewFire, Start
-from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.service.base import as_json, workflow_text
 from engine.service.handles import NOT_GIVEN, PATIENCE, Started, TemporalAccess
 from engine.service.one_shots import as_text, fields_of_run, identified, require_to_come
@@ -163,7 +162,7 @@ class Starting(Running):
                 characters. It is used once for each workflow, whatever the version.
             **options: where, when and how it runs.
 
-                - ``project``: the project whose workers send it (``default``).
+                - ``project``: the project whose workers send it; by default the service's own.
                 - ``task_queue``: the task queue of the run (``sched``).
                 - ``at``, ``delay``: when it is to begin: an aware instant, or a time from now on
                   (timedelta or seconds). By default at once.
@@ -266,7 +265,7 @@ class Starting(Running):
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
         _refuse_unknown(options)
-        project = options.get("project") or DEFAULT_PROJECT
+        project = options.get("project") or self.project
         plain = () if given is NOT_GIVEN else (as_json(given),)
         arguments = tuple(await self._sealing.seal(project, plain))
         new = Start(

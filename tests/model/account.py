@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tests.model.server import Server
 
 
+DENIED = frozenset({"skipped", "expired", "rejected", "unvouched"})
+
+
 class Broken(AssertionError):
     """A promise that was not kept."""
 
@@ -93,6 +96,8 @@ class Account:
     """By digest, what files have declared."""
     errors: dict[str, str | None] = field(default_factory=dict)
     """Why a key could not be planned."""
+    shown_to_run: dict[int, datetime] = field(default_factory=dict)
+    """When a run was booked that the ledger had not begun, or had lost: that takes no lock."""
     turns: dict[str, datetime] = field(default_factory=dict)
     """By the id of its run, when a start is due that waits for its turn."""
     policies: dict[str, str] = field(default_factory=dict)
@@ -175,6 +180,8 @@ class Account:
                 continue
             if before is None or (before.status, before.run_id) != (fire.status, fire.run_id):
                 changed.append((number, before, fire))
+            if fire.status == "started" and (before is None or before.status in DENIED):
+                self.shown_to_run[number] = self.now()
             if before is None and fire.status == "claimed" and fire.lease_until:
                 self.turns[fire.workflow_id] = fire.lease_until
             look.written.append((before, fire))

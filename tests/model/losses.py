@@ -71,4 +71,5 @@ def _copy_of(account: Account) -> dict[str, Any]:
         "fires": dict(account.fires),
         "rows": dict(account.rows),
         "backfills": dict(account.backfills),
+        "shown_to_run": dict(account.shown_to_run),
     }

@@ -9,8 +9,9 @@
 - Nobody claims while he knows that the ledger's clock was set.
 - ``skipped paused`` is said of a pause's own windows, ``skipped disabled`` of those of a disabled
   schedule, ``rejected`` where no worker knows the workflow or the id is somebody else's.
-- Nothing begins while as many runs of its key are open as may be, unless it may; a queue is first
-  come, first started; and a window is only skipped for runs that were open when it came.
+- Nothing begins while as many runs of its key are open as may be, unless it may, or the ledger was
+  shown the others only meanwhile; a queue is first come, first started; and a window is only
+  skipped for runs that were open when it came.
 - What a backfill has laid begins when nothing else of its key waits.
 - Nothing missed is coalesced, expired or caught up past a run that Temporal shows (L4).
 """
@@ -161,6 +162,7 @@ def _comes_first(one: tuple[int, FireRow], other: tuple[int, FireRow]) -> bool:
 
 
 def _overlap(account: Account, look: Look) -> None:
+    shown = account.shown_to_run
     began = {
         number: fire
         for number, before, fire in look.fires
@@ -179,6 +181,7 @@ def _overlap(account: Account, look: Look) -> None:
             and running.key == fire.key
             and running.status in RUNNING
             and running.lost_at is None
+            and not (other in shown and shown[other] > look.opened)
         ]
         most = _most(account, fire.key)
         if len(others) >= most:
