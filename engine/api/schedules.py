@@ -52,7 +52,7 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import KEY, SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules import SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
 from engine.service import (
@@ -65,6 +65,7 @@ from engine.service import (
     ScheduleService,
     State,
     Status,
+    checked_project,
 )
 
 router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=["schedules"])
@@ -184,7 +185,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     wrong: list[ScheduleError] = []
     reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
     request_id = _checked(wrong, _text, given.pop("clientRequestId", None), "clientRequestId")
-    project = _checked(wrong, _project, given.pop("project", service.project))
+    project = _checked(wrong, checked_project, given.pop("project", service.project))
     named = _checked(wrong, _text, given.pop("key", None), "key")
     key = _derived_key(request, given) if named is None else named
     if key is not None:
@@ -228,12 +229,6 @@ def _checked(
 def _text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ScheduleError(f"{name} is not a text", cure="write one")
-    return value
-
-
-def _project(value: Any) -> str:
-    if not isinstance(value, str) or not KEY.fullmatch(value):
-        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
     return value
 
 

@@ -61,6 +61,7 @@ from engine.service.base import (
     Filters as Filters,
     not_found as not_found,
 )
+from engine.service.editing import checked_project as checked_project
 from engine.service.handles import Started as Started
 from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
 from engine.service.operate import (

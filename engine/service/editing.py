@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine.errors import ScheduleError
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.schedule_lock import decide_ahead
-from engine.schedules import SEALED_INPUT, Schedule
+from engine.schedules import KEY, SEALED_INPUT, Schedule
 from engine.schedules.diff import WHEN
 from engine.service.base import require_version
 from engine.service.one_shots import (
@@ -47,7 +47,8 @@ class ScheduleEdits(ApplicationSchedules):
             key: the schedule's key.
             changes: new values, by the names of fields in a file, or ``maxRetries`` and
                 ``timeoutSeconds``; None is the default. One of ``at``, ``every``, ``everyMs`` and
-                ``cron`` replaces the one before.
+                ``cron`` replaces the one before. ``project`` has the workers of another project
+                start what comes due, and finish what has not ended.
             version: the definition's version that the caller has read; None edits any.
             reason: the reason, for the audit log.
 
@@ -61,6 +62,7 @@ class ScheduleEdits(ApplicationSchedules):
         """
         _require_editable(changes)
         changes, given = await self._apart(key, in_our_words(changes))
+        to = checked_project(changes.pop("project")) if "project" in changes else None
         await decide_ahead(self._ledger, key)
         children = await self.children(key)
         async with self._locked(key, retired=True) as held:
@@ -68,24 +70,33 @@ class ScheduleEdits(ApplicationSchedules):
             require_owned_by_application(before)
             require_version(held, version)
             changed = _edited(before.schedule, changes, given)
+            moves = to is not None and to != before.project
             if not changes.keys().isdisjoint(WHEN):
                 require_future(changed, held.now)
                 project, transaction = before.project, held.transaction
                 await require_fitting_parents(transaction, changed, project)
                 await require_fitting_children(transaction, changed, project, children)
-            if changed.digest != before.schedule.digest:
+            is_new = changed.digest != before.schedule.digest
+            if is_new:
                 await self._redefine(held, changed)
+            if moves:
+                _require_alone(changed, children)
+                await held.transaction.move_to_project([key], before.project, to or "")
+            if is_new or moves:
+                was, now = ({"project": each} if moves else {} for each in (before.project, to))
                 await held.act(
                     "edit",
                     reason=reason,
-                    before=before.schedule.shown,
-                    after=changed.shown,
+                    before={**before.schedule.shown, **was},
+                    after={**changed.shown, **now},
                 )
+        if moves:
+            await self._ledger.wake()  # its new workers have not looked for it
         return await self.schedule(key)
 
     async def _apart(
-        self, key: str, changes: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], tuple[Any, ...]]:
+        self, key: str, changes: dict[str, Any]
+    ) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """Return the changes without an input, and the input as the ledger stores it."""
         if changes.get("input") is None:
             return changes, ()
@@ -94,6 +105,31 @@ class ScheduleEdits(ApplicationSchedules):
         rows = await self._ledger.schedules(key=key)
         # Sealed before the lock: a codec may ask a server for its keys.
         return rest, tuple(await self._sealing.seal(rows[0].project, [value]) if rows else [value])
+
+
+def checked_project(value: Any) -> str:
+    """Return the name of a project.
+
+    Raises:
+        ScheduleError: it is none.
+    """
+    if not isinstance(value, str) or not KEY.fullmatch(value):
+        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
+    return value
+
+
+def _require_alone(schedule: Schedule, children: Sequence[str]) -> None:
+    """Check that nothing binds a schedule to others of its project.
+
+    Raises:
+        ScheduleError: it waits for windows of others, or they for its.
+    """
+    if others := [*(rule.parent for rule in schedule.follows), *children]:
+        raise ScheduleError(
+            f"{schedule.key} cannot leave its project: `after` or `needs` bind it to"
+            f" {', '.join(sorted(others))}",
+            cure="declare it without them in the other project",
+        )
 
 
 def _require_editable(changes: Mapping[str, Any]) -> None:

@@ -73,6 +73,40 @@ async def test_a_schedule_is_declared_shown_edited_and_retired(api, client):
     assert verbs == ["retire", "edit", "edit", "schedule"]
 
 
+async def test_without_a_project_it_is_that_of_the_api_and_the_answer_says_what_is_waited_for(
+    shared_database_url,
+):
+    async with rest_api(shared_database_url, project="shop") as api, api.client() as client:
+        made = await client.post(PATH, json={"key": "plain", "workflow": "noop", "everyMs": 60000})
+        assert made.json()["project"] == "shop"
+        alone = "no worker lives that starts what comes due of project shop"
+        assert made.json()["waiting"].startswith(alone)
+        typo = await client.post(PATH, json={"key": "typo", "workflow": "nop", "everyMs": 60000})
+        assert "did you mean noop?" in typo.json()["waiting"]
+        moved = await client.patch(
+            f"{PATH}/plain", json={"project": "default"}, headers={"If-Match": "*"}
+        )
+        assert (moved.json()["project"], moved.json()["waiting"]) == ("default", None)
+        assert (await client.get(f"{PATH}/plain")).json() == moved.json()
+        (edit, *_) = await api.service.actions(key="plain")
+        was, now = edit.before or {}, edit.after or {}
+        assert (was["project"], now["project"]) == ("shop", "default")
+        child = {
+            "key": "child",
+            "workflow": "noop",
+            "after": {"schedule": "plain"},
+            "project": "default",
+        }
+        made = await client.post(PATH, json=child)
+        assert made.status_code == 201, made.text
+        for key, other in (("plain", "child"), ("child", "plain")):
+            stays = await client.patch(
+                f"{PATH}/{key}", json={"project": "shop"}, headers={"If-Match": "*"}
+            )
+            assert stays.status_code == 422, stays.text
+            assert f"bind it to {other}" in stays.json()["detail"]
+
+
 async def test_an_edit_that_changes_nothing_makes_no_new_version(client):
     tag = (await client.post(PATH, json=BILLING)).headers["etag"]
     same = await client.patch(
