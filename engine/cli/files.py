@@ -37,6 +37,7 @@ from engine.cli.target import (
     SameFile,
     Session,
     TakeFrom,
+    WithApplications,
     command,
     find_target,
     one_file,
@@ -47,7 +48,15 @@ from engine.runtime.apply.source import Source, locate, located_remarks, unknown
 from engine.schedules import Declaration, Schedule, ScheduleFile, first_of
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
-from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
+from engine.service import (
+    PRUNE_AFTER,
+    ApplyReport,
+    Change,
+    DriftRow,
+    DryRun,
+    Renamed,
+    ScheduleService,
+)
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -267,6 +276,7 @@ def apply_file(
     ] = False,
     *,
     take_from: TakeFrom = None,
+    with_applications: WithApplications = False,
     imports: CodeToo = None,
     wait: WaitForWorker = False,
 ) -> None:
@@ -278,6 +288,7 @@ def apply_file(
     them. It warns if no live worker would start what comes due.
     """
     path = one_file(context, path, schedules)
+    renamed = _renamed(take_from, with_applications=with_applications)
     declared = declared_here(imports)
     more = session.as_json or prune or force or take_from or imports or wait or declared
     if not more and asyncio.run(_is_unchanged(path, session.data_dir)):
@@ -287,7 +298,7 @@ def apply_file(
         _warn(file)
 
     async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
-        report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
+        report = await opened.apply(file, force=force, prune=prune, take_from=renamed)
         retired = await _prune(opened, file, path, force=force) if prune else ()
         return report, retired, await project_without_worker(opened, file.project)
 
@@ -313,6 +324,19 @@ def apply_file(
         raise typer.Exit(1)
 
 
+def _renamed(old: str | None, *, with_applications: bool) -> Renamed | None:
+    if with_applications and old is None:
+        raise typer.BadParameter("--with-applications goes with --take-from PROJECT")
+    return None if old is None else Renamed(old, with_applications)
+
+
+def _left_behind(keys: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence about schedules of applications that no worker of the new name serves."""
+    if keys:
+        yield from _first_lines([f"! {key}: of an application, stays behind" for key in keys])
+        yield "  --with-applications takes them along"
+
+
 def _describe_applied(
     report: ApplyReport, source: Source, retired: tuple[str, ...], *, prune: bool
 ) -> Iterator[str]:
@@ -324,6 +348,7 @@ def _describe_applied(
         yield f"not in the file: {', '.join(report.absent)} (--prune retires them)"
     if retired:
         yield f"retired: {', '.join(retired)}"
+    yield from _left_behind(report.left_behind)
 
 
 def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
@@ -456,6 +481,7 @@ def plan(
     force: Annotated[bool, typer.Option("--force", help="As `apply --force` would do it.")] = False,
     *,
     take_from: TakeFrom = None,
+    with_applications: WithApplications = False,
     imports: CodeToo = None,
 ) -> None:
     """Show what applying a schedule file would change, and which fires move.
@@ -465,10 +491,11 @@ def plan(
     new in it would be refused.
     """
     path = one_file(context, path, schedules)
+    renamed = _renamed(take_from, with_applications=with_applications)
     file = ScheduleService.check(path, declared=declared_here(imports))
 
     found = session.ask(
-        lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
+        lambda opened: opened.plan(file, prune=prune, force=force, take_from=renamed)
     )
     problems = locate(unknown_workflows(found.unknown), _source(file, path))
     problems += wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
@@ -509,6 +536,7 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
         absent = [f"  {key}: not in the file, continues to fire (--prune)" for key in found.absent]
         yield from _first_lines(absent)
     yield from _first_lines([f"! {line}" for line in drift(found)])
+    yield from _left_behind(found.left_behind)
     if found.refused is None:
         yield _summary(found)
 
@@ -594,7 +622,7 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         "unchanged": len(found.unchanged),
         **fields(found, "absent foreign fires_on_apply=fires"),
         "drift": [fields(row, drift) for row in found.drift],
-        **fields(found, "resumed queues hooks"),
+        **fields(found, "resumed queues hooks left_behind"),
     }
 
 

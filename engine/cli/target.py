@@ -164,6 +164,13 @@ TakeFrom = Annotated[
         help="The former name of this project: its keys that are in the file move to the new name.",
     ),
 ]
+WithApplications = Annotated[
+    bool,
+    typer.Option(
+        "--with-applications",
+        help="With --take-from: move the schedules that applications declared, too.",
+    ),
+]
 DataDir = Annotated[
     Path,
     typer.Option(

@@ -49,7 +49,7 @@ from engine.runtime.apply.apply import (
     Change as Change,
     DryRun as DryRun,
 )
-from engine.runtime.apply.edits import ApplyReport as ApplyReport
+from engine.runtime.apply.edits import ApplyReport as ApplyReport, Renamed as Renamed
 from engine.runtime.past_windows import Considered as Considered
 from engine.schedules import ReasonCode as ReasonCode
 from engine.schedules.planner import Origin as Origin, Pause as Pause

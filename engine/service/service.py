@@ -18,7 +18,7 @@ from engine.runtime.apply.apply import (
     retire_absent,
     retire_project,
 )
-from engine.runtime.apply.edits import ApplyReport, PruneReport
+from engine.runtime.apply.edits import ApplyReport, PruneReport, Renamed
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import Declaration, ScheduleFile
 from engine.service.backfill import PastWindows
@@ -65,13 +65,13 @@ class FileOperations(ReadOperations):
         *,
         force: bool = False,
         prune: bool = False,
-        take_from: str | None = None,
+        take_from: Renamed | None = None,
     ) -> ApplyReport:
         """Make the file's schedules the newest definitions of its project.
 
         ``prune`` announces that ``prune`` follows: if that would be refused, nothing is applied.
         ``take_from`` is the former name of a renamed project: its keys that the file declares move
-        to this project, with everything that has not ended.
+        to this project, with everything that has not ended, and those of applications if asked for.
 
         Raises:
             KeyForeign: another project owns a key of the file.
@@ -112,7 +112,7 @@ class FileOperations(ReadOperations):
         *,
         prune: bool = False,
         force: bool = False,
-        take_from: str | None = None,
+        take_from: Renamed | None = None,
     ) -> DryRun:
         """Return what ``apply`` would change; see ``engine.runtime.apply.apply.dry_run``."""
         return await dry_run(

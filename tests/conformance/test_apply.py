@@ -9,10 +9,11 @@ import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
 from engine.runtime.apply.apply import dry_run, retire_absent
-from engine.runtime.apply.edits import PruneReport
+from engine.runtime.apply.edits import PruneReport, Renamed
 from engine.schedules import Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.terms import Reason
+from engine.service import ScheduleService
 
 HOUR = timedelta(hours=1)
 NO_TIME, SOON = timedelta(0), timedelta(seconds=5)
@@ -209,19 +210,26 @@ async def test_a_renamed_project_takes_its_schedules_along_with_all_that_has_not
     renamed = "project: two\n" + text
     with pytest.raises(KeyForeign, match=r"let `sched apply --take-from one` move them"):
         await bench.declare(renamed)
-    plan = await dry_run(bench.ledger, load_schedules(renamed), by="test", take_from="one")
-    assert (plan.refused, plan.unchanged) == (None, ("k",))
+    service = ScheduleService(bench.ledger, actor="test")
+    await service.schedule_repeat("noop", key="billing", every="1h", project="one")
+    from_one = Renamed("one")
+    plan = await dry_run(bench.ledger, load_schedules(renamed), by="test", take_from=from_one)
+    assert (plan.refused, plan.unchanged, plan.left_behind) == (None, ("k",), ("billing",))
     for _ in range(2):  # a deploy may say so each time
-        report = await bench.declare(renamed, take_from="one")
-        assert report.unchanged == ("k",)
-    (row,) = await bench.ledger.schedules()
-    assert (row.project, row.series) == ("two", 1)
+        report = await bench.declare(renamed, take_from=from_one)
+        assert (report.unchanged, report.left_behind) == (("k",), ("billing",))
+    rows = {row.key: (row.project, row.series) for row in await bench.ledger.schedules()}
+    assert rows == {"k": ("two", 1), "billing": ("one", 1)}
     assert await bench.ledger.take_over(one, limit=9, lease=NO_TIME) == []
     (fire,) = await bench.ledger.fires()
     assert (fire.project, fire.workflow_id) == ("two", claim.workflow_id)
     with pytest.raises(KeyForeign):  # it is not what was applied to it last
         await bench.declare("project: one\n" + text)
-    assert (await bench.declare("project: one\n" + text, take_from="two")).unchanged == ("k",)
+    back = await bench.declare("project: one\n" + text, take_from=Renamed("two"))
+    assert back.unchanged == ("k",)
+    report = await bench.declare(renamed, take_from=Renamed("one", with_applications=True))
+    assert (report.unchanged, report.left_behind) == (("k",), ())
+    assert {row.project for row in await bench.ledger.schedules()} == {"two"}
 
 
 async def test_a_plan_shows_no_drift_where_the_file_itself_says_paused(bench):
@@ -240,7 +248,7 @@ async def test_only_what_the_file_of_the_renamed_project_declares_is_taken(bench
         "]", ", {key: b, workflow: noop, everyMs: 3600000}]"
     )
     with pytest.raises(KeyForeign, match=r"b \(of project other\)"):
-        await bench.declare(both, take_from="one")
+        await bench.declare(both, take_from=Renamed("one"))
     projects = {row.key: row.project for row in await bench.ledger.schedules()}
     assert projects == {"a": "one", "b": "other"}, "all of it or nothing"
 

@@ -18,7 +18,7 @@ from engine.runtime.sealing import Sealing, opened
 from engine.runtime.tracking.follow_ups import follow
 from engine.schedules import load_schedules
 from engine.schedules.terms import Sealed
-from engine.service import ScheduleService
+from engine.service import Renamed, ScheduleService
 from tests.conformance.past import run_of, taken
 from tests.conformance.test_dead_letters import LEFT, end
 from tests.conformance.test_handlers import SERVING
@@ -122,8 +122,8 @@ async def test_a_key_that_moved_to_another_project_is_not_written_over_in_plain(
     await team.apply(load_schedules(FILE))
     moved = load_schedules("project: other\n" + FILE.replace("86400000", "43200000"))
     with pytest.raises(InputsSealed, match="the input of k is sealed"):
-        await others.apply(moved, take_from="default")
-    await team.apply(moved, take_from="default")
+        await others.apply(moved, take_from=Renamed("default"))
+    await team.apply(moved, take_from=Renamed("default"))
 
 
 async def test_the_same_file_changes_nothing_and_an_edit_says_what_it_was(bench, team):

@@ -16,6 +16,7 @@ from engine.runtime.apply.edits import (
     ApplyTransaction,
     OwesManyError,
     PruneReport,
+    Renamed,
     chunks,
     followers,
     hook_edits,
@@ -51,7 +52,7 @@ async def apply(
     by: str,
     force: bool = False,
     prune: bool = False,
-    take_from: str | None = None,
+    take_from: Renamed | None = None,
     last: str | None = None,
     sealing: Sealing | None = None,
 ) -> ApplyReport:
@@ -63,7 +64,7 @@ async def apply(
         by: the actor that the ledger records.
         force: skip the checks of the revision and of the number of absent keys.
         prune: ``retire_absent`` will follow, so refuse here what it would refuse.
-        take_from: the former name of a renamed project; the keys that the file declares move.
+        take_from: the former name of a renamed project, whose keys move.
         last: the project's current ``applied_digest``; read from the ledger if omitted.
         sealing: seals the inputs; without it there is no codec.
 
@@ -113,25 +114,24 @@ async def _apply(
     by: str,
     force: bool,
     prune: bool,
-    take_from: str | None,
+    take_from: Renamed | None,
     ahead: Sequence[str],
     sealing: Sealing,
 ) -> ApplyReport:
     async with ledger.transaction(long=True) as transaction:
         head = await transaction.lock_project(file.project)
-        if take_from:
-            await take(transaction, file, take_from)
+        stay = await take(transaction, file, take_from)
         if prune and not force:
             # Before any write or wait, so that a refused apply changes nothing.
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
         if head and head.applied == file.digest and not force:
-            return _unchanged(file)
+            return replace(_unchanged(file), left_behind=stay)
         if not force:
             require_newer(file, head)
         edit = ApplyTransaction(transaction, file, by=by, ahead=ahead, sealing=sealing)
         report = await edit.write()
-    return replace(report, followed=await followers(ledger, edit.moved))
+    return replace(report, followed=await followers(ledger, edit.moved), left_behind=stay)
 
 
 async def prepare(file: ScheduleFile) -> None:
@@ -320,6 +320,7 @@ class DryRun:
         unknown: what is known of each workflow that no worker can run, by key, refused or not.
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
+        left_behind: see ``ApplyReport``.
     """
 
     project: str
@@ -338,6 +339,7 @@ class DryRun:
     unknown: Mapping[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
+    left_behind: tuple[str, ...] = ()
 
     @property
     def fires(self) -> int:
@@ -356,7 +358,7 @@ async def dry_run(
     by: str,
     prune: bool = False,
     force: bool = False,
-    take_from: str | None = None,
+    take_from: Renamed | None = None,
     sealing: Sealing | None = None,
 ) -> DryRun:
     """Return what ``apply`` would change, without changing anything.
@@ -406,11 +408,10 @@ def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRo
 class _DryRunTransaction(ApplyTransaction):
     """One dry run, inside its transaction."""
 
-    async def play(self, *, prune: bool, force: bool, take_from: str | None) -> DryRun:
+    async def play(self, *, prune: bool, force: bool, take_from: Renamed | None) -> DryRun:
         transaction, file = self._transaction, self._file
         last = await transaction.lock_project(file.project)
-        if take_from:
-            await take(transaction, file, take_from)
+        stay = await take(transaction, file, take_from)
         keys = [schedule.key for schedule in file.schedules]
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
@@ -446,6 +447,7 @@ class _DryRunTransaction(ApplyTransaction):
             unknown=report.unknown,
             queues=queues,
             hooks=hooks,
+            left_behind=stay,
         )
 
     def _require_allowed(self, last: ProjectRow | None, leaving: Sequence[str]) -> None:

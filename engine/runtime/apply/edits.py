@@ -15,6 +15,7 @@ from engine.runtime import workflow_workers
 from engine.runtime.schedule_lock import decided_to_the_end, owes_many, record_decided, still_valid
 from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import (
+    STARTS,
     Reason,
     Schedule,
     ScheduleFile,
@@ -393,6 +394,7 @@ class ApplyReport:
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
         followed: for each key whose times changed the schedules of applications that follow it.
+        left_behind: schedules of applications that stay in the project that was renamed.
         already_applied: whether nothing was written because this file was the last one applied.
 
     The others except ``project`` hold keys.
@@ -412,6 +414,7 @@ class ApplyReport:
     queues: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     followed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_behind: tuple[str, ...] = ()
     project: str = "default"
     already_applied: bool = False
 
@@ -700,14 +703,39 @@ class ApplyTransaction:
         return self._types[schedule.task_queue, schedule.workflow]
 
 
-async def take(transaction: Transaction, file: ScheduleFile, old: str) -> None:
-    """Move the keys that the file declares, and that come from ``old``'s file, to its project."""
-    heads = await transaction.heads(old, ())
-    theirs = {key for key, each in heads.items() if each.origin == "file" and not each.retired}
-    keys = sorted(theirs & {schedule.key for schedule in file.schedules})
-    if keys and old != file.project:
-        await transaction.lock_edited(old, keys)
-        await transaction.move_to_project(keys, old, file.project)
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The former name of a project, whose schedules move to its new one.
+
+    Attributes:
+        old: the former name.
+        with_applications: whether those of applications move too, and not only what the file
+            declares.
+    """
+
+    old: str
+    with_applications: bool = False
+
+
+async def take(
+    transaction: Transaction, file: ScheduleFile, renamed: Renamed | None
+) -> tuple[str, ...]:
+    """Move schedules to the file's project; return those of applications that stay behind."""
+    if renamed is None or renamed.old == file.project:
+        return ()
+    heads = await transaction.heads(renamed.old, ())
+    theirs = {key: each.origin for key, each in heads.items() if not each.retired}
+    declared = {schedule.key for schedule in file.schedules}
+    keys = [key for key, origin in theirs.items() if origin == "file" and key in declared]
+    others = sorted(
+        key for key, origin in theirs.items() if origin == "api" and not key.startswith(STARTS)
+    )
+    if renamed.with_applications:
+        keys, others = keys + others, []
+    if keys:
+        await transaction.lock_edited(renamed.old, sorted(keys))
+        await transaction.move_to_project(sorted(keys), renamed.old, file.project)
+    return tuple(others)
 
 
 def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
