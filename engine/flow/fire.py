@@ -46,6 +46,7 @@ class FireInfo:
             8 KB only the names of the four properties below are here.
         retry_intervals: The waits between the tries of the run in seconds, if its schedule lists
             them; the last one repeats.
+        timeout: How many seconds the run may take; None is no limit.
         fired_at: When a worker began this run; None outside of a run.
         attempt: Which try of the run this is, from 1.
         max_attempts: How many tries it has at most; None is as many as it takes.
@@ -66,6 +67,7 @@ class FireInfo:
     topic: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     retry_intervals: tuple[float, ...] = ()
+    timeout: float | None = None
     # Of the run, not of the window: `ctx.fire` has them, the memo does not.
     fired_at: datetime | None = field(default=None, compare=False)
     attempt: int = field(default=1, compare=False)
@@ -177,11 +179,12 @@ class FireInfo:
             topic=_text(value, "topic") if "topic" in value else None,
             metadata=_names(value, "metadata") if "metadata" in value else {},
             retry_intervals=_waits(value) if "retry_intervals" in value else (),
+            timeout=_seconds(value, "timeout") if "timeout" in value else None,
         )
 
 
 _OF_THE_RUN: Final = ("fired_at", "attempt", "max_attempts")
-_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals")
+_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals", "timeout")
 """Fields that a memo has only if there is something in them."""
 
 IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")
@@ -217,6 +220,13 @@ def _waits(value: Mapping[str, object]) -> tuple[float, ...]:
     if isinstance(found, list) and all(type(each) in {int, float} and each > 0 for each in found):
         return tuple(map(float, found))
     raise _not_ours(f"retry_intervals is {found!r}, expected a list of seconds")
+
+
+def _seconds(value: Mapping[str, object], name: str) -> float:
+    found = value.get(name)
+    if type(found) in {int, float} and found > 0:  # type: ignore[operator] # a number
+        return float(found)  # type: ignore[arg-type]
+    raise _not_ours(f"{name} is {found!r}, expected seconds")
 
 
 def _number(value: Mapping[str, object], name: str) -> int:

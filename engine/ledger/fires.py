@@ -238,8 +238,8 @@ class Evidence:
     runs with the same value count as one.
 
     ``failure`` is why it failed, if that could be read; ``error`` and ``not_undone`` are of it.
-    ``counts`` are those of a run whose history was read with it. ``workflow_type`` is not stored;
-    it is for measurements.
+    ``counts`` are those of a run whose history was read with it. ``workflow_type`` and ``timeout``,
+    the seconds that it could take, are not stored; they are for measurements.
     """
 
     workflow_id: str
@@ -252,6 +252,7 @@ class Evidence:
     not_undone: str | None = None
     first_run_id: str | None = None
     workflow_type: str | None = None
+    timeout: float | None = None
     failure: Failure | None = None
     counts: RunCounts | None = None
 

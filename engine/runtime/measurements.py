@@ -7,7 +7,7 @@ are measured where the calls are made, and states are read when an exporter asks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -56,13 +56,6 @@ class EventMeter:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
-        self._timeouts: dict[str, float] = {}
-
-    def learn(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note the timeouts of runs, from the run options of workflow types."""
-        for name, options in rules.items():
-            if timeout := options.get("timeout"):
-                self._timeouts[name] = float(timeout)
 
     def on_event(self, event: Event) -> None:
         """Measure an event."""
@@ -89,8 +82,8 @@ class EventMeter:
         took = max((run.closed_at - run.started_at).total_seconds(), 0.0)
         to.count(instruments.RUNS, end=end, workflow=workflow)
         to.record(instruments.RUN_DURATION, took, end=end)
-        if (timeout := self._timeouts.get(workflow)) is not None:
-            to.record(instruments.RUN_TIMEOUT_USED, took / timeout)
+        if run.timeout is not None:
+            to.record(instruments.RUN_TIMEOUT_USED, took / run.timeout)
         if self._keys:
             parsed = parse_workflow_id(run.workflow_id)
             named = parsed is not None and instruments.is_named(parsed.key, self._keys)

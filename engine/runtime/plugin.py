@@ -245,7 +245,6 @@ class SchedulePlugin(SimplePlugin):
     def _replica(self, worker: Worker) -> Replica:
         name = process_name()
         workflows = worker.config(active_config=True).get("workflows", ())
-        self._meter.learn(_rules_of(workflows))
         applied, declared = self._applied_by(workflows), declarations_of(workflows)
         if applied is None and declared:
             names = first_of([str(each.fields["key"]) for each in declared], _NAMED)

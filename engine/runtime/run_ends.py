@@ -34,7 +34,7 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow import ENDED_CHILD, OWN_CHILD, CompensationFailed, payload_text, text_of
+from engine.flow import ENDED_CHILD, OWN_CHILD, CompensationFailed, FireInfo, payload_text, text_of
 from engine.ledger import (
     ENDED_BADLY,
     ClosedStatus,
@@ -464,11 +464,16 @@ _CLOSED: dict[WorkflowExecutionStatus, ClosedStatus] = {
 """Continue-as-new is not included: the run continues under the same id."""
 
 
-def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
+def evidence_of(
+    run: WorkflowExecution, info: FireInfo | None = None, *, listed: bool = False
+) -> Evidence:
     """Return the run as evidence for its fire.
 
-    ``listed``: the run is from visibility, which does not know chains. Unless it completed, only
-    its start is certain: it may have been retried or reset.
+    Args:
+        run: the run.
+        info: what its memo says of the window, if it was read.
+        listed: the run is from visibility, which does not know chains. Unless it completed, only
+            its start is certain: it may have been retried or reset.
     """
     closed = _CLOSED.get(run.status) if run.status else None
     if listed and closed != "completed":
@@ -480,4 +485,5 @@ def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
         closed=closed,
         closed_at=run.close_time if closed else None,
         workflow_type=run.workflow_type,
+        timeout=info.timeout if info else None,
     )

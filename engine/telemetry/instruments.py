@@ -240,7 +240,7 @@ RUN_TIMEOUT_USED: Final = _histogram(
     "sched.run.timeout.used",
     "1",
     "",
-    "Part of its timeout that a run took; of workflow types of this replica that have a timeout",
+    "Part of its timeout that a run took: that of its schedule, or of its class",
     "execution duration against timeout",
 )
 RUNS_OPEN: Final = _gauge(

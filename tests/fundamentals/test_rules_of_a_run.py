@@ -13,6 +13,7 @@ from engine.flow import RunOptions, WorkflowDefinition
 from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.events import Closed, Event
 from engine.schedules import load_schedules
 from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import ruled
@@ -37,10 +38,15 @@ RULED = {
 """One schedule of each test: a worker runs the current window of all of them beside each other."""
 
 
+seen_by_metrics: list[Event] = []
+
+
 def all_of_them(database_url: str) -> SchedulePlugin:
     schedules = [f"{{key: {key}, everyMs: 86400000, {rest}}}" for key, rest in RULED.items()]
     file = load_schedules(f"schedules: [{', '.join(schedules)}]")
-    return SchedulePlugin(file, database_url=database_url, settings=SOON)
+    return SchedulePlugin(
+        file, database_url=database_url, settings=SOON, on_event=seen_by_metrics.append
+    )
 
 
 worker = shared_worker(
@@ -119,6 +125,12 @@ async def test_the_timeout_of_a_schedule_ends_its_run(served, ledger):
     assert fire.status == "timed_out"
     assert fire.duration_ms is not None
     assert fire.duration_ms > 1900
+    timeouts = {
+        event.evidence.workflow_id: event.evidence.timeout
+        for event in seen_by_metrics
+        if isinstance(event, Closed)
+    }
+    assert timeouts[fire.workflow_id] == 2.0
 
 
 def test_what_a_schedule_does_not_say_stays_as_the_class_has_it():

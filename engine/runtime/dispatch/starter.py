@@ -46,6 +46,7 @@ from engine.schedules import (
     TICK,
     Reason,
     RunRetry,
+    RunTimeout,
     Sealed,
     format_duration,
     parse_workflow_id,
@@ -85,7 +86,20 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         topic=claim.schedule.topic,
         metadata=_carried(claim.schedule.metadata),
         retry_intervals=_intervals(claim),
+        timeout=_timeout(claim),
     )
+
+
+def _limits(claim: Claim) -> RunTimeout | None:
+    """Return the limits that the schedule has for its runs; a handler has none of them."""
+    return None if claim.kind == "handler" else claim.schedule.timeout
+
+
+def _timeout(claim: Claim) -> float | None:
+    """Return how many seconds the run may take."""
+    limits = _limits(claim)
+    both = (_rules(claim).timeout, limits.execution if limits else None)
+    return min((each.total_seconds() for each in both if each), default=None)
 
 
 def _intervals(claim: Claim) -> tuple[float, ...]:
@@ -347,7 +361,7 @@ class Starter:
         info = fire_info(claim, ledger=self.ledger, timing=timing)
         rules, is_handler = _rules(claim), claim.kind == "handler"
         memo = {} if is_handler else claim.schedule.memo
-        limits = None if is_handler else claim.schedule.timeout
+        limits = _limits(claim)
         return {
             "args": await self._arguments(claim),
             "id": claim.workflow_id,

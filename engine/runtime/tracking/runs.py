@@ -198,7 +198,7 @@ class RunInspector:
             if info is not None and info.ledger != self._ledger_id:
                 return None
             if info is not None and run.status == WorkflowExecutionStatus.COMPLETED:
-                return evidence_of(run), info
+                return evidence_of(run, info), info
         await self.budget.call(tracking=True)
         return await self.find(run.id, whole=True)
 
@@ -224,7 +224,7 @@ class RunInspector:
         if run.status == WorkflowExecutionStatus.RUNNING:
             for notice in self._notices:
                 await notice(run)
-        evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
+        evidence = replace(evidence_of(run, info), last=True, first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
             await self.budget.call()
         evidence = await with_failure(
