@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.errors import LedgerUnavailable, TemporalUnavailable
+from engine.errors import EngineError, LedgerUnavailable, RevisionTooLow, TemporalUnavailable
 from engine.events.addresses import Allowed
 from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
@@ -26,6 +26,7 @@ from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import (
+    Alert,
     Applied,
     Closed,
     Decided,
@@ -553,7 +554,14 @@ class Replica:
                 return
             await apply_source(
                 file,
-                partial(apply, ledger, by=self._serving.replica, last=last, sealing=self._sealing),
+                partial(
+                    apply,
+                    ledger,
+                    by=self._serving.replica,
+                    only_newer=True,
+                    last=last,
+                    sealing=self._sealing,
+                ),
                 lambda _, report: self._emit(
                     Applied(str(report), good=True, refused=report.refusals)
                 ),
@@ -563,12 +571,18 @@ class Replica:
                 on_event=self._emit,
             )
         except REFUSALS as error:
-            living = await ledger.count_schedules(self._serving.project)
-            self._emit(Applied(str(error), good=False))
-            goes_on = f"the last good definitions stay in force ({living} schedules)"
-            self._emit(Notice(goes_on, good=False))
+            await self._go_on_without(ledger, error)
         else:
             self._mention_other_queues(await ledger.wanted(self._serving.project))
+
+    async def _go_on_without(self, ledger: Ledger, error: EngineError) -> None:
+        """Report why the file is not applied, and how many schedules stay as they are."""
+        if isinstance(error, RevisionTooLow):
+            self._emit(Alert(error.code, str(error)))
+        living = await ledger.count_schedules(self._serving.project)
+        self._emit(Applied(str(error), good=False))
+        goes_on = f"the last good definitions stay in force ({living} schedules)"
+        self._emit(Notice(goes_on, good=False))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
         if isinstance(source, ScheduleFile):

@@ -16,7 +16,7 @@ from pytest_asyncio import is_async_test
 from engine.embedded import PostgresServer
 from engine.ledger import Ledger
 from engine.ledger.fires import Claim
-from engine.ledger.records import Serving
+from engine.ledger.records import ActionRow, Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
@@ -71,6 +71,11 @@ class Bench:
                 return value
             self.wait(every)
         raise AssertionError(f"it was not so after {most} times {every}")
+
+    async def actions(self, **filters) -> list[ActionRow]:
+        """Return what operators did, the newest first: not what files have declared."""
+        rows = await self.ledger.actions(**filters)
+        return [row for row in rows if row.verb != "apply"]
 
     async def declare(self, text: str, **options):
         file = load_schedules(text)

@@ -260,6 +260,47 @@ async def test_a_lower_revision_is_not_applied_unless_forced(bench):
     await bench.declare("revision: 7\n" + interval(60_000), force=True)
 
 
+async def test_a_file_that_was_replaced_comes_back_only_if_somebody_means_it(bench):
+    """A worker of the last deploy that starts again has the old file, and says so."""
+    old, new = interval(60_000), interval(120_000)
+    assert (await bench.declare(old, only_newer=True)).added == ("k",)
+    assert (await bench.declare(new, only_newer=True)).changed == ("k",)
+    for _ in range(2):
+        with pytest.raises(RevisionTooLow, match=r"was applied before, and replaced by .* by test"):
+            await bench.declare(old, only_newer=True)
+    assert (await bench.declare(new, only_newer=True)).unchanged == ("k",)
+    assert (await bench.declare(old, force=True)).changed == ("k",)
+    assert (await bench.declare(old, only_newer=True)).already_applied
+    with pytest.raises(RevisionTooLow):
+        await bench.declare(new, only_newer=True)
+    assert (await bench.declare(interval(180_000), only_newer=True)).changed == ("k",)
+
+
+async def test_another_file_of_the_same_revision_is_not_newer(bench):
+    await bench.declare("revision: 8\n" + interval(60_000))
+    with pytest.raises(RevisionTooLow, match="has revision 8, and so has"):
+        await bench.declare("revision: 8\n" + interval(120_000), only_newer=True)
+    await bench.declare("revision: 8\n" + interval(120_000))  # by hand, it is meant
+
+
+async def test_the_log_has_what_each_apply_did_to_a_key(bench):
+    two = interval(60_000).replace("]", ", {key: b, workflow: noop, everyMs: 60000}]")
+    await bench.declare("revision: 7\n" + two)
+    await bench.declare("revision: 8\n" + interval(120_000))
+    file = load_schedules("revision: 8\n" + interval(120_000))
+    await retire_absent(bench.ledger, file, by="ops", absent_for=NO_TIME)
+    rows = await ScheduleService(bench.ledger, actor="test").actions()
+    assert [(row.verb, row.key, row.by, row.after) for row in rows] == [
+        ("retire", "b", "ops", None),
+        ("apply", "k", "test", {"edits": ["every 1m → 2m"]}),
+        ("apply", "b", "test", None),
+        ("apply", "k", "test", None),
+    ]
+    assert {row.reason for row in rows if row.verb == "apply"} == {
+        f"{file.name}, revision 7", f"{file.name}, revision 8",
+    }  # fmt: skip
+
+
 async def test_a_past_moment_in_a_file_is_booked_expired(bench):
     report = await bench.declare(
         'schedules: [{key: once, workflow: noop, at: "2020-01-01T00:00:00Z"}]'

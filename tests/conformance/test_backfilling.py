@@ -226,7 +226,7 @@ async def test_after_an_outage_a_backfill_runs_nothing_again_that_was_caught_up(
 async def test_a_backfill_says_in_the_log_what_was_included(bench):
     first = await a_paused_past(bench)
     await backfilled(bench, first, first, include=["user", "dependency"])
-    asked = next(each for each in await operator(bench).actions() if "until" in (each.after or {}))
+    asked = next(each for each in await bench.actions() if "until" in (each.after or {}))
     assert asked.after["include"] == ["dependency", "user"]
 
 
@@ -390,7 +390,7 @@ async def test_a_change_of_series_ends_a_backfill_and_says_what_was_not_laid(ben
     (alert,) = told
     assert alert.code == "SCHEDULE_BACKFILL_ENDED"
     assert alert.text.endswith("6 of its 10 windows were not laid")
-    (action, *_) = await operator(bench).actions()
+    (action, *_) = await bench.actions()
     assert (action.verb, action.after["state"], action.after["not_laid"]) == (
         "backfill",
         "ended",
@@ -480,15 +480,14 @@ async def test_a_time_without_windows_or_a_workflow_that_nobody_has_is_refused(b
     )
     with pytest.raises(WorkflowUnknown):
         await backfilled(bench, night, night)
-    assert await operator(bench).actions() == []
+    assert await bench.actions() == []
 
 
 async def test_a_backfill_notes_who_asked_why_and_what_became_of_it(bench):
     first = await a_paused_past(bench)
-    ops = operator(bench)
-    before = len(await ops.actions())
+    before = len(await bench.actions())
     done, _ = await backfilled(bench, first, first + 9 * MINUTE, reason="the feed was late")
-    actions = await ops.actions()
+    actions = await bench.actions()
     assert len(actions) == before + 2
     ended, asked = actions[:2]
     assert (asked.verb, asked.by, asked.reason) == ("backfill", "ops", "the feed was late")

@@ -96,7 +96,7 @@ async def test_a_rerun_deals_with_the_letter_and_one_that_fails_is_a_new_one(ben
     assert again.fire.workflow_id == f"{name}:rerun:2"
     (claim,) = await taken(bench)
     assert claim.arguments == ({"a": 2},), "what died is what runs again"
-    assert [row.verb for row in await ops.actions()] == ["rerun", "rerun"]
+    assert [row.verb for row in await bench.actions()] == ["rerun", "rerun"]
 
 
 async def test_of_two_who_deal_with_a_letter_at_once_only_one_does(bench):
@@ -110,7 +110,7 @@ async def test_of_two_who_deal_with_a_letter_at_once_only_one_does(bench):
     found = await asyncio.gather(*attempts, return_exceptions=True)
     done = [each for each in found if not isinstance(each, LetterNotFound) and each != []]
     assert len(done) == 1, found
-    assert len(await ops.actions()) == 1
+    assert len(await bench.actions()) == 1
     assert len([fire for fire in await bench.ledger.fires(limit=9) if fire.bucket == bucket]) <= 2
 
 
@@ -147,7 +147,7 @@ async def test_a_letter_that_is_dropped_is_gone_and_the_log_says_why(bench):
     ops = operator(bench)
     assert [each.workflow_id for each in await ops.drop_dead("k", bucket, reason="old")] == [name]
     assert await dead(bench) == []
-    (row,) = await ops.actions()
+    (row,) = await bench.actions()
     assert (row.verb, row.reason, row.workflow_id) == ("drop", "old", name)
     assert row.before == {"status": "failed", "error": "no luck"}
     with pytest.raises(LetterNotFound):

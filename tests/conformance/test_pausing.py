@@ -79,7 +79,7 @@ async def test_an_end_that_has_passed_is_refused_and_nothing_is_written(bench):
     with pytest.raises(MomentInPast):
         await ops.pause("k", reason="x", until=bench.now() - MINUTE)
     assert (await ops.schedule("k")).state == "active"
-    assert await ops.actions() == []
+    assert await bench.actions() == []
 
 
 async def test_resume_replays_nothing_unless_asked(bench):
@@ -152,7 +152,7 @@ async def test_resuming_what_is_not_paused_changes_nothing_and_is_no_action(benc
     ops = operator(bench)
     resumed = await ops.resume("k")
     assert (resumed.before, resumed.caught_up) == (None, 0)
-    assert await ops.actions() == []
+    assert await bench.actions() == []
 
 
 async def test_a_pause_with_an_end_ends_by_itself(bench):
@@ -224,7 +224,7 @@ async def test_pause_and_resume_note_who_did_it_why_and_what_was_before(bench):
     await ops.pause("k", reason="stocktaking")
     bench.wait()
     await ops.resume("k", reason="done")
-    resumed, paused = await ops.actions(key="k")
+    resumed, paused = await bench.actions(key="k")
     assert (paused.verb, paused.by, paused.reason, paused.before) == (
         "pause", "ops", "stocktaking", None,
     )  # fmt: skip

@@ -48,7 +48,7 @@ async def test_asking_twice_under_one_request_id_starts_one_run(bench):
     (claim,) = await taken(bench)
     assert (claim.workflow_id, claim.timing) == ("sched:k:manual:ticket-1", "manual")
     assert claim.arguments == ({"a": 1},)
-    assert len(await ops.actions()) == 1
+    assert len(await bench.actions()) == 1
 
 
 async def test_an_input_that_the_code_cannot_take_is_refused_if_the_code_is_there(bench):
@@ -64,7 +64,7 @@ async def test_an_input_that_the_code_cannot_take_is_refused_if_the_code_is_ther
     ):
         with pytest.raises(InputInvalid, match=r"^input.*; the workflow noop@1 takes "):
             await refused
-    assert len(await ops.actions()) == 1, "nothing more was requested"
+    assert len(await bench.actions()) == 1, "nothing more was requested"
     assert (await ops.rerun("k", claim.window.bucket, own_input=({"b": "2"},))).new
     assert (await ops.trigger("k")).new, "the schedule's own input is compared by an apply"
 
@@ -202,7 +202,7 @@ async def test_nothing_can_be_asked_of_what_is_retired_or_nobody_can_run(bench):
         await transaction.retire(["k"], bench.now())
     with pytest.raises(ScheduleRetired):
         await ops.trigger("k")
-    assert await ops.actions() == []
+    assert await bench.actions() == []
 
 
 async def test_a_window_runs_once_more_each_time_it_is_asked_for(bench):
@@ -277,7 +277,7 @@ async def test_each_request_notes_who_asked_and_why(bench):
     await ops.trigger("k", request_id="a", reason="asked by finance")
     await ops.rerun("k", span.bucket, reason="wrong rates")
     await ops.backfill("k", span.fire_time, span.fire_time, reason="missing")
-    filled, again, manual = (await ops.actions())[:3]
+    filled, again, manual = (await bench.actions())[:3]
     assert (manual.verb, manual.by, manual.reason, manual.workflow_id) == (
         "trigger", "ops", "asked by finance", "sched:k:manual:a",
     )  # fmt: skip

@@ -249,7 +249,7 @@ async def test_a_schedule_whose_runs_fail_in_a_row_pauses_itself_with_a_reason(b
     row = await operator(bench).schedule("k")
     assert (row.state, row.pause.by, row.pause.until) == ("paused", "sched-engine", None)
     assert row.pause.reason.startswith("2 failed runs in a row, the last is sched:k:")
-    (action, *_) = await operator(bench).actions(key="k")
+    (action, *_) = await bench.actions(key="k")
     assert (action.verb, action.by) == ("pause", "sched-engine")
     assert await bench.claim() == []
 

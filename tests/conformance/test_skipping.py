@@ -60,7 +60,7 @@ async def test_a_skip_that_is_taken_back_leaves_no_trace_but_the_actions(bench):
     assert (await ops.unskip("k", at)).changed
     assert not (await ops.unskip("k", at)).changed
     assert at in await claimed_until(bench, at)
-    assert [action.verb for action in await ops.actions()] == ["unskip", "skip"]
+    assert [action.verb for action in await bench.actions()] == ["unskip", "skip"]
 
 
 async def test_skipping_twice_is_one_skip(bench):
@@ -69,7 +69,7 @@ async def test_skipping_twice_is_one_skip(bench):
     at = whole_hour(2)
     assert (await ops.skip("k", at, reason="a")).changed
     assert not (await ops.skip("k", at, reason="b")).changed
-    (action,) = await ops.actions()
+    (action,) = await bench.actions()
     assert (action.verb, action.by, action.reason, action.key) == ("skip", "ops", "a", "k")
     assert (action.before, action.after) == (
         None, {"status": "skipped", "fire_time": f"{at:%Y-%m-%dT%H:%M:%SZ}"},
@@ -97,7 +97,7 @@ async def test_what_was_started_cannot_be_skipped(bench):
             await ops.skip("k", claim.fire_time)
         if _ == "starting":
             await run_of(bench, claim)
-    assert await ops.actions() == []
+    assert await bench.actions() == []
 
 
 async def test_a_moment_without_a_window_is_answered_with_the_next_that_has_one(bench):
@@ -177,7 +177,7 @@ async def test_an_edit_that_takes_the_window_away_drops_the_skip_and_says_so(ben
     assert report.unskipped == {"k": (f"{at:%Y-%m-%dT%H:%M:%SZ}",)}
     assert f"no window opens at {at:%Y-%m-%dT%H:%M:%SZ} any more" in report.remarks[0]
     assert [fire for fire in await ops.fires() if fire.fire_time == at] == []
-    dropped, skipped = await ops.actions()
+    dropped, skipped = await bench.actions()
     assert (dropped.verb, dropped.by, dropped.workflow_id) == (
         "unskip", "test", skipped.workflow_id,
     )  # fmt: skip

@@ -80,7 +80,7 @@ async def test_cancelling_twice_asks_once_and_terminating_asks_again(bench):
     assert (await ops.cancel(run)).already == (run,), "it ends anyway"
     (order,) = await orders(bench)
     assert order.stop == "terminate"
-    assert [action.verb for action in await ops.actions()] == ["cancel", "cancel"]
+    assert [action.verb for action in await bench.actions()] == ["cancel", "cancel"]
 
 
 async def test_where_nothing_is_open_there_is_nothing_to_cancel(bench):
@@ -95,7 +95,7 @@ async def test_where_nothing_is_open_there_is_nothing_to_cancel(bench):
     for name in ("k", run, f"{run}:rerun:1"):
         with pytest.raises(NotCancellable):
             await ops.cancel(name)
-    assert await ops.actions() == []
+    assert await bench.actions() == []
 
 
 async def test_runs_of_a_retired_schedule_can_be_cancelled(bench):
@@ -131,7 +131,7 @@ async def test_a_cancel_notes_each_run_who_asked_and_why(bench):
     run = await run_of(bench, claim)
     ops = operator(bench)
     await ops.cancel("k", reason="wrong data")
-    (action,) = await ops.actions()
+    (action,) = await bench.actions()
     assert (action.verb, action.by, action.reason, action.workflow_id) == (
         "cancel", "ops", "wrong data", run,
     )  # fmt: skip

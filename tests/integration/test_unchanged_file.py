@@ -67,6 +67,20 @@ async def test_an_unchanged_file_is_not_parsed_again(home):
     assert (await home.start(path))[0] == Applied("project shop: 1 added, 1 unchanged", good=True)
 
 
+async def test_a_worker_with_a_file_that_was_replaced_says_so_and_goes_on_with_the_newer_one(home):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    await home.start(path)
+    path.write_text(entry("a") + entry("b"))
+    await home.start(path)
+    path.write_text(entry("a"))
+    found, remarks = await home.start(path)
+    assert not found.good
+    assert "s.yaml was applied before, and replaced by" in found.text
+    assert "`sched apply FILE --force`" in found.text
+    assert "the last good definitions stay in force (2 schedules)" in remarks
+
+
 @pytest.mark.parametrize("more", ["", ", input: 010"])
 async def test_the_ledger_is_asked_once_whether_a_file_has_changed(home, monkeypatch, more):
     """A file with a warning is parsed to know it, and need not ask again."""

@@ -207,6 +207,9 @@ class DefinitionStatements(Statements):
 
 # --- projects ---
 
+_REMEMBERED = 1000
+"""Superseded files of a project that the ledger knows."""
+
 
 class ProjectStatements(Statements):
     """Projects: their files, seals, hooks, queues and workflow types."""
@@ -229,9 +232,19 @@ class ProjectStatements(Statements):
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = (), forgotten: bool = False
     ) -> None:
         """Record the file as applied, but for ``refused`` keys, or forget it; raise the epoch."""
-        others = {"by": by, "refused": list(refused), "forgotten": forgotten}
+        others = {
+            "by": by,
+            "refused": list(refused),
+            "forgotten": forgotten,
+            "remembered": _REMEMBERED,
+        }
         await self.run("save_project", *values("save_project", file, **others))
         await self.run("hint")
+
+    async def is_superseded(self, project: str, digest: str) -> bool:
+        """Return whether this file was applied to the project, and another one since."""
+        (row,) = await self.run("is_superseded", project, digest)
+        return bool(row["found"])
 
     async def raise_epoch(self) -> None:
         """Raise the epoch, so that replicas resolve the workflows of schedules again."""

@@ -26,7 +26,7 @@ from engine.runtime.apply.edits import (
 )
 from engine.runtime.schedule_lock import decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.sealing import Sealing
-from engine.schedules import STARTS, TICK, ScheduleFile, first_of
+from engine.schedules import STARTS, TICK, ScheduleFile, first_of, utc_text
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
 from engine.schedules.planner import ScheduleState
 
@@ -53,6 +53,7 @@ async def apply(
     force: bool = False,
     prune: bool = False,
     take_from: Renamed | None = None,
+    only_newer: bool = False,
     last: str | None = None,
     sealing: Sealing | None = None,
 ) -> ApplyReport:
@@ -65,13 +66,15 @@ async def apply(
         force: skip the checks of the revision and of the number of absent keys.
         prune: ``retire_absent`` will follow, so refuse here what it would refuse.
         take_from: the former name of a renamed project, whose keys move.
+        only_newer: refuse a file that was replaced by another one before, or has its revision.
         last: the project's current ``applied_digest``; read from the ledger if omitted.
         sealing: seals the inputs; without it there is no codec.
 
     Raises:
         InputsSealed: the project's inputs are sealed, and there is no codec here.
         KeyForeign: another project owns a key of the file; nothing is applied then.
-        RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
+        RevisionTooLow: a file with a higher ``revision`` was applied, unless forced; or it is not
+            newer.
         PruneRefused: ``prune`` would retire more than half of the project, unless forced.
     """
     sealing = sealing or Sealing(ledger)
@@ -93,6 +96,7 @@ async def apply(
                 force=force,
                 prune=prune,
                 take_from=take_from,
+                only_newer=only_newer,
                 ahead=ahead,
                 sealing=sealing,
             )
@@ -115,6 +119,7 @@ async def _apply(
     force: bool,
     prune: bool,
     take_from: Renamed | None,
+    only_newer: bool,
     ahead: Sequence[str],
     sealing: Sealing,
 ) -> ApplyReport:
@@ -129,6 +134,8 @@ async def _apply(
             return replace(_unchanged(file), left_behind=stay)
         if not force:
             require_newer(file, head)
+        if only_newer and head is not None:
+            await _require_not_superseded(transaction, file, head)
         edit = ApplyTransaction(transaction, file, by=by, ahead=ahead, sealing=sealing)
         report = await edit.write()
     return replace(report, followed=await followers(ledger, edit.moved), left_behind=stay)
@@ -195,6 +202,8 @@ async def retire_absent(
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
             await _retire(transaction, ripe, now)
+            why = f"not in {file.name}"
+            await transaction.act([Action(file.project, key, "retire", why) for key in ripe], by=by)
             await transaction.save_project(file, by=by, refused=last.refused)
     if ripe:
         await ledger.wake()  # other schedules must not wait for retired ones
@@ -252,6 +261,24 @@ def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
         raise RevisionTooLow(
             f"{file.name} has revision {file.revision}, revision {newest} was applied before",
             cure="apply the newer file, or force this one",
+        )
+
+
+async def _require_not_superseded(
+    transaction: Transaction, file: ScheduleFile, last: ProjectRow
+) -> None:
+    """Refuse a file that comes back after another one, as with a worker that starts again.
+
+    Raises:
+        RevisionTooLow: it was applied before, or is another file of the same revision.
+    """
+    cure = "deploy the newer file; if this one is meant, `sched apply FILE --force`"
+    since = f"{last.file_name} of {utc_text(last.applied_at)}, by {last.applied_by}"
+    if await transaction.is_superseded(file.project, file.digest):
+        raise RevisionTooLow(f"{file.name} was applied before, and replaced by {since}", cure=cure)
+    if file.revision is not None and file.revision == last.revision:
+        raise RevisionTooLow(
+            f"{file.name} has revision {file.revision}, and so has {since}", cure=cure
         )
 
 

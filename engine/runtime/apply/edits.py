@@ -566,6 +566,7 @@ class ApplyTransaction:
             await self._define([self._first(schedules[key], now) for key in part], {}, now)
         for part in chunks(edited):
             await self._edit(part, schedules, now)
+        await self._note(compared)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(file, by=self._by, refused=refusals)
         return ApplyReport(
@@ -584,6 +585,18 @@ class ApplyTransaction:
             hooks=hooks,
             project=file.project,
         )
+
+    async def _note(self, compared: Diff) -> None:
+        """Record the apply for each key that it changes."""
+        file = self._file
+        why = file.name if file.revision is None else f"{file.name}, revision {file.revision}"
+        for part in chunks([*compared.added, *compared.changed, *compared.returned]):
+            edited = {key: self._edits.get(key) for key in part}
+            actions = [
+                Action(file.project, key, "apply", why, after={"edits": found} if found else None)
+                for key, found in edited.items()
+            ]
+            await self._transaction.act(actions, by=self._by)
 
     async def _edit(
         self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime

@@ -44,6 +44,15 @@ COMMENT ON TABLE projects IS 'The schedule file of each project that was applied
 COMMENT ON COLUMN projects.refused IS 'Keys of the file that were not applied. While there are any, the same file is applied again.';
 COMMENT ON COLUMN projects.forgotten_at IS 'Since when lists leave out the retired schedules of the project; NULL again once one of its files is applied.';
 
+CREATE TABLE superseded_files (
+    namespace      text NOT NULL,
+    project        text NOT NULL,
+    file_digest    text NOT NULL,
+    superseded_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (namespace, project, file_digest)
+);
+COMMENT ON TABLE superseded_files IS 'Files that were applied to a project and have been replaced: a worker that starts with one does not apply it.';
+
 -- Inputs that a team's codec has encoded are stored apart from plain ones, so that no reader takes one for
 -- the other.
 CREATE TABLE seals (
