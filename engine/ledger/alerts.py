@@ -46,6 +46,11 @@ class Overdue:
     known: bool = True
 
 
+_SILENT: Final = 2.5
+"""Missed heartbeats from which on a replica has vanished. A look comes every half heartbeat, so it
+is reported within three."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenReplica:
     """The last announcement of a replica that has not withdrawn it.
@@ -63,6 +68,10 @@ class SeenReplica:
     started_at: datetime
     seen_at: datetime
     heartbeat: timedelta
+
+    def is_silent(self, now: datetime) -> bool:
+        """Return whether it has missed so many heartbeats that it counts as vanished."""
+        return now - self.seen_at > self.heartbeat * _SILENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,19 @@ from engine.ledger import Ledger, Serving, Transaction
 from engine.ledger.floors import again_after
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, emit_decided, words_of
+from engine.runtime.events import (
+    Alert,
+    Degraded,
+    Notice,
+    OnEvent,
+    Recovered,
+    emit_decided,
+    words_of,
+)
 from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
-from engine.runtime.workflow_workers import unresolved_workflow_hint
+from engine.runtime.workflow_workers import mixed_queues, unresolved_workflow_hint
 from engine.schedules import TZDATA_VERSION
 from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
@@ -81,6 +89,15 @@ class Presence:
                 cure="raise the namespace's retention, or lower SCHED_LEASE",
             )
         await self._announce(retention)
+        await self._warn_of_others()
+
+    async def _warn_of_others(self) -> None:
+        """Warn that workers of the task queue have other workflows, as in a deploy."""
+        seen = await self._ledger.seen_replicas()
+        now = max(each.seen_at for each in seen)  # this replica's own announcement
+        for mixed in mixed_queues(each for each in seen if not each.is_silent(now)):
+            if mixed.task_queue == self._serving.task_queue:
+                self._emit(Notice(f"{Code.TASK_QUEUE_MIXED}: {mixed.text}", good=False))
 
     async def run_once(self) -> timedelta:
         """Announce again; return the wait until the next time."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from engine.errors import WorkflowUnknown, question
-from engine.ledger import PolledQueue, Served
-from engine.schedules import Schedule, nearest_name, resolve_type, utc_text
+from engine.ledger import PolledQueue, SeenReplica, Served
+from engine.schedules import Schedule, first_of, nearest_name, resolve_type, utc_text
 from engine.schedules.planner import ScheduleState, unresolved_workflow
 
 if TYPE_CHECKING:
     from engine.ledger import Transaction
+
+_NAMED = 3
 
 
 async def type_of(transaction: Transaction, schedule: Schedule) -> str | None:
@@ -66,6 +71,54 @@ def missing_worker_at(project: str, lane: str, workflow: str, served: Served) ->
     if types is not None and workflow not in types:
         return f"{place}, workflow {workflow}"
     return place if types is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class MixedQueue:
+    """A task queue whose workers do not have the same workflows.
+
+    Temporal gives a run's task to any worker of its queue. One that does not have the workflow
+    cannot do it, and the run waits until the task has come to another.
+
+    Attributes:
+        since: when the first worker joined that differs from those before.
+        text: which workers these are, and the cure.
+    """
+
+    task_queue: str
+    since: datetime
+    text: str
+
+
+def mixed_queues(living: Iterable[SeenReplica]) -> Iterator[MixedQueue]:
+    """Yield the task queues whose living workers do not have the same workflows."""
+    by_queue: defaultdict[str, list[SeenReplica]] = defaultdict(list)
+    for each in living:
+        if each.types:  # one with steps alone takes no task of a run
+            by_queue[each.task_queue].append(each)
+    for queue, workers in by_queue.items():
+        groups: dict[frozenset[str], datetime] = {}
+        for each in workers:
+            groups[each.types] = min(each.started_at, groups.get(each.types, each.started_at))
+        if len(groups) > 1:
+            yield MixedQueue(queue, sorted(groups.values())[1], _mixed_text(queue, workers))
+
+
+def _mixed_text(queue: str, workers: Sequence[SeenReplica]) -> str:
+    every = frozenset[str]().union(*(each.types for each in workers))
+    lacking = max(workers, key=lambda each: len(every - each.types))
+    lacks = first_of(sorted(every - lacking.types), _NAMED)
+    projects = sorted({each.project for each in workers})
+    whose = f"projects {' and '.join(projects)}" if projects[1:] else f"project {projects[0]}"
+    cure = (
+        "give each project a task queue of its own (SCHED_TASK_QUEUE)"
+        if projects[1:]
+        else "a deploy ends it; else give all workers the same code"
+    )
+    return (
+        f"workers of {whose} on task queue {queue} have different workflows: {lacking.replica}"
+        f" does not have {lacks}, and their tasks that it takes wait for another; {cure}"
+    )
 
 
 def no_worker_lives(places: Mapping[str, int]) -> str:

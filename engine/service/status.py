@@ -10,7 +10,7 @@ from typing import Final, Literal
 from engine.errors import Code
 from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
 from engine.runtime.events import ServerName
-from engine.runtime.watch.conditions import WatchContext, is_silent, judge
+from engine.runtime.watch.conditions import WatchContext, judge
 from engine.service.base import ReadOperations
 
 _MOST: Final = 1000
@@ -162,7 +162,7 @@ def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
             seen_at=seen.seen_at,
             age=max(facts.now - seen.seen_at, timedelta(0)),
             claims=load.claims.get(seen.replica, 0),
-            state="silent" if is_silent(seen, facts.now) else "alive",
+            state="silent" if seen.is_silent(facts.now) else "alive",
         )
         for seen in facts.replicas
     ]

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import AsyncMock
+
+import pytest
+from temporalio.client import Client
 
 from engine.errors import Code
 from engine.ledger import Ledger
@@ -11,6 +17,7 @@ from engine.ledger.alerts import Condition
 from engine.ledger.fires import ClosedStatus, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event, Notice
+from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.follow_ups import pause_failing
 from engine.runtime.watch.conditions import WatchContext, judge
@@ -291,6 +298,54 @@ async def test_each_replica_is_judged_by_the_heartbeat_that_it_has_announced(ben
     assert states == {"replica-a": "silent", "replica-b": "alive"}
     await bench.ledger.withdraw(bench.other)
     assert [condition.cause for condition in await look(bench)] == ["no_replica", None]
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [
+        ("shop", "workers of projects default and shop on task queue sched have different"),
+        ("default", "workers of project default on task queue sched have different workflows"),
+    ],
+)
+async def test_workers_of_a_task_queue_with_other_workflows_are_named_once_a_deploy_is_over(
+    bench: Bench, project: str, said: str
+):
+    await bench.announce()
+    old = Serving("replica-old", project, "sched", frozenset({"other@1"}))
+    elsewhere = Serving("replica-else", "shop", "mail", frozenset({"mail@1"}))
+    steps = Serving("replica-steps", "default", "sched", frozenset())
+    for each in (old, elsewhere, steps):
+        await bench.announce(each, heartbeat=HOUR)
+    bench.wait(timedelta(seconds=41))
+    await bench.announce(heartbeat=HOUR)
+    condition = await the_only(bench)
+    assert (condition.code, condition.name) == (Code.TASK_QUEUE_MIXED, "mixed:sched")
+    assert said in condition.text
+    assert "does not have" in condition.text
+    slow = WatchContext(drain=MINUTE)
+    assert await look(bench, slow) == []
+    await bench.ledger.withdraw(old)
+    assert await look(bench) == []
+
+
+async def test_a_worker_says_at_its_start_which_workers_of_its_queue_lack_its_workflows(
+    bench: Bench,
+):
+    await bench.announce(Serving("replica-old", "shop", "sched", frozenset({"other@1"})))
+    told: list[Event] = []
+    config = SimpleNamespace(
+        workflow_execution_retention_ttl=SimpleNamespace(seconds=86_400, nanos=0)
+    )
+    described = AsyncMock(return_value=SimpleNamespace(config=config))
+    service = SimpleNamespace(describe_namespace=described)
+    client = cast("Client", SimpleNamespace(namespace="default", workflow_service=service))
+    presence = Presence(client, bench.ledger, bench.serving, Settings(), on_event=told.append)
+    await presence.begin()
+    (notice,) = told
+    assert isinstance(notice, Notice)
+    assert not notice.good
+    assert notice.text.startswith("SCHEDULE_TASK_QUEUE_MIXED: workers of projects default and shop")
+    assert "does not have" in notice.text
 
 
 async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_not(bench: Bench):

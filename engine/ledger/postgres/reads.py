@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import get_args
 
-from engine.ledger.alerts import Facts
+from engine.ledger.alerts import Facts, SeenReplica
 from engine.ledger.fires import AccountRow, DataGap, Fire, Status, outermost_gaps
 from engine.ledger.postgres.connections import filtered_query, query
 from engine.ledger.postgres.rows import (
@@ -23,7 +23,7 @@ from engine.ledger.postgres.rows import (
     as_summary,
     as_version,
 )
-from engine.ledger.postgres.stored_alerts import stored_facts
+from engine.ledger.postgres.stored_alerts import seen_replicas, stored_facts
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -257,3 +257,7 @@ class Reads(LedgerPart):
     async def facts(self, *, limit: int = 200) -> Facts:
         """Return what a look for problems judges; of each kind ``limit`` at most."""
         return await stored_facts(self._run, limit)
+
+    async def seen_replicas(self) -> list[SeenReplica]:
+        """Return every replica that has not withdrawn, silent ones too."""
+        return await seen_replicas(self._run)

@@ -38,15 +38,18 @@ async def stored_facts(run: Callable[..., Awaitable[Any]], limit: int) -> Facts:
     return Facts(
         now=now,
         overdue=[each for row in await run("overdue", limit) if (each := _as_overdue(row, now))],
-        replicas=[
-            SeenReplica(**{**row, "types": frozenset(row["types"])})
-            for row in await run("seen_replicas")
-        ],
+        replicas=await seen_replicas(run),
         queues=[PolledQueue(**row) for row in await run("polled_queues", POLLS_COUNT_FOR)],
         watched=[_as_watched(row, now) for row in await run("watched", limit)],
         letters=[Letters(**row) for row in letters],
         some_letters=sum(row["number"] for row in letters) >= _MOST_LETTERS,
     )
+
+
+async def seen_replicas(run: Callable[..., Awaitable[Any]]) -> list[SeenReplica]:
+    """Return every replica that has not withdrawn; ``run`` runs a statement by its name."""
+    rows = await run("seen_replicas")
+    return [SeenReplica(**{**row, "types": frozenset(row["types"])}) for row in rows]
 
 
 def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:

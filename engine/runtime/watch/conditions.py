@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from engine.errors import Code
 from engine.ledger import IN_HAND, Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
-from engine.runtime.workflow_workers import no_worker_polls
+from engine.runtime.workflow_workers import mixed_queues, no_worker_polls
 from engine.schedules import CHOSEN, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 
@@ -36,14 +36,14 @@ JUDGED: Final = frozenset(
         Code.PAUSED_AFTER_FAILURES,
         Code.REPLICA_VANISHED,
         Code.TASK_QUEUE_UNPOLLED,
+        Code.TASK_QUEUE_MIXED,
         Code.DEAD_LETTERS,
     }
 )
 """Every kind of condition that a look judges by what is in the ledger."""
 
-_SILENT = 2.5
-"""Missed heartbeats from which on a replica has vanished. A look comes every half heartbeat, so it
-is reported within three."""
+_OF_REPLICAS: Final = frozenset({Code.REPLICA_VANISHED, Code.TASK_QUEUE_MIXED})
+
 _REPLACED = timedelta(minutes=10)
 """Time after which a vanished replica is forgotten, if others serve its task queue."""
 _NAMED = 5
@@ -59,10 +59,12 @@ class WatchContext:
     Attributes:
         temporal: why Temporal cannot be reached from here; None if it can.
         clock: why the ledger's clock is not trusted; None if it is.
+        drain: how long a worker of a deploy before may take to leave.
     """
 
     temporal: str | None = None
     clock: str | None = None
+    drain: timedelta = timedelta(seconds=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +79,17 @@ def judge(facts: Facts, around: WatchContext) -> Judgement:
     """Return every condition that the facts show."""
     # By a clock that was set, every replica may seem dead, or alive.
     known = facts.replicas if around.clock is None else ()
-    living = [each for each in known if not is_silent(each, facts.now)]
+    living = [each for each in known if not each.is_silent(facts.now)]
     conditions = [
         *_not_fired(facts.overdue, living, around),
         *_vanished(known, living, facts.now),
+        *_mixed(living, facts.now - around.drain * 2),
         *_unpolled(facts),
         *map(_dead, facts.letters),
         *(condition for each in facts.watched for condition in _beyond_limits(each, facts.now)),
     ]
     of = JUDGED - ({Code.DEAD_LETTERS} if facts.some_letters else set())
-    of -= {Code.REPLICA_VANISHED} if around.clock is not None else set()
+    of -= _OF_REPLICAS if around.clock is not None else set()
     # Two windows of one schedule may be late for different reasons; that of the older one is named.
     return Judgement(list({each.name: each for each in reversed(conditions)}.values()), of)
 
@@ -189,11 +192,6 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[NotFiredC
 # --- replicas and task queues ---
 
 
-def is_silent(replica: SeenReplica, now: datetime) -> bool:
-    """Return whether a replica has missed so many heartbeats that it counts as vanished."""
-    return now - replica.seen_at > replica.heartbeat * _SILENT
-
-
 def _vanished(
     replicas: Sequence[SeenReplica],
     living: Sequence[SeenReplica],
@@ -203,7 +201,7 @@ def _vanished(
     for each in replicas:
         silent = now - each.seen_at
         replaced = (each.project, each.task_queue) in served
-        if not is_silent(each, now) or (replaced and silent > _REPLACED):
+        if not each.is_silent(now) or (replaced and silent > _REPLACED):
             continue
         others = "others continue" if replaced else f"no other serves task queue {each.task_queue}"
         yield Condition(
@@ -214,6 +212,18 @@ def _vanished(
             since=each.seen_at,
             project=each.project,
         )
+
+
+def _mixed(living: Sequence[SeenReplica], before: datetime) -> Iterator[Condition]:
+    """Yield the task queues whose workers have had different workflows since before that moment."""
+    for each in mixed_queues(living):
+        if each.since < before:
+            yield Condition(
+                name=f"mixed:{each.task_queue}",
+                code=Code.TASK_QUEUE_MIXED,
+                text=each.text,
+                since=each.since,
+            )
 
 
 def _unpolled(facts: Facts) -> Iterator[Condition]:

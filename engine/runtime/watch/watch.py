@@ -151,7 +151,7 @@ class Watch:
         asked = boottime()
         facts = await ledger.facts()
         clock = self._clock(facts.now, asked)
-        around = WatchContext(temporal, clock)
+        around = WatchContext(temporal, clock, self._settings.drain)
         judged = judge(facts, around)
         found = self._lasting(judged)
         conditions = [
