@@ -30,6 +30,8 @@ from tests.waiting import eventually
 MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
 LEDGER, TEMPORAL = "@postgres:5432/sched", "temporal:7233"  # as the file has them
 ROLES = ("sched_worker", "sched_owner")
+APPLIES = {"SCHED_APPLY": "on-start"}
+"""In place of the service ``apply``, where that is not what is tested."""
 
 
 @pytest.fixture
@@ -92,7 +94,11 @@ def every_second(tmp_path: Path) -> dict[str, str]:
     """A worker's environment with a schedule that fires often, and no tables of its own."""
     path = tmp_path / "schedules.yaml"
     path.write_text("schedules: [{key: s1, workflow: noop, everyMs: 1000}]")
-    return {"SCHED_SCHEDULES": str(path), "SCHED_IMPORTS": "tests.sample_workflows"}
+    return {
+        "SCHED_SCHEDULES": str(path),
+        "SCHED_IMPORTS": "tests.sample_workflows",
+        **APPLIES,
+    }
 
 
 @pytest.mark.slow
@@ -106,6 +112,11 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
     assert not await containers.healthy("worker")
     count = containers.file["worker"].spec["deploy"]["replicas"]
     workers = [await containers.start("worker") for _ in range(count)]
+
+    async def applied() -> bool:  # not before a worker has announced its workflows
+        return await (await containers.start("apply")).gone() == 0
+
+    await eventually(applied, timeout=60, every=0.5)
     await books.until_fired(["heartbeat", "cache-sync"], 1, timeout=60)
 
     async def finished() -> bool:
@@ -161,7 +172,7 @@ async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
     address = temporal.link.way(here[TEMPORAL])
     closed = {LEDGER: ledger.link.way(here[LEDGER]), TEMPORAL: address}
     async with temporal, ledger, Containers(file, tmp_path, closed) as early:
-        worker = await early.start("worker")
+        worker = await early.start("worker", **APPLIES)
         job = await early.start("temporal-namespace")
         await _says(worker, f"waiting: no Temporal server answers at {address}")
         assert await early.healthy("worker")
@@ -192,7 +203,7 @@ async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
     tmp_path: Path, file: ComposeFile, here: dict[str, str], ledger: asyncpg.Connection
 ):
     async with Containers(file, tmp_path, here | {TEMPORAL: "127.0.0.1:1"}) as alone:
-        worker = await alone.start("worker")
+        worker = await alone.start("worker", **APPLIES)
         await _says(worker, "waiting: no Temporal server answers")
         worker.send(signal.SIGTERM)
         assert await worker.gone(10) == 0
@@ -202,7 +213,7 @@ async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
 async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
     migrated: Containers, books: Books
 ):
-    worker = await migrated.start("worker")
+    worker = await migrated.start("worker", **APPLIES)
     await books.until_fired(["heartbeat"], 1, timeout=60)
     assert await migrated.healthy("worker")
     worker.send(signal.SIGSTOP)
@@ -225,7 +236,7 @@ async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_i
         link_to(postgres.port) as link,
         Containers(file, tmp_path, here | {LEDGER: link.way(here[LEDGER])}) as containers,
     ):
-        worker = await containers.start("worker", SCHED_HEARTBEAT="1s")
+        worker = await containers.start("worker", SCHED_HEARTBEAT="1s", **APPLIES)
         await books.until_fired(["heartbeat"], 1, timeout=60)
         await eventually(lambda: containers.ready("worker"), timeout=60)
 

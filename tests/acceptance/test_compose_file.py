@@ -21,7 +21,7 @@ from engine.runtime.settings import Settings
 from tests.acceptance.compose_file import COMPLETED, HEALTHY, PATH, ComposeFile
 from tests.acceptance.fleet import ROOT
 
-OURS = ("migrate", "worker")
+OURS = ("migrate", "worker", "apply")
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_nobody_waits_in_a_circle_and_whoever_needs_a_server_comes_after_it(file
         ("temporal-schema", "temporal"),
         ("temporal", "temporal-namespace"),
         ("temporal-namespace", "worker"),
+        ("migrate", "apply"),
     ]:
         assert order.index(first) < order.index(then)
         assert first in file[then].needs, f"{then} does not wait for {first}"
@@ -58,7 +59,8 @@ def test_a_job_is_waited_for_to_its_end_and_a_server_until_it_is_healthy(file):
         assert set(service.needs) <= jobs | servers
         job = service.name in jobs
         # A job that starts again has not ended, and a server that does not has gone.
-        assert service.spec["restart"] == ("no" if job else "unless-stopped"), service.name
+        restart = "no" if job else "on-failure" if service.name == "apply" else "unless-stopped"
+        assert service.spec["restart"] == restart, service.name
         assert not (job and "healthcheck" in service.spec), service.name
     for name in servers | {"worker"}:
         assert file[name].health, name
@@ -140,6 +142,7 @@ def test_the_owner_migrates_and_workers_have_neither_its_password_nor_the_admini
     assert users == {
         "migrate": "postgresql://sched_owner",
         "worker": "postgresql://sched_worker",
+        "apply": "postgresql://sched_worker",
     }
     made = file["postgres"].environment
     secrets = {made["POSTGRES_PASSWORD"], made["SCHED_DB_OWNER_PASSWORD"]}
