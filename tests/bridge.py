@@ -77,6 +77,9 @@ _SEQUENCES: Final = """
 SELECT 'sched.' || quote_ident(sequencename) AS name FROM pg_sequences WHERE schemaname = 'sched'
 """
 _BLOCKED: Final = "SELECT pg_blocking_pids($1) <> '{}'"
+_WHO_IS_BLOCKED: Final = (
+    "SELECT pid FROM unnest($1::int[]) AS pid WHERE pg_blocking_pids(pid) <> '{}'"
+)
 _WRITES: Final = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
 _LOCKS: Final = re.compile(r"\bFOR (NO KEY )?UPDATE\b|\bpg_advisory_xact_lock\b")
 
@@ -553,10 +556,14 @@ class Course:
     def settle(self) -> None:
         """Answer the statements that have waited for what was released."""
         moved = True
-        while moved:
+        while moved and self._pending:
             moved = False
+            # Dozens may wait for one lock: they are asked about together, and not one by one.
+            pids = [each.connection.get_server_pid() for each in self._pending]
+            still = {row[0] for row in self.bridge.run(self.bridge.ask(_WHO_IS_BLOCKED, pids))}
             for pending in [*self._pending]:
-                if pending in self._pending and self._rests(pending):
+                waits = pending.connection.get_server_pid() in still
+                if pending in self._pending and not waits and self._rests(pending):
                     self._pending.remove(pending)
                     self._answer(pending)
                     moved = True
