@@ -248,11 +248,6 @@ def test_a_stock_worker_does_not_wait_for_servers_with_code_that_the_sandbox_can
     assert capsys.readouterr().err.splitlines() == EXPECTED
 
 
-@workflow
-class LoadedOnce:
-    async def run(self, ctx) -> None: ...
-
-
 async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other_rules_hold(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -262,6 +257,10 @@ async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other
         loads.append(runner)
         if len(loads) == 1:
             raise RuntimeError("its module is half written")
+
+    @workflow  # here, so that no other test of this process has checked it
+    class LoadedOnce:
+        async def run(self, ctx) -> None: ...
 
     monkeypatch.setattr(SandboxedWorkflowRunner, "prepare_workflow", load)
     with pytest.raises(WorkflowInvalid, match="half written"):
