@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from weakref import WeakKeyDictionary
 
 import pytest
 from temporalio.client import Client, WorkflowQueryFailedError
@@ -20,7 +21,7 @@ from engine.flow import workflow
 from engine.flow.decorator import _registry as known_workflows
 from engine.flow.steps import _registry as known_steps
 from engine.runtime.discovery import import_user_code
-from engine.runtime.workflow_check import require_sound, sandbox_of
+from engine.runtime.workflow_check import CheckedSandbox, require_sound, sandbox_of
 from engine.testing import DevServer, run_workflow
 from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.samples.refused import WAYS, AskedTheTime, Refused
@@ -248,6 +249,11 @@ def test_a_stock_worker_does_not_wait_for_servers_with_code_that_the_sandbox_can
     assert capsys.readouterr().err.splitlines() == EXPECTED
 
 
+@workflow
+class LoadedOnce:
+    async def run(self, ctx) -> None: ...
+
+
 async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other_rules_hold(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -258,10 +264,7 @@ async def test_a_class_is_loaded_once_to_check_it_unless_it_was_refused_or_other
         if len(loads) == 1:
             raise RuntimeError("its module is half written")
 
-    @workflow  # here, so that no other test of this process has checked it
-    class LoadedOnce:
-        async def run(self, ctx) -> None: ...
-
+    monkeypatch.setattr(CheckedSandbox, "_loaded", WeakKeyDictionary())  # of no test before it
     monkeypatch.setattr(SandboxedWorkflowRunner, "prepare_workflow", load)
     with pytest.raises(WorkflowInvalid, match="half written"):
         require_sound([LoadedOnce], [], sandbox_of(None), DataConverter.default)
