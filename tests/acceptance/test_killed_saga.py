@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowFailureError
 from tests.killed_saga import TABLE, Plan
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 STEPS = ["reserve", "charge", "send"]
 UNDONE = ["void", "refund", "release"]
@@ -93,7 +93,6 @@ async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_ki
     await connection.close()
 
 
-@pytest.mark.prove
 async def test_attempts_and_their_waits_go_on_where_a_killed_worker_left_them(
     fleet, books, database_url: str, client: Client
 ):

@@ -69,6 +69,27 @@ async def a_second_up_is_refused(home: Home, elsewhere: Path, running: int) -> N
     assert options, output
 
 
+def is_alive(note: dict[str, object]) -> bool:
+    return Path(f"/proc/{note['pid']}").exists()
+
+
+async def a_second_ctrl_c_leaves_no_server_behind(home: Home) -> None:
+    """While a step that never ends keeps the worker from leaving at the first."""
+    code, printed = await home.sched("start", "endless", "once")
+    assert code == 0, printed
+    await eventually((home.folder / "begun").exists, timeout=90)
+    names = ("temporal", "postgres")
+    notes = [json.loads((home.folder / f".sched/{name}.pid.json").read_text()) for name in names]
+    assert all(map(is_alive, notes))
+    assert home.running
+    seen = len(home.log)
+    home.running.send_signal(signal.SIGINT)
+    await eventually(lambda: "draining" in home.log[seen:], timeout=60)
+    assert await home.stop() == 128 + signal.SIGINT
+    await eventually(lambda: not any(map(is_alive, notes)), timeout=30)
+    assert not (home.folder / ".sched/up.json").exists()
+
+
 async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_path: Path):
     port = free_port()
     running = await home.up("--http-port", str(port))
@@ -99,6 +120,8 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
         assert expected in home.log
     assert "postgresql://" not in home.log, "the address has the password in it"
 
+    (home.folder / "activities" / "endless.py").write_text(ENDLESS)
+    home.environment["SCHED_DRAIN"] = "1h"
     await home.up("--reload")
     await home.until_fired("heartbeat", 2)
     module = home.folder / "workflows" / "heartbeat.py"
@@ -119,7 +142,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
         "cache-sync": "active", "heartbeat": "active",
         "invoice-run": "active", "nightly-report": "active",
     }  # fmt: skip
-    assert await home.stop() == 0
+    await a_second_ctrl_c_leaves_no_server_behind(home)
     # Every window from the first to the last, each with one row and one run of its own.
     buckets = sorted(int(str(fire["bucket"])) for fire in fires)
     assert buckets == list(range(buckets[0], buckets[-1] + 1))
@@ -140,26 +163,6 @@ async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     after = await home.until_fired("heartbeat", 2)
     assert {fire["run_id"] for fire in before} <= {fire["run_id"] for fire in after}
     assert await home.stop() == 0
-
-
-def is_alive(note: dict[str, object]) -> bool:
-    return Path(f"/proc/{note['pid']}").exists()
-
-
-async def test_a_second_ctrl_c_leaves_no_server_behind(home: Home):
-    (home.folder / "activities" / "endless.py").write_text(ENDLESS)
-    home.schedules.write_text("schedules: [{key: endless, workflow: endless, everyMs: 3600000}]")
-    home.environment["SCHED_DRAIN"] = "1h"
-    running = await home.up()
-    await eventually((home.folder / "begun").exists, timeout=90)
-    names = ("temporal", "postgres")
-    notes = [json.loads((home.folder / f".sched/{name}.pid.json").read_text()) for name in names]
-    assert all(map(is_alive, notes))
-    running.send_signal(signal.SIGINT)
-    await eventually(lambda: "draining" in home.log, timeout=60)
-    assert await home.stop() == 128 + signal.SIGINT
-    await eventually(lambda: not any(map(is_alive, notes)), timeout=30)
-    assert not (home.folder / ".sched/up.json").exists()
 
 
 MISTAKES = """
