@@ -216,6 +216,9 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
     if row.started_at:
         started = exact(instant(row.started_at))
         found.append(f"Its run {row.workflow_id} ({row.run_id}) started at {started}.")
+    if row.second_runs:
+        names = ", ".join(row.second_runs)
+        found.append(f"It has run twice: somebody has started {names} under its id.")
     if row.history:
         before = ", then ".join(str(each.get("status")) for each in row.history)
         found.append(f"Before, it was {before}: evidence or a backfill has overruled that.")

@@ -332,6 +332,10 @@ class KeyJudge:
                 self._fault(kind, owed.at, text, row.workflow_id)
         if self._runs is not None:
             self._compare_runs(owed.at, owed.chapter, row)
+        elif row.second_runs:
+            names = ", ".join(row.second_runs)
+            text = f"besides its run {row.run_id} somebody has started {names} under its id"
+            self._fault("doubled", owed.at, text, row.workflow_id)
 
     def _judge_other(self, row: AccountRow, beside: AccountRow | None) -> None:
         """Judge a row that no owed window needs."""

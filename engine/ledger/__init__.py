@@ -61,6 +61,7 @@ from engine.ledger.fires import (
     Fire as Fire,
     FollowUp as FollowUp,
     KeyMaintenance as KeyMaintenance,
+    KnownRun as KnownRun,
     OldFire as OldFire,
     OldRow as OldRow,
     Outcome as Outcome,

@@ -473,6 +473,7 @@ class AccountRow:
         attempts: number of sends and lookups.
         replica: the replica that claimed it last; None if no replica did.
         history: the statuses that evidence or a backfill has overruled, oldest first.
+        second_runs: runs of other chains that were started under its id.
     """
 
     series: int
@@ -495,6 +496,20 @@ class AccountRow:
     attempts: int
     replica: str | None
     history: Sequence[Mapping[str, Any]] = ()
+    second_runs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """The run of a fire, as the ledger knows it.
+
+    Attributes:
+        run_id: the newest run of its chain; None if it has none yet.
+        first_run_id: the first run of its chain, which it has for ever.
+    """
+
+    run_id: str | None
+    first_run_id: str | None
 
 
 # --- old fires ---

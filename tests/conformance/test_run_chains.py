@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from engine.errors import Code
-from engine.ledger.fires import Evidence, Outcome
+from engine.ledger.fires import Evidence, KnownRun, Outcome
 from engine.runtime.events import Alert, Event
 from engine.runtime.tracking.runs import reconcile_runs
 from tests.conformance.conftest import NOW
@@ -37,6 +37,11 @@ def seen(claim, run_id: str, first: str | None, closed=None) -> Evidence:
                     last=True, first_run_id=first)  # fmt: skip
 
 
+async def first_run(bench, name: str) -> str | None:
+    known: KnownRun | None = (await bench.ledger.known_runs([name])).get(name)
+    return known.first_run_id if known else None
+
+
 async def orders(bench):
     return await bench.ledger.take_stops(bench.serving, limit=10, lease=LEASE)
 
@@ -49,13 +54,14 @@ async def in_the_way(bench, replica="replica-a", *, orphans=False, limit=10) -> 
 async def test_the_first_run_of_a_chain_is_noted_once_and_stays(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
-    assert await bench.ledger.first_run(claim.workflow_id) is None
+    assert await first_run(bench, claim.workflow_id) is None
     await started(bench, claim, "one", "one")
     await bench.ledger.record_evidence([seen(claim, "two", "one", "failed")])
-    assert await bench.ledger.first_run(claim.workflow_id) == "one"
-    await bench.ledger.record_evidence([seen(claim, "three", "three", "completed")])
-    assert await bench.ledger.first_run(claim.workflow_id) == "one"
-    assert (await bench.ledger.fire(claim.workflow_id)).run_id == "three"
+    assert await first_run(bench, claim.workflow_id) == "one"
+    assert await bench.ledger.record_evidence([seen(claim, "three", "three", "completed")]) == []
+    assert await first_run(bench, claim.workflow_id) == "one"
+    fire = await bench.ledger.fire(claim.workflow_id)
+    assert (fire.run_id, fire.status) == ("two", "failed")
 
 
 async def test_of_a_row_that_names_no_first_run_the_run_that_was_started_is_it(bench):
@@ -63,8 +69,8 @@ async def test_of_a_row_that_names_no_first_run_the_run_that_was_started_is_it(b
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
     await run_of(bench, claim, "one")
-    assert await bench.ledger.first_run(claim.workflow_id) == "one"
-    assert await bench.ledger.first_run("sched:k:unheard-of") is None
+    assert await first_run(bench, claim.workflow_id) == "one"
+    assert await first_run(bench, "sched:k:unheard-of") is None
 
 
 async def test_the_first_run_is_learned_from_whoever_sees_the_run(bench):
@@ -75,7 +81,7 @@ async def test_the_first_run_is_learned_from_whoever_sees_the_run(bench):
     (order,) = await orders(bench)
     assert order.first_run_id is None
     await bench.ledger.stopped([replace(order, first_run_id="one")])
-    assert await bench.ledger.first_run(claim.workflow_id) == "one"
+    assert await first_run(bench, claim.workflow_id) == "one"
 
 
 async def test_a_wish_is_looked_at_again_soon_until_its_run_has_ended(bench):
@@ -186,16 +192,30 @@ async def test_a_second_run_of_a_window_that_is_not_of_its_chain_is_reported(ben
     (claim,) = await bench.claim()
     await started(bench, claim, "one", "one")
     alerts: list[Event] = []
+    chains: dict[str, str] = {}
+
+    async def chain_of(run: Evidence) -> str | None:
+        return chains.get(run.run_id)
 
     async def reconcile(run_id: str, first: str | None, closed="failed") -> list[str]:
         alerts.clear()
         found = [(seen(claim, run_id, first, closed), None)]
-        await reconcile_runs(bench.ledger, found, by="me", on_event=alerts.append)
+        await reconcile_runs(
+            bench.ledger, found, by="me", on_event=alerts.append, chain_of=chain_of
+        )
         return [each.code for each in alerts if isinstance(each, Alert)]
 
     assert await reconcile("one", "one") == []
     assert await reconcile("reset", "one") == []
-    assert await reconcile("listed", None, "completed") == []
-    assert await reconcile("other", "other", None) == [], "it is open: its close will be seen"
-    assert await reconcile("other", "other") == [Code.RUN_DOUBLED]
+    assert await reconcile("other", "other", None) == [Code.RUN_DOUBLED], "although it is open"
     assert "run other is not of the chain of run one" in str(alerts[0])
+    assert await reconcile("other", "other") == [], "once"
+    assert await reconcile("third", None, "completed") == [], "nobody says of which chain it is"
+    chains["third"] = "third"
+    assert await reconcile("third", None, "completed") == [Code.RUN_DOUBLED]
+    fire = await bench.ledger.fire(claim.workflow_id)
+    assert (fire.run_id, fire.status) == ("reset", "failed")
+    explained = await operator(bench).explain("k", claim.fire_time)
+    assert "somebody has started other, third under its id" in explained.text
+    audit = await operator(bench).audit(timedelta(hours=1))
+    assert {each.kind for each in audit.schedules[0].faults} == {"doubled"}

@@ -53,7 +53,7 @@ async def started(bench, *, reported: bool) -> str:
 
 
 def close(run: str, closed="completed", run_id="run-1", **more) -> Evidence:
-    return Evidence(run, run_id, NOW, closed, NOW + 3 * SECOND, **more)
+    return Evidence(run, run_id, NOW, closed, NOW + 3 * SECOND, **{"first_run_id": "run-1", **more})
 
 
 def read(run: str, tries: int, step_retries: int | None, run_id="run-1") -> RunCounts:
@@ -196,7 +196,7 @@ async def test_a_dead_letter_has_one_cause(bench, run, closed, failure, cause):
 
 async def test_a_run_that_was_reset_begins_anew(bench, run):
     await bench.ledger.record_evidence([close(run, "failed", counts=read(run, 1, 2), **FAILED)])
-    later = Evidence(run, "reset", NOW + 9 * SECOND, last=True)
+    later = Evidence(run, "reset", NOW + 9 * SECOND, last=True, first_run_id="run-1")
     assert await bench.ledger.record_evidence([later]) == [run]
     assert await seen(bench, run) == (None, None, None)
     assert await bench.ledger.run_details(run) == RunDetails()

@@ -78,7 +78,7 @@ class Client:
         await self._there()
         prefixes = tuple(re.findall('STARTS_WITH "(.*?)"', query))
         (column, text), *_ = re.findall('(StartTime|CloseTime) >= "(.*?)"', query)
-        if column == "StartTime":
+        if column == "StartTime" and "ExecutionStatus" not in query:
             self._server.audited_at = self._server.clock()
         since, now = datetime.fromisoformat(text), self._server.clock()
         found = [

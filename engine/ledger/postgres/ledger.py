@@ -21,7 +21,16 @@ from engine.ledger.failures import (
     Uncounted,
     as_details,
 )
-from engine.ledger.fires import BlockingRun, Claim, DataGap, Evidence, OpenRun, Outcome, StopOrder
+from engine.ledger.fires import (
+    BlockingRun,
+    Claim,
+    DataGap,
+    Evidence,
+    KnownRun,
+    OpenRun,
+    Outcome,
+    StopOrder,
+)
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.postgres.blockers import ORDINARY, naming_blockers
 from engine.ledger.postgres.connections import (
@@ -148,15 +157,14 @@ class RunStatements(LedgerPart):
         rows = await self._run("lose", list(workflow_ids), error)
         return [row["workflow_id"] for row in rows]
 
-    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        """Return those of these run IDs that no fire of a single window has."""
-        rows = await self._run("unknown_runs", list(workflow_ids))
-        return {row["workflow_id"] for row in rows}
+    async def known_runs(self, workflow_ids: Sequence[str]) -> dict[str, KnownRun]:
+        """Return what the ledger knows of these runs; those of no single window are left out."""
+        rows = await self._run("known_runs", list(workflow_ids))
+        return {row["workflow_id"]: KnownRun(row["run_id"], row["first_run_id"]) for row in rows}
 
-    async def first_run(self, workflow_id: str) -> str | None:
-        """Return the first run of this fire's chain, if known."""
-        rows = await self._run("first_run", workflow_id)
-        return rows[0]["first_run_id"] if rows else None
+    async def note_second_run(self, workflow_id: str, run_id: str) -> bool:
+        """Note a run of another chain under the id of a fire; return whether it is new."""
+        return bool(await self._run("note_second_run", workflow_id, run_id))
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int

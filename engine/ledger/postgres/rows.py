@@ -317,7 +317,8 @@ def as_version(row: Row) -> DefinitionVersion:
 
 def as_account_row(row: Row) -> AccountRow:
     """Return the row read by ``account_rows.sql``."""
-    return AccountRow(**{**dict(row), "history": tuple(json.loads(row["history"]))})
+    fields = {**dict(row), "history": tuple(json.loads(row["history"]))}
+    return AccountRow(**{**fields, "second_runs": tuple(row["second_runs"])})
 
 
 def as_backfill(row: Row) -> Backfill:

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, ScheduleNotFound
 from engine.flow import FireInfo
-from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
+from engine.ledger import ENDED_BADLY, Evidence, KnownRun, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
@@ -200,7 +200,33 @@ class RunInspector:
             if info is not None and run.status == WorkflowExecutionStatus.COMPLETED:
                 return evidence_of(run, info), info
         await self.budget.call(tracking=True)
-        return await self.find(run.id, whole=True)
+        found = await self.find(run.id, whole=True)
+        if found is not None and found[0].run_id != run.run_id:
+            return await self._unless_hidden(run, found)
+        return found
+
+    async def _unless_hidden(self, run: WorkflowExecution, newest: ObservedRun) -> ObservedRun:
+        """Return the newest run of an id, or a closed one that a run of another chain hides."""
+        await self.budget.call(tracking=True)
+        timeout = self._settings.rpc_timeout
+        own = await description_of(self._client, run.id, run_id=run.run_id, rpc_timeout=timeout)
+        if own is None or first_run_of(own) == newest[0].first_run_id:
+            return newest
+        _, info = await self._whose(own)
+        return await self._evidence(own, info, whole=True), info
+
+    async def chain_of(self, run: Evidence) -> str | None:
+        """Return the first run of the chain of a run; None if Temporal does not know it.
+
+        Raises:
+            RPCError: the server did not answer.
+        """
+        await self.budget.call(tracking=True)
+        timeout = self._settings.rpc_timeout
+        found = await description_of(
+            self._client, run.workflow_id, run_id=run.run_id, rpc_timeout=timeout
+        )
+        return first_run_of(found) if found else None
 
     async def find(self, workflow_id: str, *, whole: bool = False) -> ObservedRun | None:
         """Return the evidence of this id's newest run; None if there is none or it is foreign.
@@ -224,13 +250,19 @@ class RunInspector:
         if run.status == WorkflowExecutionStatus.RUNNING:
             for notice in self._notices:
                 await notice(run)
-        evidence = replace(evidence_of(run, info), last=True, first_run_id=first_run_of(run))
+        evidence = await self._evidence(run, info, whole=whole)
+        return replace(evidence, last=True), info
+
+    async def _evidence(
+        self, run: WorkflowExecutionDescription, info: FireInfo | None, *, whole: bool
+    ) -> Evidence:
+        """Return the evidence of a described run, with its failure."""
+        evidence = replace(evidence_of(run, info), first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
             await self.budget.call()
-        evidence = await with_failure(
+        return await with_failure(
             evidence, self._client, self._settings, events=run.history_length, whole=whole
         )
-        return evidence, info
 
     async def chain(self, workflow_id: str) -> Chain | None:
         """Return the state of this id's chain of runs; None if Temporal does not know it.
@@ -254,9 +286,9 @@ class RunInspector:
         with suppress(UnreadableHere):  # its chain may identify it
             info = await read_fire_info(run)
         if info is None:
-            first = first_run_of(run)
-            if first and first == await self._ledger.first_run(run.id):
-                return True, None
+            known = (await self._ledger.known_runs([run.id])).get(run.id)
+            if known is not None and known.first_run_id is not None:
+                return True, None  # or a second one under its id, whatever its memo says
             timeout = self._settings.rpc_timeout
             info = await read_chain_info(self._client, run, rpc_timeout=timeout)
         return info is not None and info.ledger == self._ledger_id, info
@@ -360,60 +392,83 @@ class RunCanceller:
 _ASKED_FOR = {"manual", "rerun", "handler"}
 
 
+async def _unknown_chain(_: Evidence) -> None:
+    return None
+
+
 async def reconcile_runs(
     ledger: Ledger,
     found: Sequence[ObservedRun],
     *,
     by: str,
     on_event: OnEvent,
+    chain_of: Callable[[Evidence], Awaitable[str | None]] = _unknown_chain,
 ) -> list[str]:
     """Write the evidence of observed runs; return the workflow ids whose fires it changed.
+
+    A run of another chain than the one that the ledger knows by the id changes nothing. It is
+    reported once.
 
     Args:
         ledger: the ledger that the runs belong to.
         found: runs of this ledger; with the window where the ledger may lack it.
         by: the observer.
         on_event: receives an alert for each run that the ledger did not have.
+        chain_of: returns the first run of the chain of a run that was listed, which says none.
     """
     if not found:
         return []
-    unknown = await ledger.unknown_runs([each.workflow_id for each, _ in found])
+    known = await ledger.known_runs([each.workflow_id for each, _ in found])
+    evidence = []
     for each, info in found:
-        if info is not None and each.workflow_id in unknown:
-            if info.key.startswith(STARTS):
-                # Only the request has its task queue and its input.
-                text = f"{each.workflow_id} has a run, and the ledger does not know that start"
-                cure = "start it again with the same id and input, which finds this run"
-                on_event(Alert(Code.RUN_FOUND, f"{text}; {cure}"))
-                continue
-            try:
-                before = await _make_room(ledger, each, info, by=by)
-            except ScheduleNotFound:
-                continue  # its schedule was lost too, and owes nothing
-            if before is not None:
-                on_event(
-                    Alert(
-                        Code.RUN_FOUND,
-                        f"{each.workflow_id} has a run, and the ledger had it {before}",
-                    )
-                )
-    await _report_doubles(ledger, [each for each, _ in found], on_event)
-    return await ledger.record_evidence([each for each, _ in found])
-
-
-async def _report_doubles(ledger: Ledger, found: Sequence[Evidence], on_event: OnEvent) -> None:
-    """Emit an alert for each run that does not belong to the chain that the ledger knows.
-
-    Only a described run names its chain; runs that completed are listed without it.
-    """
-    for each in found:
-        if each.first_run_id is None or each.closed is None:
+        row = known.get(each.workflow_id)
+        if row is None and info is not None:
+            await _book_unknown(ledger, each, info, by=by, on_event=on_event)
+        if row is None or row.first_run_id is None:
+            evidence.append(each)
             continue
-        first = await ledger.first_run(each.workflow_id)
-        if first is not None and first != each.first_run_id:
-            text = f"{each.workflow_id}: run {each.run_id} is not of the chain of run {first}"
+        first = each.first_run_id
+        if first is None and each.run_id not in {row.run_id, row.first_run_id}:
+            first = await chain_of(each)
+        if first in {None, row.first_run_id}:
+            evidence.append(replace(each, first_run_id=first))
+        elif await ledger.note_second_run(each.workflow_id, each.run_id):
+            text = f"{each.workflow_id}: run {each.run_id} is not of the chain of run"
             cure = "the window has run twice; see what both did"
-            on_event(Alert(Code.RUN_DOUBLED, f"{text}; {cure}"))
+            on_event(Alert(Code.RUN_DOUBLED, f"{text} {row.first_run_id}; {cure}"))
+    return await ledger.record_evidence(evidence) if evidence else []
+
+
+def of_other_runs(
+    page: Sequence[WorkflowExecution], known: Mapping[str, KnownRun]
+) -> list[ObservedRun]:
+    """Return those of these runs whose ids have another run by what the ledger knows."""
+    return [
+        (evidence_of(run), None)
+        for run in page
+        if (row := known.get(run.id)) is not None
+        and row.first_run_id is not None
+        and run.run_id not in {row.run_id, row.first_run_id}
+    ]
+
+
+async def _book_unknown(
+    ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str, on_event: OnEvent
+) -> None:
+    """Give a run that no row has a row, and report it."""
+    if info.key.startswith(STARTS):
+        # Only the request has its task queue and its input.
+        text = f"{seen.workflow_id} has a run, and the ledger does not know that start"
+        cure = "start it again with the same id and input, which finds this run"
+        on_event(Alert(Code.RUN_FOUND, f"{text}; {cure}"))
+        return
+    try:
+        before = await _make_room(ledger, seen, info, by=by)
+    except ScheduleNotFound:
+        return  # its schedule was lost too, and owes nothing
+    if before is not None:
+        text = f"{seen.workflow_id} has a run, and the ledger had it {before}"
+        on_event(Alert(Code.RUN_FOUND, text))
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:

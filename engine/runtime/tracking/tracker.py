@@ -39,7 +39,13 @@ from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.follow_ups import follow, pause_failing
-from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
+from engine.runtime.tracking.runs import (
+    VISIBILITY_LAG,
+    ObservedRun,
+    RunInspector,
+    of_other_runs,
+    reconcile_runs,
+)
 from engine.runtime.workflow_workers import no_worker_polls
 
 # --- long polls for closes ---
@@ -468,6 +474,7 @@ class Tracker:
         self._knows_of = suspect_until
         await self._follow(whole=whole)
         if from_watermark:
+            await self._report_second_runs(since)
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
                 self._emit(Alert(Code.DATA_GAP, gap.description))
@@ -498,7 +505,7 @@ class Tracker:
         None if this replica has lost the duty, or leaves it to one that can read them all.
         """
         changed = False
-        async for page in self._pages(since):
+        async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
             closed = await self._evidence(page)
             changed |= bool(await self._record([*filter(None, closed.values())]))
             # Only now: runs that could not be written must be found again.
@@ -510,9 +517,23 @@ class Tracker:
             return None
         return changed
 
+    async def _report_second_runs(self, since: datetime) -> None:
+        """Report open runs under ids whose windows have another one; closed ones are listed."""
+        began = f'ExecutionStatus = "Running" AND StartTime >= "{since.isoformat()}"'
+        async for page in self._pages(began):
+            known = await self._ledger.known_runs([run.id for run in page])
+            if others := of_other_runs(page, known):
+                await self._record(others)
+
     async def _record(self, found: Sequence[ObservedRun]) -> set[str]:
         changed = set(
-            await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
+            await reconcile_runs(
+                self._ledger,
+                found,
+                by=self._replica,
+                on_event=self._emit,
+                chain_of=self._inspector.chain_of,
+            )
         )
         # Visibility returns the newest first; events are emitted in order of the closes.
         for seen, _ in sorted(found, key=lambda each: each[0].closed_at or each[0].started_at):
@@ -520,9 +541,9 @@ class Tracker:
                 self._emit(Closed(seen))
         return changed
 
-    async def _pages(self, since: datetime) -> AsyncIterator[list[WorkflowExecution]]:
-        """Yield the runs that have closed since then, in parts: at least one, perhaps empty."""
-        query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
+    async def _pages(self, which: str) -> AsyncIterator[list[WorkflowExecution]]:
+        """Yield the runs that visibility finds, in parts: at least one, perhaps empty."""
+        query = f'WorkflowId STARTS_WITH "sched:" AND {which}'
         runs = self._client.list_workflows(
             query, page_size=PAGE, rpc_timeout=self._settings.rpc_timeout
         )

@@ -349,6 +349,7 @@ CREATE TABLE fires (
     -- Its run:
     run_id              text,
     first_run_id        text,
+    second_runs         text[],
     started_at          timestamptz,
     open_at             timestamptz,
     seen_at             timestamptz,
@@ -400,6 +401,7 @@ COMMENT ON COLUMN fires.merged_at IS 'When old rows became this one, which names
 COMMENT ON COLUMN fires.lease_until IS 'When a sweeper may take the fire: the end of its owner''s lease.';
 COMMENT ON COLUMN fires.run_id IS 'The newest run of the chain that was recorded.';
 COMMENT ON COLUMN fires.first_run_id IS 'The first run of the chain, once known. Whatever a run continues as, retries as or is reset to has the same one.';
+COMMENT ON COLUMN fires.second_runs IS 'Runs of other chains that somebody has started under this id.';
 COMMENT ON COLUMN fires.open_at IS 'When the run was last proven to be open.';
 COMMENT ON COLUMN fires.seen_at IS 'When the run was last looked at; once it has ended, when that was learnt.';
 COMMENT ON COLUMN fires.lost_at IS 'Since when Temporal no longer knows the run, though its close was not seen.';

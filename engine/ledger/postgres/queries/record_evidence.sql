@@ -4,7 +4,8 @@
 -- fire, Temporal's answer on which run is the last (e.last) counts more: with a clock minutes ahead
 -- the fire would never be seen to close. A run that begins again after its end (reset) was
 -- requested, so the earlier stop is forgotten. Locked in ID order, because two replicas that saw
--- the same runs in different orders could deadlock.
+-- the same runs in different orders could deadlock. A run of another chain changes nothing: somebody
+-- has started it under the id of a window that had its run.
 --
 -- The first run of a chain is its first try. What neither this nor the evidence nor the workers say of
 -- a closed run is read from its history later. The duration of one run is by Temporal's clock alone.
@@ -55,6 +56,7 @@ SET status = coalesce(e.closed, 'started'),
                    ELSE f.history END
 FROM news e
 WHERE f.id = e.id AND f.windows = 1
+  AND (f.first_run_id IS NULL OR e.run_id IN (f.first_run_id, f.run_id) OR e.first_run_id = f.first_run_id)
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)
        OR (f.run_id <> e.run_id AND e.last AND f.status = 'started')
