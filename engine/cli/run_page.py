@@ -46,12 +46,14 @@ class RunReport:
     Attributes:
         undo: the undo steps that ran, from Temporal's history; see ``InTemporal``.
         running: the steps in progress; see there.
+        second_runs: see ``RunDetails``.
     """
 
     failure: tuple[FailureLink, ...]
     tried: tuple[Try, ...] = ()
     undo: tuple[dict[str, str], ...] = ()
     running: tuple[dict[str, Any], ...] = ()
+    second_runs: tuple[str, ...] = ()
 
 
 async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Target) -> RunReport:
@@ -67,7 +69,7 @@ async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Ta
         found = await run_in_temporal(where, of.workflow_id, of.run_id)
     # Temporal may have forgotten the earlier ones.
     tried = max(found.tries, kept.tried, key=len) or _only_try(of)
-    return RunReport(kept.failure, tried, found.undo, found.running)
+    return RunReport(kept.failure, tried, found.undo, found.running, kept.second_runs)
 
 
 def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
@@ -92,6 +94,7 @@ def details_json(of: RunReport) -> dict[str, object]:
         **fields(of, "failure tried"),
         **({"undo_steps": [*of.undo]} if of.undo else {}),
         **({"steps_in_progress": [*of.running]} if of.running else {}),
+        **({"second_runs": [*of.second_runs]} if of.second_runs else {}),
     }
 
 
@@ -116,6 +119,7 @@ def details_lines(of: RunReport) -> list[str]:
         lines += _link_lines("error" if number == 0 else "caused by", link)
     lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
     lines += [f"in step    {_in_step(each)}" for each in of.running]
+    lines += [f"ran twice  run {each} was started under its id" for each in of.second_runs]
     return lines
 
 

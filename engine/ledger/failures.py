@@ -331,12 +331,16 @@ class RunDetails:
     Attributes:
         failure: the chain of errors of a run that ended badly, the outermost first.
         tried: its tries, as they were read at its close.
+        second_runs: runs of other chains that were started under its id.
     """
 
     failure: tuple[FailureLink, ...] = ()
     tried: tuple[Try, ...] = ()
+    second_runs: tuple[str, ...] = ()
 
 
-def as_details(failure: str | None, tried: str | None) -> RunDetails:
+def as_details(
+    failure: str | None, tried: str | None, second_runs: Sequence[str] | None
+) -> RunDetails:
     """Return the details in the JSON of ``failure_text`` and ``tries_text``."""
-    return RunDetails(as_failure(failure), as_tries(tried))
+    return RunDetails(as_failure(failure), as_tries(tried), tuple(second_runs or ()))

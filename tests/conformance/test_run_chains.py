@@ -215,6 +215,8 @@ async def test_a_second_run_of_a_window_that_is_not_of_its_chain_is_reported(ben
     assert await reconcile("third", None, "completed") == [Code.RUN_DOUBLED]
     fire = await bench.ledger.fire(claim.workflow_id)
     assert (fire.run_id, fire.status) == ("reset", "failed")
+    details = await bench.ledger.run_details(claim.workflow_id)
+    assert details.second_runs == ("other", "third")
     explained = await operator(bench).explain("k", claim.fire_time)
     assert "somebody has started other, third under its id" in explained.text
     audit = await operator(bench).audit(timedelta(hours=1))
