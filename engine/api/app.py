@@ -109,7 +109,7 @@ def create_app(
         hosts=frozenset(host.lower() for host in options.hosts),
         limits=RateLimits(options.rates),
         repetitions=repetitions,
-        shown=schedules.shown_again,
+        shown=schedules.shown,
         page=PageState(options.namespace, options.ui_url, dict(options.codes)),
     )
     app.state.followers, app.state.leaving = set(), False

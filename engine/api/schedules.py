@@ -129,7 +129,12 @@ def version_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-async def shown(service: ScheduleService, row: ScheduleRow, status: int = 200) -> Response:
+async def shown(service: ScheduleService, key: str, status: int = 200) -> Response:
+    """Return the answer that shows the schedule of a key as it is now."""
+    return await _shown(service, await service.schedule(key), status)
+
+
+async def _shown(service: ScheduleService, row: ScheduleRow, status: int = 200) -> Response:
     """Return the answer that shows a schedule, and what it waits for."""
     place = f"{PREFIX}/schedules/{row.key}"
     headers = {"ETag": etag(row), "Content-Location": place}
@@ -139,11 +144,6 @@ async def shown(service: ScheduleService, row: ScheduleRow, status: int = 200) -
     if row.schedule is not None and row.state != "retired":
         waiting = await service.waiting(row.schedule, row.project, row.workflow_type)
     return as_answer({**schedule_json(row), "waiting": waiting}, status, headers)
-
-
-async def shown_again(service: ScheduleService, key: str, status: int) -> Response:
-    """Return the answer that shows the schedule of a key as it is now."""
-    return await shown(service, await service.schedule(key), status)
 
 
 # --- declarations ---
@@ -212,7 +212,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
             made = await _made_before(service, caller, key, repeated)
             if made is None:
                 raise
-    return await shown(service, await service.schedule(made), 201)
+    return await shown(service, made, 201)
 
 
 def _checked(
@@ -365,7 +365,7 @@ async def list_schedules(request: Request) -> Response:
 @router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))
 async def show_schedule(key: KeyPath, service: Service) -> Response:
     """Show a schedule. Its ETag is what an edit has to name."""
-    return await shown(service, await service.schedule(key))
+    return await shown(service, key)
 
 
 _EDIT: Final = documented_body(
@@ -396,7 +396,7 @@ async def edit_schedule(
     if SEALED_INPUT in changes:
         raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
-    return await shown(service, row)
+    return await _shown(service, row)
 
 
 @router.delete("/{key}", response_model=ScheduleView, responses=documented(400, 404, 409, 412))
@@ -408,7 +408,7 @@ async def retire_schedule(
 ) -> Response:
     """Retire an application's schedule: it never fires again, and open runs continue."""
     await service.retire(key, version=version_of(if_match), reason=reason)
-    return await shown(service, await service.schedule(key))
+    return await shown(service, key)
 
 
 _WHEN_BODY: Final = documented_body(
@@ -428,7 +428,7 @@ async def reschedule(key: KeyPath, request: Request, service: Service) -> Respon
     reason = checked_line(when.pop("reason", None), "reason")
     _require_fields(when, WHEN, key=key, workflow="noop")
     await service.reschedule(key, reason=reason, **when)
-    return await shown(service, await service.schedule(key))
+    return await shown(service, key)
 
 
 # --- what operators do ---

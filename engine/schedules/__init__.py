@@ -33,7 +33,6 @@ from engine.schedules.model import (
     Declaration as Declaration,
     Queue as Queue,
     RunRetry as RunRetry,
-    RunTimeout as RunTimeout,
     Schedule as Schedule,
     ScheduleFile as ScheduleFile,
     definition_digest as definition_digest,

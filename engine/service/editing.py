@@ -70,7 +70,8 @@ class ScheduleEdits(ApplicationSchedules):
             require_owned_by_application(before)
             require_version(held, version)
             changed = _edited(before.schedule, changes, given)
-            moves = to is not None and to != before.project
+            to = to or before.project
+            moves = to != before.project
             if not changes.keys().isdisjoint(WHEN):
                 require_future(changed, held.now)
                 project, transaction = before.project, held.transaction
@@ -81,7 +82,7 @@ class ScheduleEdits(ApplicationSchedules):
                 await self._redefine(held, changed)
             if moves:
                 _require_alone(changed, children)
-                await held.transaction.move_to_project([key], before.project, to or "")
+                await held.transaction.move_to_project([key], before.project, to)
             if is_new or moves:
                 was, now = ({"project": each} if moves else {} for each in (before.project, to))
                 await held.act(

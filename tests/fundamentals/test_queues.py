@@ -89,12 +89,11 @@ class Office:
             workflow, given, id=uuid.uuid4().hex, task_queue="office"
         )
 
-    async def running_at(self, worker: str | None, handle: WorkflowHandle) -> int:
-        """How many steps of a run have come to the workers of this name, or to any."""
+    async def running_at(self, worker: str, handle: WorkflowHandle) -> int:
+        """How many steps of a run have begun at the workers of this name."""
         pending = (await handle.describe()).raw_description.pending_activities
         begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-        names = [each.last_worker_identity for each in pending if each.state == begun]
-        return names.count(worker) if worker else len(names)
+        return sum(each.state == begun and each.last_worker_identity == worker for each in pending)
 
     async def backlog(self) -> int:
         """How many steps wait in the queue; a run knows of its step before the queue does."""
@@ -118,7 +117,7 @@ class Office:
     async def start_running(self, workflow: str, given: object) -> WorkflowHandle:
         """Start a run and wait until its step has come to a worker."""
         handle = await self.start(workflow, given)
-        await eventually(lambda: self.running_at(None, handle), every=0.05)
+        await eventually(partial(is_at_a_worker, handle), every=0.05)
         return handle
 
     async def start_waiting(self, workflow: str, given: object, *, behind: int) -> WorkflowHandle:
@@ -236,7 +235,7 @@ async def test_with_a_limit_for_each_key_nobody_waits_behind_the_crowd_of_anothe
     async with office.replicas():
         crowd = [await office.start("sends-for-tenants@1", [f"a {n}"]) for n in range(100)]
         await asyncio.gather(
-            *(eventually(partial(office.running_at, None, run), every=0.5) for run in crowd)
+            *(eventually(partial(is_at_a_worker, run), every=0.5) for run in crowd)
         )
         others = [await office.start_running("sends-for-tenants@1", [f"b {n}"]) for n in range(4)]
         seen.go_on.set()

@@ -46,7 +46,6 @@ from engine.schedules import (
     TICK,
     Reason,
     RunRetry,
-    RunTimeout,
     Sealed,
     format_duration,
     parse_workflow_id,
@@ -68,8 +67,10 @@ _MOST_METADATA = 8192
 """Bytes of metadata in a memo; a visibility store keeps it with each run."""
 
 
-def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
-    """Return the description of the fire for the run's memo."""
+def fire_info(
+    claim: Claim, *, ledger: str, timing: Timing, timeout: float | None = None
+) -> FireInfo:
+    """Return the description of the fire for the run's memo; ``timeout``: seconds of the run."""
     return FireInfo(
         key=claim.key,
         series=claim.series,
@@ -86,20 +87,8 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         topic=claim.schedule.topic,
         metadata=_carried(claim.schedule.metadata),
         retry_intervals=_intervals(claim),
-        timeout=_timeout(claim),
+        timeout=timeout,
     )
-
-
-def _limits(claim: Claim) -> RunTimeout | None:
-    """Return the limits that the schedule has for its runs; a handler has none of them."""
-    return None if claim.kind == "handler" else claim.schedule.timeout
-
-
-def _timeout(claim: Claim) -> float | None:
-    """Return how many seconds the run may take."""
-    limits = _limits(claim)
-    both = (_rules(claim).timeout, limits.execution if limits else None)
-    return min((each.total_seconds() for each in both if each), default=None)
 
 
 def _intervals(claim: Claim) -> tuple[float, ...]:
@@ -358,10 +347,12 @@ class Starter:
 
     async def _options(self, claim: Claim, now: datetime, timing: Timing) -> dict[str, Any]:
         """Return the options of the start, without search attributes."""
-        info = fire_info(claim, ledger=self.ledger, timing=timing)
         rules, is_handler = _rules(claim), claim.kind == "handler"
         memo = {} if is_handler else claim.schedule.memo
-        limits = _limits(claim)
+        limits = None if is_handler else claim.schedule.timeout
+        given = (rules.timeout, limits.execution if limits else None)
+        timeout = min((each.total_seconds() for each in given if each), default=None)
+        info = fire_info(claim, ledger=self.ledger, timing=timing, timeout=timeout)
         return {
             "args": await self._arguments(claim),
             "id": claim.workflow_id,

@@ -207,9 +207,7 @@ class RunInspector:
 
     async def _unless_hidden(self, run: WorkflowExecution, newest: ObservedRun) -> ObservedRun:
         """Return the newest run of an id, or a closed one that a run of another chain hides."""
-        await self.budget.call(tracking=True)
-        timeout = self._settings.rpc_timeout
-        own = await description_of(self._client, run.id, run_id=run.run_id, rpc_timeout=timeout)
+        own = await self._described(run.id, run.run_id)
         if own is None or first_run_of(own) == newest[0].first_run_id:
             return newest
         _, info = await self._whose(own)
@@ -221,12 +219,16 @@ class RunInspector:
         Raises:
             RPCError: the server did not answer.
         """
+        found = await self._described(run.workflow_id, run.run_id)
+        return first_run_of(found) if found else None
+
+    async def _described(
+        self, workflow_id: str, run_id: str
+    ) -> WorkflowExecutionDescription | None:
+        """Describe one run of an id on tracker duty; None if Temporal does not know it."""
         await self.budget.call(tracking=True)
         timeout = self._settings.rpc_timeout
-        found = await description_of(
-            self._client, run.workflow_id, run_id=run.run_id, rpc_timeout=timeout
-        )
-        return first_run_of(found) if found else None
+        return await description_of(self._client, workflow_id, run_id=run_id, rpc_timeout=timeout)
 
     async def find(self, workflow_id: str, *, whole: bool = False) -> ObservedRun | None:
         """Return the evidence of this id's newest run; None if there is none or it is foreign.
