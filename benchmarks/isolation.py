@@ -18,6 +18,9 @@ Temporal, so that it ends with the caller's patience.
 *catch-up*: 110 schedules of one second after an outage of 75 s. The link to Temporal takes
 100 ms in each direction, alone as well. The innocent was paused meanwhile and owes nothing.
 *inputs*: 100 one-shots with an input of 50 KB are due at one moment, each 20 s.
+*one-shots*: 10,000 one-shots are due at one moment, of another tenant; *one-shots-untold*: of the
+same one, in the sense that neither names a tenant. Nobody executes their runs.
+*failing*: 50 schedules of one second, all runs of which fail, watched from the second minute on.
 *plan*: a definition in the ledger that no plan can be made of.
 *snapshot*: an idle reader keeps a snapshot for 30 minutes, while 1,000 other schedules fire each
 second; the last minute is watched. Two cores carry no server that starts so many runs, so the

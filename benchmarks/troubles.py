@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -33,6 +34,7 @@ _NOWHERE = "external: true, workflow: nobody, taskQueue: nowhere"
 _DAYS, _LINE, _OUTAGE, _BEHIND = timedelta(days=3), 100_000, 75.0, 110
 _LARGE, _LARGE_KB, _LARGE_EVERY = 100, 50, 20
 _BUSY = 1000
+_ONE_SHOTS, _ONE_SHOTS_QUICK, _FAILING = 10_000, 1_000, 50
 _OPEN_FOR, _OPEN_FOR_QUICK = 30 * 60.0, 120.0
 
 _LINE_UP = """
@@ -248,6 +250,51 @@ async def _declare_large(place: Arena, bursts: int, lead: float) -> datetime | N
 
 
 @asynccontextmanager
+async def _one_shots(scene: Scene, *, tenant: str | None = None) -> AsyncIterator[None]:
+    """Nobody executes them, as with a backfill."""
+    count = _ONE_SHOTS_QUICK if scene.quick else _ONE_SHOTS
+    lead = count / 100
+    while (begin := await _declare_one_shots(scene.place, count, lead, tenant)) is None:
+        lead *= 2  # a busy machine needs longer
+    await asyncio.sleep(begin.timestamp() - time.time())
+    yield
+
+
+async def _declare_one_shots(
+    place: Arena, count: int, lead: float, tenant: str | None
+) -> datetime | None:
+    """Ask for one-shots of one moment; None when it came before all were there."""
+    begin = innocent.next_full_second(lead)
+    room = asyncio.Semaphore(8)
+    service = ScheduleService.connect(
+        place.database_url, namespace="default", schema="sched", actor="benchmark"
+    )
+    async with service as opened:
+
+        async def declare() -> None:
+            async with room:
+                await opened.schedule_at(
+                    "nobody", begin, project=DEFAULT_PROJECT, external=True, taskQueue="nowhere",
+                    tenant_id=tenant,
+                )  # fmt: skip
+
+        await asyncio.gather(*(declare() for _ in range(count)))
+    return begin if datetime.now(UTC) < begin else None
+
+
+@asynccontextmanager
+async def _failing(scene: Scene) -> AsyncIterator[None]:
+    """Each second so many runs fail; the innocent's are recorded among theirs."""
+    whose = "metadata: {tenantId: flood}"
+    await scene.apply(
+        *(f"{{key: fails-{n:02}, workflow: fails, every: 1s, {whose}}}" for n in range(_FAILING))
+    )
+    await scene.until_started("fails-%", _FAILING)
+    await asyncio.sleep(5 if scene.quick else 60)
+    yield
+
+
+@asynccontextmanager
 async def _raises(scene: Scene) -> AsyncIterator[None]:
     """A definition with a field of some later version: no plan can be made of it."""
     await scene.apply(f"{{key: bad, workflow: bare, everyMs: {_SWEEPING_MS}}}")
@@ -288,6 +335,14 @@ TROUBLES = {
         f"{_BEHIND} schedules catching up over a link of 200 ms", _catch_up, one_way=0.1
     ),
     "inputs": RpcFailure(f"{_LARGE} due inputs of {_LARGE_KB} KB", _large_inputs),
+    "one-shots": RpcFailure(
+        f"{_ONE_SHOTS:,} one-shots of another tenant, due at one moment",
+        partial(_one_shots, tenant="flood"),
+    ),
+    "one-shots-untold": RpcFailure(
+        f"{_ONE_SHOTS:,} one-shots without a tenant, due at one moment", _one_shots
+    ),
+    "failing": RpcFailure(f"{_FAILING} schedules of one second that fail", _failing),
     "plan": RpcFailure("a key whose plan raises", _raises),
     "snapshot": RpcFailure(
         f"a transaction that stays open, with {_BUSY:,} schedules of one second",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from temporalio.exceptions import ApplicationError
+
 from engine import Context, workflow
 
 TYPE = "bare@1"
@@ -13,3 +15,12 @@ class Noop:
 
     async def run(self, ctx: Context) -> None:
         """End at once."""
+
+
+@workflow(name="fails", version="1")
+class Fails:
+    """Fails at once."""
+
+    async def run(self, ctx: Context) -> None:  # noqa: ARG002 - the signature of a run
+        """Fail at once."""
+        raise ApplicationError("it always fails", non_retryable=True)

@@ -12,6 +12,7 @@ BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
     ("overlap", "overlap"),
     ("excluded", "excluded"),
     ("coalesced into", "coalesced"),
+    ("overload: coalesced into", "overload"),
     ("dependency", "dependency"),
     ("paused", "paused"),
     ("disabled", "disabled"),

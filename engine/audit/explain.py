@@ -18,7 +18,7 @@ from engine.audit.history import NO_END, History, exact
 from engine.audit.judge import RAN
 from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion
 from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
-from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, Verdict, plan
+from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, ShareTurn, Verdict, plan
 
 TOGETHER: Final = 1_000_000
 """Rows written within so many microseconds were decided by one plan."""
@@ -36,6 +36,7 @@ _RULES: Final = {
     "queue_full": "its queue was full: `maxQueued`",
     "excluded": "its day is excluded: `exclude`",
     "coalesced": "a newer window runs for it: `catchUp: latest`",
+    "overload": "a newer window runs for it: more was due of its share than could be started",
     "dependency": "it depends on windows of other schedules: `after`, `needs`",
     "paused": "its schedule was paused",
     "disabled": "its definition says `enabled: false`",
@@ -312,9 +313,8 @@ def replayed(
     unable = None
     if row.reason_code == "unknown_workflow":
         unable = Reason("unknown_workflow", row.reason or "")
-    planned = plan(
-        state, now, on_resume=catch_up, unable=unable, final=final, hold=hold, audited=True
-    )
+    turn = ShareTurn(row.waited_since, overloaded=row.reason_code == "overload")
+    planned = plan(state, now, on_resume=catch_up, unable=unable, final=final, hold=hold, turn=turn)
     found = next((each for each in planned.decisions if _covers(each, at, schedule)), None)
     answer = _compared(row, found)
     span = history.pause_at(instant(at))

@@ -38,6 +38,7 @@ RAN: Final[frozenset[Status]] = frozenset(
 )
 """Statuses of a window that has a run."""
 _TO_RUN: Final = RAN | {"claimed", "queued", "starting", "unvouched"}
+_STOOD_FOR: Final = frozenset({"coalesced", "overload"})
 _ORDINARY: Final = frozenset({"on_time", "late"})
 _PLANNED: Final = _ORDINARY | {"caught_up"}
 
@@ -518,5 +519,5 @@ def _wrong_skip(
         yield "missing", "it was skipped for a limit, and its definition has none"
     elif code == "retired" and not chapter.retires:
         yield "missing", "it was skipped as retired, and its schedule was not"
-    elif code == "coalesced" and chapter.policy != "latest" and chapter.enabled and pause is None:
+    elif code in _STOOD_FOR and chapter.policy != "latest" and chapter.enabled and pause is None:
         yield "missing", f"it was coalesced although catchUp is {chapter.policy}"

@@ -192,8 +192,8 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
     row = found.row
     names = (
         "series bucket fire_time last_fire_time windows status reason reason_code timing missed"
-        " missed_from workflow_id run_id started_at closed_at decided_at attempts replica"
-        " definition_version history"
+        " missed_from workflow_id run_id started_at closed_at decided_at waited_since attempts"
+        " replica definition_version history"
     )
     return {
         **fields(found, "key at is_window is_missing local_time definition_version rules text"),

@@ -88,6 +88,8 @@ from engine.ledger.records import (
     BackfillOverlap as BackfillOverlap,
     DefinitionVersion as DefinitionVersion,
     DriftRow as DriftRow,
+    DueByShare as DueByShare,
+    DueKey as DueKey,
     Included as Included,
     Lineage as Lineage,
     Load as Load,

@@ -470,6 +470,8 @@ class AccountRow:
         missed_from: the first window that a caught-up run stands for.
         decided_at: when the row was written; of a range that the janitor merged, when the last of
             its rows was final.
+        waited_since: the moment after which it waited for other schedules only, if it was decided
+            after its grace for that.
         attempts: number of sends and lookups.
         replica: the replica that claimed it last; None if no replica did.
         history: the statuses that evidence or a backfill has overruled, oldest first.
@@ -493,6 +495,7 @@ class AccountRow:
     started_at: datetime | None
     closed_at: datetime | None
     decided_at: datetime
+    waited_since: datetime | None = None
     attempts: int
     replica: str | None
     history: Sequence[Mapping[str, Any]] = ()

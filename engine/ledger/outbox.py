@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from engine.ledger.fires import DIED, Kind, Timing
-from engine.schedules import EVENT_TYPES, EventType, Hook, ReasonCode, Schedule
+from engine.schedules import EVENT_TYPES, STOOD_FOR, EventType, Hook, ReasonCode, Schedule
 
 # --- events ---
 
@@ -73,7 +73,7 @@ def _names(event: EventRow) -> tuple[str, ...]:
     # A handler runs for a fire that ended badly; no window of the topic has come.
     if event.type == "arrived" and topic and event.kind != "handler":
         found.append(f"schedule.{topic}.arrived")
-    if event.type == "expired" or (event.type == "skipped" and event.reason_code == "coalesced"):
+    if event.type == "expired" or (event.type == "skipped" and event.reason_code in STOOD_FOR):
         found.append("schedule.missed")
     if event.type in DIED:
         found.append("schedule.dead")

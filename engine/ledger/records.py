@@ -52,6 +52,7 @@ class NewFire(Startable):
     not_before: datetime | None = None
     awaits: Dependencies | None = None
     overlap: Overlap | None = None
+    waited_since: datetime | None = None
     options: Mapping[str, Any] | None = None
 
     @property
@@ -80,6 +81,7 @@ class NewFire(Startable):
             token=token,
             awaits=decision.awaits,
             overlap=decision.overlap,
+            waited_since=decision.waited_since,
         )
 
     @classmethod
@@ -537,6 +539,33 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class DueKey:
+    """A key that is due, with what its place in the index consists of."""
+
+    key: str
+    lane: str
+    share: str
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DueByShare:
+    """Keys that are due, by their shares.
+
+    Attributes:
+        keys: of each share the keys that are due longest, and those that have just become due.
+        now: the database's clock.
+        next_at: when the next key becomes due, if any will.
+        further: the last share that was visited, if there may be more.
+    """
+
+    keys: tuple[DueKey, ...]
+    now: datetime
+    next_at: datetime | None
+    further: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lineage:
     """The database system and timeline that commits belong to; None where unknown."""
 
@@ -638,7 +667,7 @@ BackfillOverlap = Literal["allow", "queue"]
 
 BackfillState = Literal["laying", "done", "ended"]
 
-Included = Literal["user", "excluded", "dependency", "coalesced"]
+Included = Literal["user", "excluded", "dependency", "coalesced", "overload"]
 """The causes whose windows a backfill starts only if its request names them."""
 
 UNDECLARED: Final[Cause] = "undeclared"

@@ -40,7 +40,7 @@ from engine.ledger import (
 )
 from engine.runtime.clock import age_of, boottime
 from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Event, Settled
-from engine.schedules import parse_workflow_id
+from engine.schedules import STOOD_FOR, parse_workflow_id
 from engine.telemetry import instruments
 from engine.telemetry.instruments import measures
 
@@ -118,8 +118,8 @@ def _decided(event: Decided) -> None:
     reason = decision.reason.code if decision.reason else ""
     verdict, windows = decision.verdict, decision.windows
     to.count(instruments.WINDOWS, windows, class_=verdict, reason=reason, timing="")
-    if verdict == "expired" or reason == "coalesced":
-        missed = "expired" if verdict == "expired" else "coalesced"
+    if verdict == "expired" or reason in STOOD_FOR:
+        missed = "expired" if verdict == "expired" else reason
         to.count(instruments.MISSED, windows, reason=missed)
     if verdict == "rejected":
         to.count(instruments.DEAD, cause=death_cause("rejected", None))

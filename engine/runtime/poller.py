@@ -18,6 +18,7 @@ from engine.ledger import Claim, Ledger, Probe, Serving, Transaction
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.shares import LATE, Crowd, TickRoom
 from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.schedule_lock import still_valid
@@ -58,8 +59,9 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 class Tick:
     """Result of one tick. ``claims`` are with the dispatcher.
 
-    ``woken``: whether its decisions made waiting keys due. ``laid``: whether windows of a
-    backfill were laid or left alone.
+    ``full``: more is due than it could claim, and ``next_at`` is when the next key becomes due, if
+    that is known. ``woken``: whether its decisions made waiting keys due. ``laid``: whether windows
+    of a backfill were laid or left alone.
     """
 
     probe: Probe
@@ -67,6 +69,7 @@ class Tick:
     full: bool = False
     woken: bool = False
     laid: bool = False
+    next_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class Poller:
         self.epoch = 0
         self.probed_at: float | None = None
         self.is_behind = False
+        self._crowd = Crowd()
         self._watch = ClockWatch(settings.max_skew)
         self._unconfirmed: list[tuple[list[Claim], float]] = []
 
@@ -197,10 +201,8 @@ class Poller:
         if self.holds:
             return self._settings.tick
         if tick.full:
-            if not self._dispatcher.room:
-                # Not for ever: a turn that lasts too long looks like one that is stuck.
-                look = min(self._settings.tick.total_seconds(), _LOOK)
-                await wait_for(self._dispatcher.room_made, look)
+            if not (tick.claims and self._dispatcher.room):
+                await self._room_made(tick.next_at)
             return _NOTHING
         if tick.claims or tick.laid:
             return _NOTHING  # more may be due at once
@@ -214,6 +216,14 @@ class Poller:
             wait = max(turn, min(wait, _REFILLED))
         # Due but not claimed: another replica holds the lock. A shorter wait is kept exactly.
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
+
+    async def _room_made(self, next_at: datetime | None) -> None:
+        """Wait until a share has room again, or until the next key becomes due."""
+        # Not for ever: a turn that lasts too long looks like one that is stuck.
+        look = min(self._settings.tick.total_seconds(), _LOOK)
+        if self._dispatcher.room and next_at is not None:
+            look = min(look, max((next_at - self._clock.about()).total_seconds(), 0.0))
+        await wait_for(self._dispatcher.room_made, look)
 
     async def _measured(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         """Measure the tick, unless it is idle: then it is one statement, which is measured."""
@@ -273,18 +283,16 @@ class Poller:
         room -= kept
         claims: list[Claim] = []
         due_now = probe.due_at is not None and probe.due_at <= probe.now
+        self._crowd.observe(probe.now, due=due_now, on=not self.holds)
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
             self._lookups.stop_due()
-        if room and probe.stale_at is not None and probe.stale_at <= probe.now:
-            # Due windows share the room: ten thousand stale claims of one key must not starve them.
-            most, began = (room + 1) // 2 if due_now else room, time.time_ns()
-            claims += await self._ledger.take_over(
-                self._serving, limit=most, lease=self._settings.lease
-            )
+        # Due windows share the room: ten thousand stale claims of one key must not starve them.
+        most = min(room, self._dispatcher.room_for_late)
+        stale_now = probe.stale_at is not None and probe.stale_at <= probe.now
+        if stale_now and most:
+            claims += await self._take_over(most)
             # Send before anything else can fail: this replica owns these leases now.
             sends += self._dispatcher.send(claims, lease_ends)
-            _count_taken_over(claims)
-            self._parts += _part("taken_over", began, claims)
         if room > len(claims) and due_now:
             began = time.time_ns()
             due = await self._claim_due(room - len(claims), lease_ends)
@@ -293,10 +301,20 @@ class Poller:
             sends += self._hand_over(due, lease_ends, chained=probe.chained)
             _count_due(probe, due.claims, due.plans)
         self._plan_beside(room, kept, chained=probe.chained)
-        full, laid = len(claims) >= room, False
+        full, laid = len(claims) >= room or (stale_now and not most), False
+        next_at = None if due_now else probe.due_at
+        if due_now and self._crowd.lasts:
+            full, next_at = True, self._crowd.next_at
         if room and not full and probe.lay_at is not None and probe.lay_at <= probe.now:
             laid = await self._lay(probe, claims, sends, lease_ends)
-        return Tick(probe, tuple(claims), full, laid=laid), sends
+        return Tick(probe, tuple(claims), full, laid=laid, next_at=next_at), sends
+
+    async def _take_over(self, most: int) -> list[Claim]:
+        began = time.time_ns()
+        claims = await self._ledger.take_over(self._serving, limit=most, lease=self._settings.lease)
+        _count_taken_over(claims)
+        self._parts += _part("taken_over", began, claims)
+        return claims
 
     async def _lay(
         self,
@@ -401,12 +419,11 @@ class Poller:
         try:
             with self._unless_unknown(claims, lease_ends):
                 async with self._ledger.transaction() as transaction:
-                    but = () if only else [*self._apart, *self._unparsed]
-                    keys = await transaction.lock_due(self._serving, limit, but=but, only=only)
+                    keys = await self._lock_due(transaction, limit, only)
                     faults.reach("after_due")
                     if not keys:
                         return _Due([], [], [])
-                    plans = await self._plan(transaction, keys, limit, alerts)
+                    plans = await self._plan(transaction, keys, limit, alerts, apart=bool(only))
                     plans = await still_valid(transaction, plans)  # the others remain due
                     alerts += await turned_full(transaction, plans)
                     claims += await transaction.record(
@@ -420,6 +437,23 @@ class Poller:
                 self._apart |= dict.fromkeys(keys)
             raise
         return _Due(claims, plans, alerts)
+
+    async def _lock_due(
+        self, transaction: Transaction, limit: int, only: list[str] | None
+    ) -> list[str]:
+        """Lock due keys: the earliest, or in turns while more is due than a tick takes."""
+        if only is not None:
+            return await transaction.lock_due(self._serving, limit, only=only)
+        but = [*self._apart, *self._unparsed]
+        if not self._crowd.lasts:
+            keys = await transaction.lock_due(self._serving, limit, but=but)
+            self._crowd.begin(full=len(keys) >= limit)
+            return keys
+        found = await transaction.due_by_share(
+            self._serving, limit, recent=LATE, but=but, after=self._crowd.after
+        )
+        chosen = self._crowd.choose(found, limit, self._dispatcher.room_of)
+        return await transaction.lock_chosen(self._serving.project, chosen)
 
     def _hand_over(
         self, due: _Due, lease_ends: float, *, chained: bool
@@ -524,7 +558,13 @@ class Poller:
         return Alert(Code.PLAN_FAILED, text)
 
     async def _plan(
-        self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]
+        self,
+        transaction: Transaction,
+        keys: list[str],
+        limit: int,
+        alerts: list[Alert],
+        *,
+        apart: bool,
     ) -> list[Plan]:
         unread: dict[str, Exception] = {}
         states = await transaction.read(keys, at_once=True, on_unread=unread.__setitem__)
@@ -532,18 +572,23 @@ class Poller:
         self._unparsed |= {*keys} - {state.key for state in states} - unread.keys()
         now = await transaction.now()
         plans: list[Plan] = []
-        room, rows = limit, MOST_ROWS
+        rows, crowd = MOST_ROWS, None if apart else self._crowd
+        rooms = TickRoom(limit, states, self._dispatcher.room_of, crowd)
         for state in states:
-            if room <= 0 or rows <= 0:
+            if rooms.left <= 0 or rows <= 0:
                 break  # locked in vain: due again as soon as this transaction ends
+            part = rooms.of(state)
+            if part.room <= 0:
+                continue
             try:
                 planned = plan(
                     state,
                     now,
-                    limit=room,
+                    limit=part.room,
                     rows=rows,
                     audited=self._lookups.is_audited(state),
                     suspect_until=self.suspect_until,
+                    turn=part.turn,
                 )
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
@@ -557,7 +602,8 @@ class Poller:
                     break
                 plans.append(self._put_off(planned, now))
                 rows -= len(planned.decisions)
-                room -= sum(decision.verdict == "claimed" for decision in planned.decisions)
+                rooms.planned(planned, now)
+        alerts += rooms.end(now)
         return plans
 
     def _put_off(self, planned: Plan, now: datetime) -> Plan:

@@ -56,7 +56,8 @@ class Settings:
         tick: the longest sleep between two probes of the ledger.
         lease: how long a claim belongs to its owner alone.
         batch: the most windows a replica holds claimed and unsettled. The limit in effect is the
-            number of its starts in the last quarter of a lease, but at least 100.
+            number of its starts in the last half of a lease, but at least 200. Of one workflow of
+            one tenant, and of all windows that are late, it holds half as many.
         concurrency: starts in flight at once. With too few the server waits for the replica, with
             hundreds a small server is slower.
         margin: how much earlier than the namespace's retention an unanswered start stops being
@@ -67,6 +68,7 @@ class Settings:
         drain: how long steps in flight may continue after a worker was asked to stop.
         start_rate: the most starts this replica sends, written ``50/1s``; with None only the
             Temporal server limits them.
+        tenant_rate: the same for each ``tenantId`` of schedules' metadata.
         loop_lag: how long a step may block the worker's event loop before it is named; None,
             written ``off``: for ever.
         max_skew: how far the database's clock may deviate from elapsed time before starts stop.
@@ -100,7 +102,7 @@ class Settings:
 
     tick: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=30)
-    batch: int = 200
+    batch: int = 400
     concurrency: int = 32
     margin: timedelta | None = None
     rpc_timeout: timedelta = timedelta(seconds=5)
@@ -108,6 +110,7 @@ class Settings:
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
     start_rate: Rate | None = None
+    tenant_rate: Rate | None = None
     loop_lag: Period = timedelta(seconds=3)
     max_skew: timedelta = timedelta(seconds=5)
     failing_attempts: int = 5
@@ -281,6 +284,7 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "track": (timedelta(milliseconds=50), timedelta(minutes=10)),
     "drain": (timedelta(0), _DAY),
     "start_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
+    "tenant_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
     "loop_lag": (timedelta(milliseconds=100), timedelta(hours=1)),
     "api_create_rate": (timedelta(seconds=1), _DAY),
     "api_trigger_rate": (timedelta(seconds=1), _DAY),

@@ -58,6 +58,7 @@ from engine.schedules.terms import (
     SEALED as SEALED,
     SEALED_INPUT as SEALED_INPUT,
     STARTS as STARTS,
+    STOOD_FOR as STOOD_FOR,
     STOPS as STOPS,
     TICK as TICK,
     CatchUpOrder as CatchUpOrder,
@@ -88,9 +89,11 @@ from engine.schedules.terms import (
     parse_workflow_id as parse_workflow_id,
     readable as readable,
     resolve_type as resolve_type,
+    share_text as share_text,
     start_workflow_id as start_workflow_id,
     starts_key as starts_key,
     storable as storable,
+    tenant_of as tenant_of,
     utc_text as utc_text,
 )
 from engine.schedules.timing.calendars import Calendar as Calendar, Item as Item

@@ -59,6 +59,7 @@ from engine.schedules.terms import (
     format_duration,
     from_seconds,
     readable_definition,
+    share_of,
 )
 from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
 from engine.schedules.timing.cron_parser import plain
@@ -618,6 +619,12 @@ class Schedule(BaseModel):
     def lane(self) -> str:
         """Task queue whose workers start it; "" is any worker of its project."""
         return "" if self.external else self.task_queue
+
+    @property
+    def share(self) -> str:
+        """Its tenant and workflow, which take turns with others when too much is due."""
+        tenant = str(self.metadata.get("tenantId") or "")
+        return share_of(tenant, self.workflow, once=self.kind == "at")
 
     @property
     def follows(self) -> tuple[Rule, ...]:

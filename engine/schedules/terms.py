@@ -382,6 +382,32 @@ def _is_dotted(version: str) -> bool:
     return all(part.isdecimal() for part in version.split("."))
 
 
+# --- shares ---
+# What takes turns when more is due than can be started: tenants, and the workflows of each. The
+# one-shots of a workflow are apart: they lose nothing by waiting, others lose windows.
+
+_LONGEST_TENANT: Final = 100
+_BETWEEN: Final = "\x1f"
+
+
+def share_of(tenant: str, workflow: str, *, once: bool = False) -> str:
+    """Return the share of a workflow, in any version, for a tenant; ``once``: of its one-shots."""
+    names = tenant[:_LONGEST_TENANT].replace(_BETWEEN, " "), workflow.partition("@")[0]
+    return _BETWEEN.join((*names, "once") if once else names)
+
+
+def tenant_of(share: str) -> str:
+    """Return the tenant of a share; empty for schedules without one."""
+    return share.partition(_BETWEEN)[0]
+
+
+def share_text(share: str) -> str:
+    """Return a share as words."""
+    tenant, workflow, *once = share.split(_BETWEEN)
+    text = f"one-shots of workflow {workflow}" if once else f"workflow {workflow}"
+    return f"{text} of tenant {tenant}" if tenant else text
+
+
 # --- policies, limits of values, reasons ---
 
 When = Literal["success", "failure", "always"]
@@ -474,6 +500,7 @@ ReasonCode = Literal[
     "queue_full",
     "excluded",
     "coalesced",
+    "overload",
     "dependency",
     "paused",
     "disabled",
@@ -495,6 +522,9 @@ CHOSEN: Final[frozenset[ReasonCode]] = frozenset(
     {"user", "excluded", "paused", "disabled", "retired", "shadow", "limit"}
 )
 """Reasons of a skip that a file or an operator chose."""
+
+STOOD_FOR: Final[frozenset[ReasonCode]] = frozenset({"coalesced", "overload"})
+"""Reasons of a skip of a window for which a newer one runs."""
 
 
 class Reason(str):

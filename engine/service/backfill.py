@@ -109,7 +109,8 @@ class PastWindows(ReadOperations):
                 another. The default is ``allow`` if that is the schedule's own policy.
             include: causes for which windows start as well: skipped by a user (``user``), excluded
                 by the schedule (``excluded``), prevented by the outcome of another schedule
-                (``dependency``), data covered by a later run (``coalesced``).
+                (``dependency``), data covered by a later run (``coalesced``,
+                ``overload``).
 
         Raises:
             ScheduleError: ``include`` has an unknown cause.

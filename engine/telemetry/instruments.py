@@ -158,10 +158,11 @@ MISSED: Final = _counter(
     "sched.windows.missed",
     "{window}",
     "reason",
-    "Windows that were given up because their time had passed: expired, or coalesced by catch-up;"
+    "Windows that were given up because their time had passed: expired, coalesced by catch-up, or"
+    " coalesced in an overload;"
     " those that are late and not decided yet are sched_schedules_overdue",
     "missed job count",
-    "expired coalesced",
+    "expired coalesced overload",
 )
 DOUBLED: Final = _counter(
     "sched.windows.doubled",

@@ -70,11 +70,23 @@ async def close(bench: Bench, count: int, *ends: ClosedStatus) -> None:
 async def test_a_window_past_its_grace_is_found_with_the_time_since_when(bench: Bench):
     await declare_ago(bench, "everyMs: 60000, grace: 30s", 5 * MINUTE)
     condition = await the_only(bench)
-    assert (condition.name, condition.code, condition.key) == ("not-fired:k", Code.NOT_FIRED, "k")
+    assert (condition.code, condition.key) == (Code.NOT_FIRED, "k")
     age = bench.now() - condition.since
     assert 4 * MINUTE < age < 6 * MINUTE
     assert condition.cause == "undecided"
     assert "replica-a could decide it" in condition.text
+
+
+async def test_the_undecided_windows_of_many_schedules_of_a_workflow_are_one_condition(
+    bench: Bench,
+):
+    for key in ("one", "two", "three"):
+        await declare_ago(bench, "everyMs: 60000, grace: 30s", 5 * MINUTE, key=key)
+    condition = await the_only(bench)
+    assert condition.code is Code.NOT_FIRED
+    assert condition.text.startswith(
+        "3 schedules of project default have not fired (one, three, two)"
+    )
 
 
 async def test_the_first_look_at_an_undecided_window_makes_every_worker_search_without_bounds(

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import asyncpg
@@ -57,11 +58,19 @@ class Outbox:
 
     def __init__(self, room: int = 50) -> None:
         self.room = room
+        self.breaker = SimpleNamespace(holds=False)
         self.given: list[Claim] = []
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         self.given += claims
         return []
+
+    def room_of(self, share: str, late: bool) -> int:  # noqa: FBT001 - as the dispatcher's
+        return self.room
+
+    @property
+    def room_for_late(self) -> int:
+        return self.room
 
 
 def poller(ledger: Ledger, outbox: Outbox, *, lease: timedelta, **options: Any) -> Poller:

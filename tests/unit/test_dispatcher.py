@@ -169,11 +169,11 @@ async def test_large_inputs_go_as_the_server_has_time_and_stand_in_nobodys_way(b
 async def test_large_inputs_that_wait_take_no_room_and_are_handed_back_by_who_leaves(bench_of):
     temporal = Temporal(started)
     temporal.slow = asyncio.Event()
-    bench = bench_of(temporal, concurrency=8, batch=100)
+    bench = bench_of(temporal, concurrency=8, batch=120)
     await bench.declare_inputs(*[20_000] * 60)
     turn = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: temporal.sent)
-    assert bench.dispatcher.room == 99, "one is on its way"
+    assert bench.dispatcher.room == 119, "one is on its way"
     draining = asyncio.create_task(bench.dispatcher.drain())
     await asyncio.sleep(0)  # lets it say that it leaves
     temporal.slow.set()

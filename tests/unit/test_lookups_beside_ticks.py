@@ -94,6 +94,13 @@ class Outbox:
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         return [asyncio.ensure_future(self._start(claim)) for claim in claims]
 
+    def room_of(self, share: str, late: bool) -> int:  # noqa: FBT001 - as the dispatcher's
+        return self.room
+
+    @property
+    def room_for_late(self) -> int:
+        return self.room
+
     async def _start(self, claim: Claim) -> None:
         if self.unanswered is not None:
             self.unanswered.append(claim)

@@ -50,6 +50,13 @@ class Outbox:
     def room_behind(self, *, shared: bool) -> int:
         return self.room
 
+    def room_of(self, share: str, late: bool) -> int:  # noqa: FBT001 - as the dispatcher's
+        return self.room
+
+    @property
+    def room_for_late(self) -> int:
+        return self.room
+
     def started(self, since: datetime) -> set[str]:
         return {claim.key for claim in self.claims if claim.fire_time >= since}
 

@@ -31,6 +31,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("excluded", "excluded"),
         ("excluded: retired people's day", "excluded"),
         ("coalesced into 7", "coalesced"),
+        ("overload: coalesced into 7", "overload"),
         (Dependencies((Rule("parent"),)).waiting_reason, "dependency"),
         ("dependency: the queue is full (100)", "dependency"),
         *((hold, hold) for hold in get_args(Hold)),

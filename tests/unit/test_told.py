@@ -30,7 +30,13 @@ from tests.blind import BLIND
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 LATER = BEGIN + timedelta(hours=1)
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
-DISPATCHER = cast("Dispatcher", SimpleNamespace(room=50, send=lambda *_: []))
+DISPATCHER = cast(
+    "Dispatcher",
+    SimpleNamespace(
+        room=50, room_for_late=50, room_of=lambda *_: 50, send=lambda *_: [],
+        breaker=SimpleNamespace(holds=False),
+    ),
+)  # fmt: skip
 
 
 Declare: TypeAlias = Callable[[str], Awaitable[Ledger]]

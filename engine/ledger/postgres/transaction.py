@@ -33,6 +33,8 @@ from engine.ledger.postgres.stored_events import as_subscription
 from engine.ledger.records import (
     Action,
     DriftRow,
+    DueByShare,
+    DueKey,
     NewDefinition,
     NewFire,
     ProjectRow,
@@ -48,6 +50,9 @@ from engine.schedules.planner import READ_AHEAD, TIME_RULES, Pause, Plan, Schedu
 
 _AT_ONCE = 5000
 """Rows converted before other tasks of the event loop get their turn: about 10 ms."""
+
+_MOST_SHARES = 1000
+"""Shares visited by one look at what is due."""
 
 _MOST_CHARACTERS = 4_000_000
 """Characters of definitions in one statement; a longer definition is sent alone."""
@@ -391,6 +396,55 @@ class Transaction(
             None if only is None else list(only),
         )
         return [row["key"] for row in rows]
+
+    async def due_by_share(
+        self,
+        serving: Serving,
+        most: int,
+        *,
+        recent: timedelta,
+        but: Collection[str] = (),
+        after: str = "",
+    ) -> DueByShare:
+        """Return what is due, by shares; see ``DueByShare``. Nothing is locked.
+
+        Args:
+            serving: the replica.
+            most: how many keys to return of each share, and of those that have just become due.
+            recent: how long ago that may be.
+            but: keys to leave out.
+            after: the share after which to begin.
+        """
+        types, (due, *_) = list(serving.types), self._floors.of(serving)
+        rows = await self.run(
+            "due_by_share",
+            serving.project,
+            serving.lanes,
+            types,
+            TIME_RULES,
+            due,
+            list(but),
+            after,
+            _MOST_SHARES,
+            most,
+            recent,
+        )
+        keys = tuple(
+            DueKey(row["key"], row["lane"], row["share"], row["due_at"])
+            for row in rows
+            if row["key"]
+        )
+        first = rows[0]
+        return DueByShare(keys, first["now"], first["next_at"], first["further"])
+
+    async def lock_chosen(self, project: str, chosen: Sequence[DueKey]) -> list[str]:
+        """Lock the chosen keys that are still due; return them in this order."""
+        columns = zip(
+            *((each.key, each.lane, each.share, each.due_at) for each in chosen), strict=True
+        )
+        rows = await self.run("lock_chosen", project, *map(list, columns)) if chosen else []
+        locked = {row["key"] for row in rows}
+        return [each.key for each in chosen if each.key in locked]
 
     async def lock(self, keys: Sequence[str]) -> None:
         """Lock these schedules, waiting for those that are locked."""

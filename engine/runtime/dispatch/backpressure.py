@@ -13,6 +13,7 @@ from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
 
 from engine.runtime.clock import backoff, boottime, jittered
+from engine.runtime.dispatch.shares import FairSlots
 from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 
 # --- circuit breaker ---
@@ -187,7 +188,7 @@ class CubicRate:
 
 
 class AdaptiveRateLimiter:
-    """Rate limiter that lets sends through in order, no faster than the rate allows.
+    """Rate limiter that lets sends through in turns, no faster than the rate allows.
 
     Args:
         ceiling: the most starts a second; None sets no fixed limit.
@@ -196,7 +197,7 @@ class AdaptiveRateLimiter:
     def __init__(self, ceiling: float | None = None) -> None:
         self._ceiling = ceiling
         self._rate = CubicRate()
-        self._line = asyncio.Lock()  # wakes its waiters first come, first served
+        self._line = FairSlots(1)
         self._free_at = 0.0
 
     @property
@@ -204,11 +205,13 @@ class AdaptiveRateLimiter:
         """Starts allowed per second at present; None when there is no limit."""
         return min(filter(None, (self._ceiling, self._rate.at(boottime()))), default=None)
 
-    async def acquire(self, given_up: Callable[[], bool]) -> bool:
+    async def acquire(
+        self, given_up: Callable[[], bool], share: str = "", *, late: bool = False
+    ) -> bool:
         """Wait for this send's turn; return False if ``given_up`` is true first."""
         if self.limit is None:
             return True
-        async with self._line:
+        async with self._line.place(share, late=late):
             while (limit := self.limit) is not None:
                 if given_up():
                     return False

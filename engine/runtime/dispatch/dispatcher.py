@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -16,11 +16,12 @@ from engine.errors import Code, LedgerError
 from engine.ledger import Claim, Ledger, Outcome
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, Breaker, Spare
+from engine.runtime.dispatch.shares import LATE, FairSlots
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import server_of
-from engine.schedules import Sealed
+from engine.schedules import Sealed, tenant_of
 from engine.telemetry.instruments import STARTS, measures
 
 # --- leases ---
@@ -86,7 +87,7 @@ class Leases:
 # --- dispatcher ---
 # Sends claims with bounded concurrency and writes their outcomes in batches.
 
-_FEWEST = 100
+_FEWEST = 200
 _LARGE = 10_000
 """Characters of an input above which a server takes visibly longer to store it."""
 _GATHER = 0.05
@@ -114,10 +115,12 @@ class Dispatcher:
     ) -> None:
         self._ledger, self._starter, self._clock = ledger, starter, clock
         self._settings, self._emit = settings, on_event
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._slots = FairSlots(settings.concurrency)
         most = max(settings.concurrency // 2, 1)
         self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], tuple[str, bool]] = {}
+        self._held, self._late = Counter[str](), 0
+        self._tenants: dict[str, AdaptiveRateLimiter] = {}
         self._backfilled: set[asyncio.Task[None]] = set()
         self._answers: list[tuple[Claim, Answer]] = []
         self._unwritten: set[UUID] = set()
@@ -136,13 +139,34 @@ class Dispatcher:
     def room(self) -> int:
         """Number of claims that this replica may still take; 0 while Temporal is away.
 
-        The limit is the number of its starts in the last quarter of a lease, within [100, batch]:
-        it can usually send that many before the lease ends, and leaves the rest to others. Room is
+        The limit is the number of its starts in the last half of a lease, within [200, batch]: it
+        can usually send that many before the lease ends, and leaves the rest to others. Room is
         offered once half of it is free: a claim costs ten round trips, for one window or for fifty.
         """
-        # Up to that many claims that wait for spare capacity take no room from others.
-        waiting = sum(spare.waiting for spare in self._spare.values())
-        return self._free(self._most, len(self._tasks) - min(waiting, self._most))
+        return self._free(self._most, len(self._tasks) - min(self._waiting, self._most))
+
+    def room_of(self, share: str, late: bool) -> int:  # noqa: FBT001 - see Crowd
+        """Return how many claims of a share it may still take; ``late``: of late windows.
+
+        One share has half of the limit at most, and so has all that is late: the other half is for
+        windows that become due meanwhile.
+        """
+        own = self._free(self._half, self._held[share])
+        return min(own, self.room_for_late) if late else own
+
+    @property
+    def room_for_late(self) -> int:
+        """Number of claims that it may still take of what is late."""
+        return self._free(self._half, self._late - min(self._waiting, self._late))
+
+    @property
+    def _waiting(self) -> int:
+        """Number of claims that wait for spare capacity, and take no room from others."""
+        return sum(spare.waiting for spare in self._spare.values())
+
+    @property
+    def _half(self) -> int:
+        return max(self._most // 2, 1)
 
     def room_behind(self, *, shared: bool) -> int:
         """Return the number of backfill windows that it may still take.
@@ -151,12 +175,12 @@ class Dispatcher:
             shared: whether other windows are due as well: then backfills, with those in flight,
                 get a quarter of the room.
         """
-        most = max(self._most // 4, 1) if shared else self._most
+        most = max(self._half // 4, 1) if shared else self._most
         return min(self._free(most, len(self._backfilled)), self.room)
 
     @property
     def _most(self) -> int:
-        since = boottime() - self._settings.lease.total_seconds() / 4
+        since = boottime() - self._settings.lease.total_seconds() / 2
         while self._starts and self._starts[0] < since:
             self._starts.popleft()
         return min(max(len(self._starts), _FEWEST), self._settings.batch)
@@ -169,7 +193,9 @@ class Dispatcher:
         """Begin to send; the returned tasks end when their outcomes are written."""
         tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
         for claim, task in zip(claims, tasks, strict=True):
-            self._tasks.add(task)
+            share, late = self._tasks[task] = claim.schedule.share, self._is_late(claim)
+            self._held[share] += 1
+            self._late += late
             if claim.timing == "backfill":
                 self._backfilled.add(task)
             task.add_done_callback(self._finished)
@@ -190,11 +216,20 @@ class Dispatcher:
             except LedgerError as error:
                 self._emit(_unsettled(error, str(error)))
 
+    def _is_late(self, claim: Claim) -> bool:
+        """Return whether its turn is among those that are late."""
+        due = claim.fire_time + claim.schedule.delay(claim.fire_time)
+        return claim.timing != "on_time" or self._clock.about() - due > LATE
+
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        share, late = self._tasks.pop(task)
+        self._held[share] -= 1
+        if not self._held[share]:
+            del self._held[share]
+        self._late -= late
         self._backfilled.discard(task)
         # A poller that waits for room must also wake when there will be none.
-        if self.room or self.breaker.holds:
+        if (self.room and self.room_of(share, late)) or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
             self._emit(_unsettled(error, f"{type(error).__name__}: {error}"))
@@ -216,15 +251,21 @@ class Dispatcher:
 
     async def _answer(self, lease: Lease) -> Answer | None:
         """Send until there is an answer about this claim; return None if its lease has ended."""
-        async with self._slot(lease.claim) as answered:
+        share, late = lease.claim.schedule.share, self._is_late(lease.claim)
+        async with self._spare_place(lease.claim) as answered:
             if self._leaving and _holds_up(lease.claim):
                 return _handed_back(lease.claim)  # it waited long, as would those behind it
             while lease.lasts:
-                if not await self._may_send(lease):
+                if not await self._has_turn(share, late=late):
                     return _handed_back(lease.claim)
-                sent_at = boottime()
-                lease.sent_at = lease.sent_at or sent_at
-                answer = await self._starter.start(lease.claim, lease.ends)
+                async with self._slots.place(share, late=late):
+                    if boottime() >= lease.ends:
+                        continue
+                    if not await self._may_send(lease):
+                        return _handed_back(lease.claim)
+                    sent_at = boottime()
+                    lease.sent_at = lease.sent_at or sent_at
+                    answer = await self._starter.start(lease.claim, lease.ends)
                 if answer is None:
                     continue  # the lease has ended, unless it was renewed meanwhile
                 measures().count(STARTS, outcome=_measured(answer))
@@ -243,28 +284,41 @@ class Dispatcher:
         return None
 
     @asynccontextmanager
-    async def _slot(self, claim: Claim) -> AsyncIterator[Answered]:
-        """Wait for a slot; yield the callback for the answer.
+    async def _spare_place(self, claim: Claim) -> AsyncIterator[Answered]:
+        """Wait for spare capacity, if the claim needs it; yield the callback for the answer.
 
         Claims that would hold up others, because they are many or large, get half of the slots at
         most, and only the server's spare capacity.
         """
-        async with AsyncExitStack() as slots:
-            answered: Answered = _nobody_asks
-            if kind := _holds_up(claim):
-                answered = await slots.enter_async_context(self._spare[kind].place())
-            await slots.enter_async_context(self._slots)
-            yield answered
+        if kind := _holds_up(claim):
+            async with self._spare[kind].place() as answered:
+                yield answered
+        else:
+            yield _nobody_asks
+
+    async def _has_turn(self, share: str, *, late: bool) -> bool:
+        """Wait until the rates allow a send; return False if the claim is left to a sweeper."""
+        limiters = [self.limiter]
+        if (tenant := tenant_of(share)) and (rate := self._settings.tenant_rate):
+            of_tenant = AdaptiveRateLimiter(rate.per_second)
+            limiters.insert(0, self._tenants.setdefault(tenant, of_tenant))
+
+        def given_up() -> bool:
+            return self.breaker.holds or self._leaving
+
+        for limiter in limiters:
+            if not await limiter.acquire(given_up, share, late=late):
+                return False
+        return True
 
     async def _may_send(self, lease: Lease) -> bool:
-        """Wait for the send's turn; return False if the claim is left to a sweeper."""
+        """Return False if the claim is left to a sweeper; wait while that is not known."""
         # A refused send may have arrived after all. Before an old one is repeated, its run must be
         # looked up and the namespace's retention checked: sweepers do that.
         oldest = boottime() - self._settings.lease.total_seconds()
         if lease.sent_at is not None and lease.sent_at < oldest:
             return False
-        has_turn = await self.limiter.acquire(lambda: self.breaker.holds or self._leaving)
-        return await self.breaker.closed() and has_turn
+        return await self.breaker.closed()
 
     async def _written(self) -> None:
         """Write the gathered outcomes. While one batch is written, the next one gathers."""

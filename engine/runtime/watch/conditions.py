@@ -11,7 +11,7 @@ from typing import Final, Literal
 from engine.errors import Code
 from engine.ledger import IN_HAND, Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
 from engine.runtime.workflow_workers import mixed_queues, no_worker_polls
-from engine.schedules import CHOSEN, first_of, format_duration, utc_text
+from engine.schedules import CHOSEN, STOOD_FOR, first_of, format_duration, utc_text
 from engine.schedules.planner import FAILED
 
 NotFiredCause = Literal[
@@ -47,7 +47,7 @@ _OF_REPLICAS: Final = frozenset({Code.REPLICA_VANISHED, Code.TASK_QUEUE_MIXED})
 _REPLACED = timedelta(minutes=10)
 """Time after which a vanished replica is forgotten, if others serve its task queue."""
 _NAMED = 5
-_NOT_COUNTED = CHOSEN | {"coalesced"}
+_NOT_COUNTED = CHOSEN | STOOD_FOR
 """Reasons of a skip that was chosen, or that another run stands for."""
 _TIMED = frozenset({"on_time", "late", "caught_up"})
 
@@ -99,8 +99,10 @@ def judge(facts: Facts, around: WatchContext) -> Judgement:
 # messages. Any other cause is a condition of its schedule.
 
 _SHARED: Final = frozenset(
-    {"no_replica", "task_queue_unserved", "temporal_unreachable", "clock_hold"}
+    {"no_replica", "task_queue_unserved", "temporal_unreachable", "clock_hold", "undecided"}
 )
+_PART_OF: Final = {"task_queue_unserved": "task_queue", "undecided": "workflow"}
+"""The field that schedules with a shared cause have in common, besides their project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +119,15 @@ class _Late:
         window = self.window
         if self.cause not in _SHARED:
             return (window.project, "", window.key, self.cause)
-        queue = window.task_queue if self.cause == "task_queue_unserved" else ""
-        return (window.project, queue, "", self.cause)
+        part = getattr(window, _PART_OF[self.cause]) if self.cause in _PART_OF else ""
+        return (window.project, part, "", self.cause)
 
 
 def _not_fired(
     overdue: Sequence[Overdue], living: Sequence[SeenReplica], around: WatchContext
 ) -> Iterator[Condition]:
     late = [_Late(each, *_cause(each, living, around)) for each in overdue]
-    for (project, queue, key, cause), same in groupby(
+    for (project, part, key, cause), same in groupby(
         sorted(late, key=lambda each: (each.group, each.window.fire_time)), lambda each: each.group
     ):
         group = list(same)
@@ -140,7 +142,7 @@ def _not_fired(
             which = f"{len(keys)} schedules of project {project} have not fired"
             text = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"
         yield Condition(
-            name=f"not-fired:{key}" if key else f"not-fired:@{project}/{queue}:{cause}",
+            name=f"not-fired:{key}" if key else f"not-fired:@{project}/{part}:{cause}",
             code=Code.NOT_FIRED,
             text=f"{text}; {group[0].why}",
             since=oldest.fire_time,

@@ -17,6 +17,7 @@ from engine.schedules.planner.decisions import (
     Piece as Piece,
     Plan as Plan,
     ScheduleState as ScheduleState,
+    ShareTurn as ShareTurn,
     Verdict as Verdict,
     current_cursor as current_cursor,
     reading_at as reading_at,

@@ -251,6 +251,8 @@ class Decision:
         last: the fire time of the last of them.
         awaits: the dependencies it waits for before overlap is considered.
         overlap: its policy while it is queued; None is the schedule's.
+        waited_since: the moment after which it has waited for other schedules only; None of one
+            that is not older than ``grace``.
     """
 
     window: Window
@@ -264,6 +266,7 @@ class Decision:
     last: datetime | None = None
     awaits: Dependencies | None = None
     overlap: Overlap | None = None
+    waited_since: datetime | None = None
 
     @property
     def may_start(self) -> bool:
@@ -509,6 +512,20 @@ def unresolved_workflow(schedule: Schedule) -> Reason:
     """Return the reason that the ledger records for windows of an unknown workflow."""
     text = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
     return Reason("unknown_workflow", text)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTurn:
+    """Why the windows of a schedule are late, while more is due than can be started.
+
+    Attributes:
+        waited_since: later windows have waited for other schedules only, and are not missed unless
+            they are older than ``catchUp.window``.
+        overloaded: more is due of its own share than can be started.
+    """
+
+    waited_since: datetime | None = None
+    overloaded: bool = False
 
 
 LONGEST_WAIT: Final = timedelta(seconds=30)

@@ -17,12 +17,13 @@ from engine.schedules.planner.decisions import (
     Move,
     Plan,
     ScheduleState,
+    ShareTurn,
     StartTiming,
     Verdict,
     current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.terms import EPOCH, TICK, Reason, Window, code_of, from_seconds
+from engine.schedules.terms import EPOCH, STOOD_FOR, TICK, Reason, Window, code_of, from_seconds
 
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
@@ -36,6 +37,7 @@ JudgedStretch = tuple[datetime, datetime, Reason | None]
 """``after < t <= until``, and the reason that excludes the windows in it, or None."""
 
 _NONE: Final[Known] = {}
+_IN_TIME: Final = ShareTurn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Due:
     now: datetime
     known: Known = field(default_factory=lambda: _NONE)
     unable: Reason | None = None
+    turn: ShareTurn = _IN_TIME
 
     def oldest(self, after: datetime) -> datetime | None:
         """Return the oldest due window after ``after`` that may start."""
@@ -137,7 +140,11 @@ class Due:
             missed=missed,
             missed_from=missed_from,
             not_before=moment if moment > self.now else None,
+            waited_since=self._waited_since(moment),
         )
+
+    def _waited_since(self, moment: datetime) -> datetime | None:
+        return self.turn.waited_since if moment < self.now - self.schedule.grace else None
 
     def stretches(self, after: datetime, until: datetime) -> Iterator[JudgedStretch]:
         """Divide ``(after, until]`` by the reason that excludes the windows in it."""
@@ -228,7 +235,10 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
         yield from due.decide(after, until, "skipped", _EXCLUDED)
         return
     ran = max((at for at, run in due.known.items() if run and newest < at <= until), default=None)
-    reason = Reason("coalesced", f"coalesced into {due.schedule.spec.bucket(ran or newest)}")
+    text = f"coalesced into {due.schedule.spec.bucket(ran or newest)}"
+    reason = Reason("coalesced", text)
+    if due.turn.overloaded:
+        reason = Reason("overload", f"overload: {text}")
     if ran:  # a window newer than all missed ones already has its run
         yield from due.decide(after, until, "skipped", reason)
         return
@@ -325,7 +335,7 @@ def _before_the_starts(found: list[Decision]) -> list[Decision]:
     A catch-up in the first half stays, or plan after plan would leave most of the room unused.
     """
     for place, each in enumerate(found):
-        if each.verdict == "claimed" or code_of(each.reason) == "coalesced":
+        if each.verdict == "claimed" or code_of(each.reason) in STOOD_FOR:
             return found[:place] if place * 2 > len(found) else found
     return found
 
@@ -347,6 +357,7 @@ def plan(
     suspect_until: datetime | None = None,
     rows: int = MOST_ROWS,
     hold: Hold | None = None,
+    turn: ShareTurn | None = None,
 ) -> Plan:
     """Decide the windows of a schedule in ``(cursor, now]``.
 
@@ -372,6 +383,7 @@ def plan(
             counts as missed at any age.
         rows: the most decisions to return, unless ``final``; the rest stays due.
         hold: a hold in place of the schedule's own.
+        turn: why its windows are late, if more is due than can be started.
     """
     cursor = current_cursor(state)
     if cursor < state.cursor:
@@ -392,6 +404,7 @@ def plan(
         audited=audited or final,
         suspect_until=suspect_until,
         rows=rows,
+        turn=turn or _IN_TIME,
     )
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
@@ -424,10 +437,12 @@ class _Planner:
     audited: bool
     suspect_until: datetime | None
     rows: int
+    turn: ShareTurn
 
     def plan(self, now: datetime) -> Plan:
         state = self.state
-        due = Due(state.schedule, state.series, state.effective_from, now, state.known, self.unable)
+        schedule, unable, turn = state.schedule, self.unable, self.turn
+        due = Due(schedule, state.series, state.effective_from, now, state.known, unable, turn)
         ends = self.hold_until is not None and self.hold_until <= now
         spans = self._spans(due, ends=ends)
         policy = self.on_resume or self.state.schedule.catch_up
@@ -529,6 +544,8 @@ class _Planner:
         if self.suspect_until is not None and oldest <= self.suspect_until and not self.audited:
             return Span(iter(()), after, audit=True)
         first_seen = oldest == self.state.effective_from and oldest == schedule.spec.previous(now)
+        if (waited_since := self.turn.waited_since) is not None:
+            edge = min(edge, max(waited_since, now - schedule.catch_up.window))
         if first_seen or oldest + schedule.delay(oldest) >= edge:
             return Span(due.start_all(after, now), now, None if self.final else self.limit)
         if not self.audited:

@@ -90,6 +90,7 @@ CREATE TABLE schedules (
     external            boolean NOT NULL,
     -- Any replica may start an external workflow; the others only workflows of their own task queue.
     lane                text NOT NULL GENERATED ALWAYS AS (CASE WHEN external THEN '' ELSE task_queue END) STORED,
+    share               text COLLATE "C" NOT NULL DEFAULT '',
     grace               interval NOT NULL,
     enabled             boolean NOT NULL,
     parents             text[] NOT NULL DEFAULT '{}',
@@ -117,6 +118,7 @@ COMMENT ON COLUMN schedules.origin IS 'Who declares it: a schedule of the API is
 COMMENT ON COLUMN schedules.request_id IS 'The clientRequestId under which an application requested it.';
 COMMENT ON COLUMN schedules.suffixed IS 'Whether run IDs of the current series end in :s<n>.';
 COMMENT ON COLUMN schedules.workflow_type IS 'The Temporal type of the workflow; NULL until a worker announces it.';
+COMMENT ON COLUMN schedules.share IS 'Whose turn its starts take when more is due than can be started: the tenant and the workflow.';
 COMMENT ON COLUMN schedules.parents IS 'The keys that the current definition waits for.';
 COMMENT ON COLUMN schedules.paused_until IS 'The pause ends by itself then; NULL lasts until somebody resumes.';
 COMMENT ON COLUMN schedules.cursor IS 'Every window of the series at or before it is decided. Within a series it moves forward only. May be behind positions.cursor.';
@@ -127,6 +129,8 @@ COMMENT ON COLUMN schedules.cursor_reading IS 'Of a fixed-time cron: the latest 
 COMMENT ON COLUMN schedules.position_step IS 'The step of positions that a tick wrote here. Other writers leave it as it is, and positions follow them.';
 
 CREATE UNIQUE INDEX schedules_request ON schedules (namespace, request_id) WHERE request_id IS NOT NULL;
+-- Each share is found by one descent, however many schedules it has.
+CREATE INDEX schedules_shares ON schedules (namespace, project, lane, share);
 CREATE INDEX schedules_following ON schedules (namespace, project) WHERE parents <> '{}';
 -- The workflow with any version, in key order.
 CREATE INDEX schedules_workflow ON schedules (namespace, split_part(workflow, '@', 1), key);
@@ -207,6 +211,7 @@ CREATE TABLE positions (
     step            bigint NOT NULL,
     project         text NOT NULL,
     lane            text NOT NULL,
+    share           text COLLATE "C" NOT NULL,
     due_at          timestamptz,
     next_fire_at    timestamptz,
     cursor          timestamptz NOT NULL,
@@ -223,6 +228,7 @@ COMMENT ON TABLE positions IS 'One row per schedule: its cursor and what moves w
 COMMENT ON COLUMN positions.step IS 'Grows with every move, so that the newest row of a key is found first.';
 COMMENT ON COLUMN positions.due_at IS 'When to plan it: next_fire_at, but never earlier than the statement that wrote it. So nothing new is due long ago.';
 CREATE INDEX positions_due ON positions (namespace, project, lane, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX positions_due_by_share ON positions (namespace, project, lane, share, due_at) WHERE due_at IS NOT NULL;
 
 -- The newest row of a key. By equality alone the planner expects one row and sorts whatever it finds, dead
 -- ones before all; asked in the order of the index, it takes the first.
@@ -241,9 +247,9 @@ CREATE FUNCTION add_positions() RETURNS trigger LANGUAGE plpgsql SET search_path
 BEGIN
     -- An operator may have deleted the schedule by hand before, and left its position.
     DELETE FROM positions p USING added a WHERE p.namespace = a.namespace AND p.key = a.key;
-    INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
+    INSERT INTO positions (namespace, key, step, project, lane, share, due_at, next_fire_at, cursor,
                            max_bucket, rules, cursor_reading)
-    SELECT a.namespace, a.key, 1, a.project, a.lane,
+    SELECT a.namespace, a.key, 1, a.project, a.lane, a.share,
            CASE WHEN a.next_fire_at IS NOT NULL THEN greatest(a.next_fire_at, statement_timestamp()) END,
            a.next_fire_at, a.cursor, a.max_bucket, a.rules, a.cursor_reading
     FROM added a;
@@ -272,9 +278,9 @@ BEGIN
         FROM was CROSS JOIN LATERAL (
             SELECT NEW.series <> OLD.series OR NEW.cursor < OLD.cursor OR NEW.cursor >= was.cursor
                    AS yes) AS leads)
-    INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
+    INSERT INTO positions (namespace, key, step, project, lane, share, due_at, next_fire_at, cursor,
                            max_bucket, rules, cursor_reading)
-    SELECT NEW.namespace, NEW.key, m.step + 1, NEW.project, NEW.lane,
+    SELECT NEW.namespace, NEW.key, m.step + 1, NEW.project, NEW.lane, NEW.share,
            CASE WHEN m.next_fire_at IS NOT NULL THEN greatest(m.next_fire_at, statement_timestamp()) END,
            m.next_fire_at, m.cursor, m.max_bucket, NEW.rules, m.reading
     FROM merged m;
@@ -283,10 +289,10 @@ END $$;
 CREATE TRIGGER position_moved AFTER UPDATE ON schedules FOR EACH ROW
     WHEN (NEW.position_step IS NOT DISTINCT FROM OLD.position_step
           AND (NEW.next_fire_at, NEW.cursor, NEW.cursor_reading, NEW.max_bucket, NEW.rules,
-               NEW.project, NEW.lane)
+               NEW.project, NEW.lane, NEW.share)
               IS DISTINCT FROM
               (OLD.next_fire_at, OLD.cursor, OLD.cursor_reading, OLD.max_bucket, OLD.rules,
-               OLD.project, OLD.lane))
+               OLD.project, OLD.lane, OLD.share))
     EXECUTE FUNCTION move_position();
 
 -- move_cursors.sql calls it for a cursor that would go back.
@@ -338,6 +344,7 @@ CREATE TABLE fires (
     error               text,
     history             jsonb NOT NULL DEFAULT '[]',
     decided_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    waited_since        timestamptz,
     merged_at           timestamptz,
     -- Its start:
     owner               text,
@@ -397,6 +404,7 @@ COMMENT ON COLUMN fires.overlap IS 'The policy that this fire keeps while it is 
 COMMENT ON COLUMN fires.awaits IS 'What a queued fire waits for, by the definition it was decided under, and its reason for the time after.';
 COMMENT ON COLUMN fires.reason_code IS 'The reason as one word of a closed list, see docs/ledger.md: sentences are for people.';
 COMMENT ON COLUMN fires.history IS 'Statuses that this fire had before evidence of its run changed them.';
+COMMENT ON COLUMN fires.waited_since IS 'It was decided after its grace, and is not missed: after this moment it waited for other schedules only.';
 COMMENT ON COLUMN fires.merged_at IS 'When old rows became this one, which names no run; a window that is taken out of it again keeps this.';
 COMMENT ON COLUMN fires.lease_until IS 'When a sweeper may take the fire: the end of its owner''s lease.';
 COMMENT ON COLUMN fires.run_id IS 'The newest run of the chain that was recorded.';
@@ -1258,7 +1266,7 @@ CREATE INDEX api_requests_by_age ON api_requests (namespace, first_at);
 CREATE VIEW fire_history AS
 SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_time, kind, missed, missed_from,
        definition_version, workflow_id, workflow_type, task_queue, input, sealed_input,
-       status, reason, reason_code, timing, error, history, decided_at, merged_at,
+       status, reason, reason_code, timing, error, history, decided_at, waited_since, merged_at,
        attempts, starting_at, replica, run_id, started_at,
        CASE WHEN started_at IS NOT NULL
             THEN round(extract(epoch FROM started_at - fire_time) * 1000)::bigint END AS lag_ms,

@@ -4,7 +4,7 @@
 SELECT f.series, f.bucket, f.fire_time, f.last_fire_time, f.windows, f.status, f.reason,
        f.reason_code, f.timing, f.missed,
        f.missed_from, f.definition_version, f.workflow_id, f.run_id, f.started_at, f.closed_at,
-       f.decided_at, f.attempts, f.replica, f.history, coalesce(f.second_runs, '{}') AS second_runs
+       f.decided_at, f.waited_since, f.attempts, f.replica, f.history, coalesce(f.second_runs, '{}') AS second_runs
 FROM (
     (SELECT found.* FROM schedules s
      CROSS JOIN LATERAL generate_series(1, s.series) AS n

@@ -6,9 +6,9 @@ WITH was AS (
     DELETE FROM positions p USING was
     WHERE p.namespace = $1 AND p.key = was.key AND p.step = was.step
     RETURNING p.*)
-INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
+INSERT INTO positions (namespace, key, step, project, lane, share, due_at, next_fire_at, cursor,
                        max_bucket, rules, cursor_reading)
-SELECT $1, g.key, g.step + 1, g.project, g.lane,
+SELECT $1, g.key, g.step + 1, g.project, g.lane, g.share,
        greatest($3::timestamptz, (SELECT clock_timestamp())), $3, g.cursor, g.max_bucket, g.rules,
        g.cursor_reading
 FROM gone g

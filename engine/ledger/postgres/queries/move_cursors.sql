@@ -3,7 +3,7 @@
 -- time stays that of the undecided window, which children wait for. The row of schedules follows only
 -- if the caller asks for it ($9); otherwise it stays behind.
 WITH was AS (
-    SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at
+    SELECT m.*, p.step, p.project, p.lane, p.share, p.cursor AS stood_at
     FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
                 $8::bool[], $9::bool[], $10::timestamptz[])
          AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through, look_at)
@@ -17,9 +17,9 @@ WITH was AS (
     WHERE p.namespace = $1 AND p.key = was.key AND p.step = was.step
     RETURNING was.*
 ), moved AS (
-    INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
+    INSERT INTO positions (namespace, key, step, project, lane, share, due_at, next_fire_at, cursor,
                            max_bucket, rules, cursor_reading)
-    SELECT $1, g.key, g.step + 1, g.project, g.lane,
+    SELECT $1, g.key, g.step + 1, g.project, g.lane, g.share,
            CASE WHEN g.next_fire_at IS NOT NULL THEN greatest(g.next_fire_at, g.look_at, statement_timestamp()) END,
            g.next_fire_at,
            CASE WHEN g.cursor >= g.stood_at THEN g.cursor
