@@ -68,6 +68,7 @@ class FireInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     retry_intervals: tuple[float, ...] = ()
     timeout: float | None = None
+    retries: bool = False
     # Of the run, not of the window: `ctx.fire` has them, the memo does not.
     fired_at: datetime | None = field(default=None, compare=False)
     attempt: int = field(default=1, compare=False)
@@ -180,11 +181,12 @@ class FireInfo:
             metadata=_names(value, "metadata") if "metadata" in value else {},
             retry_intervals=_waits(value) if "retry_intervals" in value else (),
             timeout=_seconds(value, "timeout") if "timeout" in value else None,
+            retries=bool(value.get("retries")),
         )
 
 
 _OF_THE_RUN: Final = ("fired_at", "attempt", "max_attempts")
-_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals", "timeout")
+_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals", "timeout", "retries")
 """Fields that a memo has only if there is something in them."""
 
 IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")

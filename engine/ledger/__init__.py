@@ -68,6 +68,7 @@ from engine.ledger.fires import (
     Status as Status,
     StopOrder as StopOrder,
     Timing as Timing,
+    UnreadEnd as UnreadEnd,
     cause_of as cause_of,
 )
 from engine.ledger.outbox import (

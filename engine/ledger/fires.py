@@ -238,7 +238,8 @@ class Evidence:
     runs with the same value count as one.
 
     ``failure`` is why it failed, if that could be read; ``error`` and ``not_undone`` are of it.
-    ``counts`` are those of a run whose history was read with it. ``workflow_type`` and ``timeout``,
+    ``unread``: it ended badly, and why is to be read. ``counts`` are those of a run whose history
+    was read with it. ``workflow_type`` and ``timeout``,
     the seconds that it could take, are not stored; they are for measurements.
     """
 
@@ -255,6 +256,7 @@ class Evidence:
     timeout: float | None = None
     failure: Failure | None = None
     counts: RunCounts | None = None
+    unread: bool = False
 
     @property
     def given_up(self) -> GivenUp | None:
@@ -503,16 +505,44 @@ class AccountRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadEnd:
+    """A run that ended badly, and why is to be read."""
+
+    key: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str | None
+    closed: ClosedStatus
+    started_at: datetime
+    closed_at: datetime
+
+    @property
+    def evidence(self) -> Evidence:
+        """Its end, as far as the ledger knows it."""
+        return Evidence(
+            self.workflow_id,
+            self.run_id,
+            self.started_at,
+            self.closed,
+            self.closed_at,
+            workflow_type=self.workflow_type,
+            unread=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class KnownRun:
     """The run of a fire, as the ledger knows it.
 
     Attributes:
         run_id: the newest run of its chain; None if it has none yet.
         first_run_id: the first run of its chain, which it has for ever.
+        closed: whether the end of the newest run is recorded.
     """
 
     run_id: str | None
     first_run_id: str | None
+    closed: bool = False
 
 
 # --- old fires ---

@@ -49,8 +49,9 @@ from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.temporal_client import degraded_by
+from engine.runtime.tracking.ends import EndReader
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
-from engine.runtime.tracking.lookups import RunCounter, RunLookups
+from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
@@ -248,7 +249,7 @@ class Replica:
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
-        tracker = self._tracker(client, ledger, clock, inspector, dispatcher)
+        tracker = self._tracking = self._tracker(client, ledger, clock, inspector, dispatcher)
         watch = self._watch(ledger, poller, dispatcher)
         if self._traces:
             poller.on_tick = self._traces.on_tick
@@ -268,7 +269,7 @@ class Replica:
             loop("leases", dispatcher.leases.run_once),
             unhurried("tracker", tracker.run_once, end=tracker.release),
             unhurried("lines", waiter.run_once, end=waiter.end),
-            unhurried("counts", self._counter(client, ledger, tracker, dispatcher).run_once),
+            self._reading(client, ledger, tracker, dispatcher),
             self._reporting(ledger),
             loop("watchdog", self._watchdog(ledger, presence, poller).run_once),
             loop("presence", presence.run_once, asks=True),
@@ -341,17 +342,25 @@ class Replica:
             on_event=self._on_event,
         )
 
-    def _counter(
+    def _reading(
         self, client: Client, ledger: Ledger, tracker: Tracker, dispatcher: Dispatcher
-    ) -> RunCounter:
-        return RunCounter(
+    ) -> Loop:
+        """Return the loop that reads ends of runs, which the tracker rouses."""
+        reader = EndReader(
             client,
             ledger,
             self._settings,
             budget=self._budget,
             breaker=dispatcher.breaker,
             is_mine=lambda: tracker.on_duty,
+            pass_on=tracker.pass_on,
+            on_event=self._on_event,
         )
+        tracker.on_unread = reader.on_unread
+        # A long history, and many of them, take long.
+        loop = Loop("ends", reader.run_once, on_event=self._on_event, patience=None)
+        reader.rouse = loop.wake
+        return loop
 
     @contextmanager
     def _observed(self, presence: Presence, dispatcher: Dispatcher) -> Iterator[None]:
@@ -365,6 +374,7 @@ class Replica:
             instruments.CLOCK_HOLDS: gauge(lambda: float(poller.distrusts_clock)),
             instruments.CLOCK_SKEW: gauge(lambda: poller.skew),
             instruments.REPLICAS: gauge(lambda: presence.living),
+            instruments.TRACKER_LAG: gauge(lambda: self._tracking.lag),
             instruments.JANITOR_LAG: gauge(lambda: age_of(janitor.rested_at) if janitor else None),
             instruments.SLOTS_HELD: lambda: self._of_slots(lambda pool: pool.held),
             instruments.SLOTS_RUNNING: lambda: self._of_slots(lambda pool: pool.running),

@@ -48,6 +48,7 @@ from engine.ledger import (
 from engine.runtime.run_histories import RUN_ENDS
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import classify_rpc_error
 from engine.schedules import storable
 
 # --- why a run failed ---
@@ -276,28 +277,26 @@ async def read_events(
 # --- the end of one run ---
 
 
-async def with_failure(
-    evidence: Evidence, client: Client, settings: Settings, *, events: int, whole: bool = False
-) -> Evidence:
-    """Return the evidence of a run, with the cause if it failed, which takes another call.
+async def with_failure(evidence: Evidence, client: Client, settings: Settings) -> Evidence:
+    """Return the evidence of a bad end with its cause, which takes a call or two.
 
-    An unreadable cause never hides the close. If its history has at most ``SHORT`` ``events``, the
-    same call has the counts.
+    If its history has at most ``SHORT`` events, the same call has the counts.
 
     Raises:
-        UnreadableHere: with ``whole``, if the cause cannot be read here.
+        UnreadableHere: the cause cannot be read here; see ``without_failure``.
+        RPCError: the server does not answer.
     """
-    if evidence.closed not in ENDED_BADLY:
-        return evidence
+    workflow_id, run_id = evidence.workflow_id, evidence.run_id
     try:
-        most = SHORT + 1 if events <= SHORT else 0
-        run = await read_events(client, evidence.workflow_id, evidence.run_id, settings, most=most)
+        run = await read_events(client, workflow_id, run_id, settings, most=SHORT + 1)
         found = await run.error(client.data_converter)
+    except RPCError as error:
+        if classify_rpc_error(error) is not None:
+            raise
+        return without_failure(evidence, error)
     except Exception as error:
-        text = f"its failure could not be read: {type(error).__name__}: {error}"
-        if whole and not isinstance(error, RPCError):
-            raise UnreadableHere(text, evidence.run_id) from error
-        return replace(evidence, error=one_line(text))
+        raise UnreadableHere(f"{type(error).__name__}: {error}", run_id) from error
+    evidence = replace(evidence, error=None, unread=False)
     if found is None:
         return evidence
     failure = failure_of(found, run.attempts)
@@ -308,6 +307,13 @@ async def with_failure(
         not_undone=failure.not_undone,
         counts=_counts_of_one(evidence, run, failure),
     )
+
+
+def without_failure(evidence: Evidence, why: Exception) -> Evidence:
+    """Return the evidence of a bad end, with the reason why its cause is not known."""
+    name = "" if isinstance(why, UnreadableHere) else f"{type(why).__name__}: "
+    text = one_line(f"its failure could not be read: {name}{why}")
+    return replace(evidence, error=text, unread=False)
 
 
 def _counts_of_one(evidence: Evidence, run: RunEvents, failure: Failure) -> RunCounts | None:
@@ -454,6 +460,8 @@ async def _try_of(run: RunEvents, run_id: str, began_at: datetime, converter: Da
 
 # --- evidence ---
 
+UNREAD: Final = "its reason is still to be read from its history"
+
 _CLOSED: dict[WorkflowExecutionStatus, ClosedStatus] = {
     WorkflowExecutionStatus.COMPLETED: "completed",
     WorkflowExecutionStatus.FAILED: "failed",
@@ -472,11 +480,11 @@ def evidence_of(
     Args:
         run: the run.
         info: what its memo says of the window, if it was read.
-        listed: the run is from visibility, which does not know chains. Unless it completed, only
-            its start is certain: it may have been retried or reset.
+        listed: the run is from visibility, which does not know chains. Of one that was terminated,
+            perhaps by a reset, or may be retried, only the start is certain.
     """
     closed = _CLOSED.get(run.status) if run.status else None
-    if listed and closed != "completed":
+    if listed and not (closed == "completed" or (info and _is_final(closed, info))):
         closed = None
     return Evidence(
         workflow_id=run.id,
@@ -485,5 +493,12 @@ def evidence_of(
         closed=closed,
         closed_at=run.close_time if closed else None,
         workflow_type=run.workflow_type,
+        error=UNREAD if closed in ENDED_BADLY else None,
         timeout=info.timeout if info else None,
+        unread=closed in ENDED_BADLY,
     )
+
+
+def _is_final(closed: ClosedStatus | None, info: FireInfo) -> bool:
+    """Return whether no run of its chain follows one that ended so."""
+    return closed == "cancelled" or (closed in {"failed", "timed_out"} and not info.retries)

@@ -350,6 +350,12 @@ JANITOR_LAG: Final = _gauge(
     "",
     "Time since the janitor ended a round, on the replica that has the duty",
 )
+TRACKER_LAG: Final = _gauge(
+    "sched.tracker.lag",
+    "s",
+    "",
+    "Time of which closes of runs may not be recorded yet, on the replica that has the duty",
+)
 LOOP_FAILURES: Final = _counter(
     "sched.loop.failures",
     "{failure}",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -76,6 +77,44 @@ async def test_a_run_arrives_and_ends(bench):
     assert (event.type, event.error, event.run_id) == ("failed", "no money", "run")
     assert event.names == ("schedule.failed", "schedule.dead")
     assert event.event_id == f"{claim.workflow_id}:failed:run"
+
+
+async def test_a_bad_end_is_an_event_and_has_followers_once_its_reason_is_known(bench):
+    await listened(bench)
+    claim = await claimed(bench)
+    await run_of(bench, claim)
+    await placed(bench)
+    end = replace(seen(claim, "failed"), unread=True)
+    await bench.ledger.record_evidence([end])
+    (fire,) = await bench.ledger.fires(key="hourly")
+    assert fire.status == "failed", "what waits for the run goes on"
+    assert await types(bench) == []
+    assert not await bench.ledger.anything_ended()
+    (unread,) = await bench.ledger.unread_ends(10)
+    assert (unread.evidence.closed, unread.run_id) == ("failed", "run")
+    known = replace(end, error="no money", unread=False)
+    assert await bench.ledger.note_failures([known]) == {claim.workflow_id}
+    assert await bench.ledger.note_failures([known]) == set(), "it is noted once"
+    (event,) = await placed(bench)
+    assert (event.type, event.error, event.run_id) == ("failed", "no money", "run")
+    assert await bench.ledger.anything_ended()
+    assert await bench.ledger.unread_ends(10) == []
+
+
+async def test_of_many_unread_ends_each_schedule_has_its_turn_the_newest_first(bench):
+    for key, age in (("a", 9), ("b", 2)):
+        await declare_ago(bench, "everyMs: 1000, grace: 1h", timedelta(seconds=age), key=key)
+    claims = sorted(await bench.claim(limit=20), key=lambda each: each.fire_time)
+    for claim in claims:
+        await run_of(bench, claim, run_id=f"run-{claim.bucket}")
+        end = replace(seen(claim, "failed", run_id=f"run-{claim.bucket}"), unread=True)
+        await bench.ledger.record_evidence([end])
+    newest = {claim.key: claim.workflow_id for claim in claims}
+    assert [claim.key for claim in claims].count("a") > 5
+    first = await bench.ledger.unread_ends(10)
+    assert {each.key: each.workflow_id for each in first} == newest
+    assert [each.key for each in await bench.ledger.unread_ends(1)] == ["a"]
+    assert [each.key for each in await bench.ledger.unread_ends(1, after="a")] == ["b"]
 
 
 async def test_the_events_of_a_schedule_are_numbered_without_gaps(bench):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
@@ -83,10 +84,14 @@ async def line_to(url: str) -> AsyncIterator[tuple[Line, str]]:
 class Outbox:
     """Stands where the dispatcher would be, and keeps what it is given."""
 
-    room = 50
+    room = room_for_late = 50
+    breaker = SimpleNamespace(holds=False)
 
     def __init__(self) -> None:
         self.given: list[Claim] = []
+
+    def room_of(self, share: str, late: bool) -> int:  # noqa: FBT001 - as the dispatcher's
+        return self.room
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         self.given += claims

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
@@ -23,9 +23,12 @@ from engine.ledger.records import Serving
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
+from engine.runtime.run_ends import UNREAD
 from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.tracking.ends import EndReader
 from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
@@ -284,12 +287,30 @@ async def test_the_cause_of_a_failure_is_recorded_by_a_replica_that_can_read_it(
     async with Worker(sealing, task_queue="elsewhere", workflows=WORKFLOWS):
         with pytest.raises(WorkflowFailureError):
             await sealing.get_workflow_handle(*name).result()
+    await bench.inspector(client).inspect(name)
+    left: list[str] = []
+
+    def passed_on(workflow_id: str, _: UnreadableHere) -> bool:
+        left.append(workflow_id)
+        return True
+
     for _ in range(2):
-        with pytest.raises(UnreadableHere) as why:
-            await bench.inspector(client).inspect(name)
-        assert why.value.run_id == answer.outcome.run_id
+        await reader(client, ledger, passed_on).run_once()
         (fire,) = await ledger.fires()
-        assert (fire.status, fire.error) == ("started", None), "it is left to others"
-    await bench.inspector(sealing).inspect(name)
+        assert (fire.status, fire.error) == ("failed", UNREAD), "its reason is left to others"
+        assert not await ledger.anything_ended(), "nothing follows before"
+    assert left == name * 2
+    await reader(sealing, ledger, lambda *_: True).run_once()
     (fire,) = await ledger.fires()
     assert (fire.status, fire.error) == ("failed", "no money")
+    assert await ledger.anything_ended()
+
+
+def reader(
+    client: Client, ledger: Ledger, pass_on: Callable[[str, UnreadableHere], bool]
+) -> EndReader:
+    return EndReader(
+        client, ledger, Settings(), budget=Budget(),
+        breaker=cast("Breaker", SimpleNamespace(holds=False)),
+        is_mine=lambda: True, pass_on=pass_on, on_event=lambda _: None,
+    )  # fmt: skip

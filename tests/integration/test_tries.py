@@ -17,7 +17,7 @@ from engine import Context, Retry, step, workflow
 from engine.ledger import Ledger
 from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings, run_ends
-from engine.runtime.tracking import lookups
+from engine.runtime.tracking import ends
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
@@ -129,7 +129,7 @@ async def test_each_run_has_its_tries_and_retries(
         read.append(workflow_id)
         return await run_ends.read_counts(of, workflow_id, *rest, **options)
 
-    monkeypatch.setattr(lookups, "read_counts", noted)
+    monkeypatch.setattr(ends, "read_counts", noted)
     plugin = SchedulePlugin(
         load_schedules(FILE), database_url=database_url,
         settings=Settings(track=timedelta(milliseconds=200)),

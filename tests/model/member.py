@@ -14,12 +14,14 @@ from temporalio.service import RPCError
 from engine.errors import EngineError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Event
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
+from engine.runtime.tracking.ends import EndReader
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
@@ -63,6 +65,10 @@ class Member(Mortal):
             on_event=on_event,
         )  # fmt: skip
 
+        reader = EndReader(
+            client, ledger, SETTINGS, budget=Budget(), breaker=self.dispatcher.breaker,
+            is_mine=lambda: tracker.on_duty, pass_on=tracker.pass_on, on_event=on_event,
+        )  # fmt: skip
         presence = Presence(client, ledger, serving, SETTINGS, on_event=on_event)
         watchdog = Watchdog(ledger, presence, serving, SETTINGS,
                             distrusts=lambda: self.poller.distrusts_clock,
@@ -78,6 +84,7 @@ class Member(Mortal):
         self._loops: dict[str, Callable[[], Awaitable[Any]]] = {
             "poller": self.poller.run_once,
             "tracker": tracker.run_once,
+            "ends": reader.run_once,
             "leases": self.dispatcher.leases.run_once,
             "starts": self.dispatcher.breaker.run_once,
             "presence": presence.run_once,

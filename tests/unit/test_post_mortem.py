@@ -33,7 +33,8 @@ from engine.ledger.failures import (
     failure_text,
 )
 from engine.ledger.fires import Evidence
-from engine.runtime.run_ends import SHORT, failure_of, read_counts, with_failure
+from engine.runtime.run_ends import SHORT, failure_of, read_counts, with_failure, without_failure
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
 from tests.encrypted_team import Mirror
 
@@ -96,11 +97,9 @@ def attempted(number: int, attempt: int) -> HistoryEvent:
     return event
 
 
-async def told(
-    error: BaseException, seen: Evidence = FAILED, events: int = 3, **options: Any
-) -> Any:
+async def told(error: BaseException, seen: Evidence = FAILED, **options: Any) -> Any:
     run: Any = Run(error, **options)
-    return await with_failure(seen, run, Settings(), events=events)
+    return await with_failure(seen, run, Settings())
 
 
 async def test_the_innermost_cause_is_told_in_one_line():
@@ -190,17 +189,12 @@ async def test_what_could_not_be_undone_is_told_and_what_ended_the_run():
 
 @pytest.mark.parametrize("error", [RuntimeError("no key"), ValueError("no codec"), OSError("away")])
 async def test_what_cannot_be_read_never_hides_the_close(error):
-    seen = await told(ValueError(), unreadable=error)
+    with pytest.raises(UnreadableHere) as why:
+        await told(ValueError(), unreadable=error)
+    seen = without_failure(FAILED, why.value)
     assert (seen.closed, seen.closed_at) == ("failed", NOON)
     assert seen.error is not None
     assert seen.error.startswith("its failure could not be read: ")
-
-
-async def test_nobody_asks_why_of_a_run_that_completed_or_is_open():
-    for seen in (replace(FAILED, closed="completed"), replace(FAILED, closed=None)):
-        run: Any = Run(RuntimeError())
-        assert await with_failure(seen, run, Settings(), events=3) is seen
-        assert run.asked == []
 
 
 async def test_a_terminated_run_says_by_whom():
@@ -309,9 +303,9 @@ async def test_what_is_one_of_several_tries_or_too_long_is_counted_later():
     retried = await told(charged(), before=[begun(2, "earlier")])
     assert (retried.tries, retried.step_retries) == (None, None)
     run: Any = Run(charged(), before=[begun(), *[attempted(n, 1) for n in range(SHORT)]])
-    seen = await with_failure(FAILED, run, Settings(), events=SHORT + 2)
+    seen = await with_failure(FAILED, run, Settings())
     assert (seen.error, seen.tries) == ("step charge: CardDeclined: no money", None)
-    assert len(run.asked) == 1
+    assert len(run.asked) == 2, "its beginning, and its end"
 
 
 class Chain:

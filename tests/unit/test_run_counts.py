@@ -14,11 +14,12 @@ from engine.cli import run_page
 from engine.cli.target import Target
 from engine.cli.temporal import InTemporal
 from engine.errors import LedgerUnavailable, TemporalUnavailable
+from engine.ledger import UnreadEnd
 from engine.ledger.failures import RetryNote, RunCounts, RunDetails, Try, Uncounted
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.interceptors import RetryReports
 from engine.runtime.settings import Settings
-from engine.runtime.tracking import lookups
+from engine.runtime.tracking import ends
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TRACK = timedelta(seconds=3)
@@ -80,14 +81,17 @@ class Rows:
         names = {each.workflow_id for each in counts}
         self.wanted = [run for run in self.wanted if run.workflow_id not in names]
 
+    async def unread_ends(self, limit: int, *, after: str) -> list[UnreadEnd]:
+        return []
 
-def counter(rows: Rows, **state: bool) -> lookups.RunCounter:
+
+def counter(rows: Rows, **state: bool) -> ends.EndReader:
     state = {"holds": False, "is_mine": True, **state}
     breaker: Any = SimpleNamespace(holds=state["holds"])
     client: Any = None
-    return lookups.RunCounter(
+    return ends.EndReader(
         client, rows, Settings(track=TRACK), budget=Budget(), breaker=breaker,  # type: ignore[arg-type] # a stand-in
-        is_mine=lambda: state["is_mine"],
+        is_mine=lambda: state["is_mine"], pass_on=lambda *_: True, on_event=lambda _: None,
     )  # fmt: skip
 
 
@@ -101,7 +105,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, RPCStatusCode]:
             raise RPCError("no", errors[workflow_id], b"")
         return RunCounts(workflow_id=workflow_id, run_id=run_id, tries=1, step_retries=0)
 
-    monkeypatch.setattr(lookups, "read_counts", read)
+    monkeypatch.setattr(ends, "read_counts", read)
     return errors
 
 

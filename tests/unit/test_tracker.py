@@ -22,7 +22,7 @@ from engine.runtime.events import Alert, Degraded, Event, Outages, Recovered, Se
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.runs import RunInspector
+from engine.runtime.tracking.runs import ListedRun, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger
@@ -51,6 +51,7 @@ class Temporal:
         self.since: list[datetime] = []
         self.away = False
         self.undescribable: set[str] = set()
+        self.certain: set[str] = set()
         self.asked: list[str] = []
 
     async def list_workflows(self, query: str, **_: Any) -> AsyncIterator[Any]:
@@ -63,6 +64,11 @@ class Temporal:
         for run in self.runs:
             if since <= run.close_time:
                 yield run
+
+    async def listed(self, run: Any) -> ListedRun:
+        if run.run_id in self.certain:
+            return ListedRun((Evidence(run.id, run.run_id, run.start_time), cast("Any", object())))
+        return ListedRun(None, certain=False)
 
     async def seen_closed(self, run: Any) -> object:
         self.asked.append(run.run_id)
@@ -132,11 +138,11 @@ async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits
     await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
     await tracker.run_once()
     await tracker.run_once()
-    assert bench.booked == [1, 0]
+    assert bench.booked == [1]
     bench.suspect_until = NOW
     await tracker.run_once()
     await tracker.run_once()
-    assert bench.booked == [1, 0, 1, 0]
+    assert bench.booked == [1, 1]
     assert bench.temporal.since[-2] < RUN.close_time, "though the watermark had moved on"
 
 
@@ -266,7 +272,7 @@ async def test_the_duty_is_kept_for_as_long_as_it_takes_to_describe_what_has_clo
 
     monkeypatch.setattr(describing.temporal, "seen_closed", look)
     await describing.tracker().run_once()
-    assert describing.booked == [20]
+    assert describing.booked == [8, 8, 4], "what is known is kept, batch by batch"
     assert free == [False] * 20
 
 
@@ -326,34 +332,51 @@ async def test_a_run_that_a_look_finds_ended_or_lost_lets_go_what_waits_at_once(
     assert len(woken) == 1
 
 
-async def test_a_failure_that_a_turn_over_open_runs_cannot_read_is_left_to_another_replica_once(
-    bench, monkeypatch
-):
-    left: list[bool] = []
-
-    async def look(_: object, *, leaves: Any, **__: object) -> bool:
-        why = UnreadableHere("its failure could not be read", "r1")
-        left.append(leaves("sched:k:1", why))
-        if left[-1]:
-            raise why
-        return True
-
-    monkeypatch.setattr(bench.temporal, "inspect", look)
-    tracker = bench.tracker()
+async def test_a_run_that_cannot_be_read_here_is_left_to_another_replica_once(bench):
+    why, tracker = UnreadableHere("no codec", "r1"), bench.tracker()
     await tracker.run_once()
-    assert left == [True]
+    assert tracker.pass_on("sched:k:1", why)
+    await tracker.run_once()
     assert not tracker.on_duty
     assert await bench.is_free(), "another replica may have the codec"
     (alert,) = bench.told
     assert isinstance(alert, Alert)
     assert (alert.code, alert.text.split(":")[0]) == (Code.UNREADABLE_HERE, "sched")
     await tracker.run_once()
-    assert left == [True], "it rests for a lease"
+    assert not tracker.on_duty, "it rests for a lease"
     bench.time.advance(LEASE + 1)
     await tracker.run_once()
-    assert left == [True, False], "what can be read is recorded now"
     assert tracker.on_duty
+    assert not tracker.pass_on("sched:k:1", why), "what can be read is recorded now"
     assert bench.told == [alert]
+
+
+async def test_closes_that_are_listed_are_recorded_before_any_run_is_described(describing):
+    describing.temporal.certain = {f"r{number}" for number in range(10, 20)}
+    tracker = describing.tracker()
+    await tracker.run_once()
+    assert describing.booked == [10, 8, 2]
+    assert describing.temporal.asked == [f"r{number}" for number in range(10)]
+
+
+async def test_of_many_ends_to_describe_each_key_has_its_turn_and_the_others_stay(bench):
+    flood = [closed(f"r{number}") for number in range(200)]
+    one = closed("one")
+    one.id = "sched:other:manual:one"
+    bench.temporal.runs = (*flood, one)
+    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    tracker = bench.tracker()
+    await tracker.run_once()
+    assert "one" in bench.temporal.asked[:2]
+    first = len(bench.temporal.asked)
+    assert first < 50, "the closes of others are listed again soon"
+    assert tracker.lag is not None
+    assert tracker.lag > 60, "they closed two minutes ago"
+    for _ in range(20):
+        await tracker.run_once()
+    assert len(bench.temporal.asked) == len({*bench.temporal.asked}) == 201
+    assert tracker.lag < 60
 
 
 @pytest.mark.parametrize("codec", [Mirror(), None])

@@ -30,6 +30,7 @@ from engine.ledger.fires import (
     OpenRun,
     Outcome,
     StopOrder,
+    UnreadEnd,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.postgres.blockers import ORDINARY, naming_blockers
@@ -160,7 +161,10 @@ class RunStatements(LedgerPart):
     async def known_runs(self, workflow_ids: Sequence[str]) -> dict[str, KnownRun]:
         """Return what the ledger knows of these runs; those of no single window are left out."""
         rows = await self._run("known_runs", list(workflow_ids))
-        return {row["workflow_id"]: KnownRun(row["run_id"], row["first_run_id"]) for row in rows}
+        return {
+            row["workflow_id"]: KnownRun(row["run_id"], row["first_run_id"], row["closed"])
+            for row in rows
+        }
 
     async def note_second_run(self, workflow_id: str, run_id: str) -> bool:
         """Note a run of another chain under the id of a fire; return whether it is new."""
@@ -204,6 +208,18 @@ class RunStatements(LedgerPart):
         A run of which something else was noted meanwhile, or that has ended, is left as it is.
         """
         rows = await self._write("note_failing", notes, self._namespace)
+        return {row["workflow_id"] for row in rows}
+
+    async def unread_ends(self, limit: int, *, after: str = "") -> list[UnreadEnd]:
+        """Return bad ends whose reason is to be read: of each key the newest, by keys.
+
+        ``after`` is the key to begin behind.
+        """
+        return [UnreadEnd(**row) for row in await self._run("unread_ends", limit, after)]
+
+    async def note_failures(self, ends: Sequence[Evidence]) -> set[str]:
+        """Note why runs ended badly; return the workflow IDs of the fires that it changed."""
+        rows = await self._write("note_failures", ends, self._namespace)
         return {row["workflow_id"] for row in rows}
 
     async def uncounted(self, limit: int) -> list[Uncounted]:

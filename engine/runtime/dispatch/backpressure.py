@@ -309,12 +309,14 @@ class Spare:
 
 T = TypeVar("T")
 
-CALLS: Final = 16
+CALLS: Final = 48
 """Calls a second of one replica that describe, cancel or terminate a run."""
-TRACKER_CALLS: Final = 4
+TRACKER_CALLS: Final = 12
 """Further calls a second of the replica on tracker duty, so that looks do not delay closes."""
 COUNTING_CALLS: Final = 4
 """Calls a second of that replica that read what closed runs took, so that they delay no look."""
+FAILURES_AT_ONCE: Final = 8
+"""Most histories of bad ends that it reads at once. It takes only the server's spare capacity."""
 PAGE: Final = 500
 """Runs that one list call returns."""
 AUDITED: Final = 200
@@ -364,6 +366,7 @@ class Budget:
         self._calls, self._tracker_calls = Allowance(CALLS), Allowance(TRACKER_CALLS)
         self._tracking, self._auditing = Allowance(1), Allowance(1)
         self._counting = Allowance(COUNTING_CALLS)
+        self._failures = Spare(FAILURES_AT_ONCE)
         self._told = 0
 
     async def call(self, *, tracking: bool = False) -> None:
@@ -377,9 +380,17 @@ class Budget:
         """Wait until a part of a history may be read to count tries."""
         await self._counting.take()
 
-    def tracked(self, runs: AsyncIterable[T]) -> AsyncIterator[T]:
-        """Return the runs of a list call for the tracker."""
-        return _paged(runs, self._tracking, PAGE)
+    @asynccontextmanager
+    async def failure(self) -> AsyncIterator[None]:
+        """Hold one of the places of those that read why a run ended badly."""
+        async with self._failures.place() as answered:
+            asked = boottime()
+            yield
+            answered(asked)
+
+    def tracked(self, runs: AsyncIterable[T], page: int = PAGE) -> AsyncIterator[T]:
+        """Return the runs of a list call for the tracker, in pages of so many."""
+        return _paged(runs, self._tracking, page)
 
     def audited(self, runs: AsyncIterable[T]) -> AsyncIterator[T]:
         """Return the runs of a list call for an audit."""

@@ -29,7 +29,7 @@ from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions, fairn
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
-from engine.runtime.run_ends import evidence_of, with_failure
+from engine.runtime.run_ends import evidence_of
 from engine.runtime.run_memo import (
     OnAlert,
     RunAttributes,
@@ -68,9 +68,22 @@ _MOST_METADATA = 8192
 
 
 def fire_info(
-    claim: Claim, *, ledger: str, timing: Timing, timeout: float | None = None
+    claim: Claim,
+    *,
+    ledger: str,
+    timing: Timing,
+    timeout: float | None = None,
+    retries: bool = False,
 ) -> FireInfo:
-    """Return the description of the fire for the run's memo; ``timeout``: seconds of the run."""
+    """Return the description of the fire for the run's memo.
+
+    Args:
+        claim: the fire.
+        ledger: the ledger that it belongs to.
+        timing: how it starts.
+        timeout: seconds of the run.
+        retries: whether Temporal retries the run, so that a failed one may not be the last.
+    """
     return FireInfo(
         key=claim.key,
         series=claim.series,
@@ -88,6 +101,7 @@ def fire_info(
         metadata=_carried(claim.schedule.metadata),
         retry_intervals=_intervals(claim),
         timeout=timeout,
+        retries=retries,
     )
 
 
@@ -352,7 +366,13 @@ class Starter:
         limits = None if is_handler else claim.schedule.timeout
         given = (rules.timeout, limits.execution if limits else None)
         timeout = min((each.total_seconds() for each in given if each), default=None)
-        info = fire_info(claim, ledger=self.ledger, timing=timing, timeout=timeout)
+        info = fire_info(
+            claim,
+            ledger=self.ledger,
+            timing=timing,
+            timeout=timeout,
+            retries=rules.retry is not None,
+        )
         return {
             "args": await self._arguments(claim),
             "id": claim.workflow_id,
@@ -412,12 +432,7 @@ class Starter:
             # A replica with the codec will read it, unless no replica of ours started the run.
             if not isinstance(error, ValueError) or _bears(run, claim.fire_time):
                 return self._unknown(claim, error)
-        answer = self._judge(claim, run, info)
-        if answer.seen is None:
-            return answer
-        events = run.history_length
-        seen = await with_failure(answer.seen, self._client, self._settings, events=events)
-        return replace(answer, seen=seen)
+        return self._judge(claim, run, info)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
         """Return None if it is safe to send, ``unvouched`` if retention may have hidden a run."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from temporalio.client import (
     Client,
@@ -20,12 +20,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, ScheduleNotFound
 from engine.flow import FireInfo
-from engine.ledger import ENDED_BADLY, Evidence, KnownRun, Ledger, Serving, StopOrder
+from engine.ledger import Evidence, KnownRun, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.past_windows import has_window, split_range
-from engine.runtime.run_ends import evidence_of, with_failure
+from engine.runtime.run_ends import evidence_of
 from engine.runtime.run_memo import (
     UnreadableHere,
     description_of,
@@ -58,6 +58,16 @@ class Chain:
     first_run_id: str | None
     is_open: bool
     cancel_requested: bool
+
+
+class ListedRun(NamedTuple):
+    """A closed run as visibility has it: what it says of its fire, if anything.
+
+    ``certain``: nothing more is to be learned. Otherwise the id's newest run is to be described.
+    """
+
+    found: ObservedRun | None
+    certain: bool = True
 
 
 class OnOpen(Protocol):
@@ -98,13 +108,7 @@ class RunInspector:
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
         self._notices, self._on_open = notices, on_open
 
-    async def inspect(
-        self,
-        workflow_ids: Sequence[str],
-        *,
-        tracking: bool = False,
-        leaves: Callable[[str, UnreadableHere], bool] = lambda *_: True,
-    ) -> bool:
+    async def inspect(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
         """Describe these runs and record which are closed; return whether any is no longer open.
 
         A run that Temporal does not know is recorded as lost and reported. It is never restarted
@@ -113,15 +117,13 @@ class RunInspector:
         Args:
             workflow_ids: the runs.
             tracking: whether the calls are made on tracker duty.
-            leaves: whether a run whose failure cannot be read here is left to another replica.
-                If not, what can be read is recorded.
 
         Raises:
             RPCError: one could not be described; the results of the others are written.
-            UnreadableHere: one is left to another replica.
+            UnreadableHere: the owner of one cannot be read here.
         """
         looks = await asyncio.gather(
-            *(self._dated(name, tracking, leaves) for name in workflow_ids), return_exceptions=True
+            *(self._dated(name, tracking) for name in workflow_ids), return_exceptions=True
         )
         seen = [look for look in looks if not isinstance(look, BaseException)]
         changed = await self._lose([name for name, each, _ in seen if each is None])
@@ -135,7 +137,7 @@ class RunInspector:
         closed = [each for _, each, _ in seen if each is not None and each.closed]
         changed += await self._ledger.record_evidence(closed) if closed else []
         for each in closed:
-            if each.workflow_id in changed:
+            if each.workflow_id in changed and not each.unread:
                 self._emit(Closed(each))
         if noted and self._on_open is not None:
             await self._on_open(noted, tracking=tracking)
@@ -148,7 +150,6 @@ class RunInspector:
         self,
         workflow_id: str,
         tracking: bool,  # noqa: FBT001 - private
-        leaves: Callable[[str, UnreadableHere], bool],
     ) -> tuple[str, Evidence | None, datetime]:
         """Describe a run; return also the time of the request, by the ledger's clock.
 
@@ -157,12 +158,7 @@ class RunInspector:
         """
         await self.budget.call(tracking=tracking)
         asked = self._clock.now()
-        try:
-            found = await self.find(workflow_id, whole=True)
-        except UnreadableHere as why:
-            if leaves(workflow_id, why):
-                raise
-            found = await self.find(workflow_id)
+        found = await self.find(workflow_id)
         return workflow_id, found[0] if found else None, asked
 
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
@@ -180,27 +176,32 @@ class RunInspector:
         info = await read_fire_info(run)
         return info if info is not None and info.ledger == self._ledger_id else None
 
-    async def seen_closed(self, run: WorkflowExecution) -> ObservedRun | None:
-        """Return the evidence of a closed run that was listed; None if it settles no fire.
+    async def listed(self, run: WorkflowExecution) -> ListedRun:
+        """Return what the listing of a closed run says of its fire. It takes no call."""
+        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return ListedRun(None)
+        info: FireInfo | None = None
+        with suppress(ValueError):  # its chain may identify it
+            info = await read_fire_info(run)
+        if info is not None and info.ledger != self._ledger_id:
+            return ListedRun(None)
+        evidence = evidence_of(run, info, listed=True)
+        if info is None or evidence.closed is None:
+            return ListedRun(None, certain=False)
+        return ListedRun((evidence, info))
 
-        Visibility knows no chains. If the run did not complete, or has no readable memo, the id's
-        newest run is described: it may have been retried, reset, or continued as new.
+    async def seen_closed(self, run: WorkflowExecution) -> ObservedRun | None:
+        """Describe the newest run of the id of a closed run; None if it settles no fire.
+
+        The closed one may have been retried, reset, or continued as new.
 
         Raises:
             RPCError: the server did not answer.
-            UnreadableHere: the run's owner, or what its failure says, cannot be read here.
+            UnreadableHere: the run's owner cannot be read here.
             ValueError: the run's owner is not known.
         """
-        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-            return None
-        with suppress(ValueError):  # its chain may identify it
-            info = await read_fire_info(run)
-            if info is not None and info.ledger != self._ledger_id:
-                return None
-            if info is not None and run.status == WorkflowExecutionStatus.COMPLETED:
-                return evidence_of(run, info), info
         await self.budget.call(tracking=True)
-        found = await self.find(run.id, whole=True)
+        found = await self.find(run.id)
         if found is not None and found[0].run_id != run.run_id:
             return await self._unless_hidden(run, found)
         return found
@@ -211,7 +212,7 @@ class RunInspector:
         if own is None or first_run_of(own) == newest[0].first_run_id:
             return newest
         _, info = await self._whose(own)
-        return await self._evidence(own, info, whole=True), info
+        return _evidence(own, info), info
 
     async def chain_of(self, run: Evidence) -> str | None:
         """Return the first run of the chain of a run; None if Temporal does not know it.
@@ -230,11 +231,8 @@ class RunInspector:
         timeout = self._settings.rpc_timeout
         return await description_of(self._client, workflow_id, run_id=run_id, rpc_timeout=timeout)
 
-    async def find(self, workflow_id: str, *, whole: bool = False) -> ObservedRun | None:
+    async def find(self, workflow_id: str) -> ObservedRun | None:
         """Return the evidence of this id's newest run; None if there is none or it is foreign.
-
-        A failure that cannot be read here is replaced by a sentence that says so; with ``whole``
-        it is raised, so that a replica with the codec can read it.
 
         Raises:
             RPCError: the server did not answer.
@@ -252,19 +250,7 @@ class RunInspector:
         if run.status == WorkflowExecutionStatus.RUNNING:
             for notice in self._notices:
                 await notice(run)
-        evidence = await self._evidence(run, info, whole=whole)
-        return replace(evidence, last=True), info
-
-    async def _evidence(
-        self, run: WorkflowExecutionDescription, info: FireInfo | None, *, whole: bool
-    ) -> Evidence:
-        """Return the evidence of a described run, with its failure."""
-        evidence = replace(evidence_of(run, info), first_run_id=first_run_of(run))
-        if evidence.closed in ENDED_BADLY:
-            await self.budget.call()
-        return await with_failure(
-            evidence, self._client, self._settings, events=run.history_length, whole=whole
-        )
+        return replace(_evidence(run, info), last=True), info
 
     async def chain(self, workflow_id: str) -> Chain | None:
         """Return the state of this id's chain of runs; None if Temporal does not know it.
@@ -294,6 +280,10 @@ class RunInspector:
             timeout = self._settings.rpc_timeout
             info = await read_chain_info(self._client, run, rpc_timeout=timeout)
         return info is not None and info.ledger == self._ledger_id, info
+
+
+def _evidence(run: WorkflowExecutionDescription, info: FireInfo | None) -> Evidence:
+    return replace(evidence_of(run, info), first_run_id=first_run_of(run))
 
 
 # --- cancellation ---
@@ -697,7 +687,7 @@ class RunAuditor:
             count += 1
             info = await self._inspector.fire_of(run)
             if info is not None:
-                found.append((evidence_of(run, listed=True), info))
+                found.append((evidence_of(run, info, listed=True), info))
             if len(found) == AUDITED:
                 await self._book(found)
                 found = []

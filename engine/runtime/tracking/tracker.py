@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution as Execution
@@ -20,7 +22,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, InputsSealed
-from engine.ledger import Ledger
+from engine.ledger import Evidence, Ledger
 from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import (
@@ -47,6 +49,7 @@ from engine.runtime.tracking.runs import (
     reconcile_runs,
 )
 from engine.runtime.workflow_workers import no_worker_polls
+from engine.schedules import parse_workflow_id
 
 # --- long polls for closes ---
 # Long polls for the closes of runs that windows wait in line for. The tracker lists closes only
@@ -303,7 +306,13 @@ _WATERMARK_EVERY = 10
 _PART = 50
 """Runs that are booked together."""
 _AT_ONCE = 8
-"""Runs inspected concurrently, each perhaps described. The duty is renewed between batches."""
+"""Runs described concurrently and booked together. The duty is renewed between batches."""
+_ENDS = 24
+"""Ends of chains that one turn describes: about two seconds of the tracker's calls."""
+_MOST_LATER = 5_000
+"""Ends of chains that wait to be described. The oldest beyond them are found as long-open runs."""
+_LEAST_PAGE = 50
+"""Runs of one list call to a server that does not answer for more in time."""
 _DESCRIBED = 8
 """Long-open runs that one turn describes: two seconds of the tracker's calls."""
 _PUT_OFF = 5
@@ -330,6 +339,17 @@ _LEASE = timedelta(seconds=10)
 """Maximum downtime of the duty when its holder dies, or three turns; no claim depends on it."""
 
 
+def _in_turns(runs: Iterable[WorkflowExecution]) -> list[WorkflowExecution]:
+    """Return runs, the newest close of each key first: many of one key delay no other."""
+    by_key: defaultdict[str, list[WorkflowExecution]] = defaultdict(list)
+    newest = sorted(runs, key=lambda run: run.close_time or run.start_time, reverse=True)
+    for run in newest:
+        parsed = parse_workflow_id(run.id)
+        by_key[parsed.key if parsed else run.id].append(run)
+    turns = zip_longest(*by_key.values())
+    return [run for turn in turns for run in turn if run is not None]
+
+
 class Tracker:
     """Recorder of closed runs behind a watermark; also describes long-open runs in turn.
 
@@ -341,6 +361,9 @@ class Tracker:
         suspect_until: returns the time of the last sign that the ledger lost commits. Runs booked
             before are booked again.
         sealing: opens sealed inputs for handlers; without it there is no codec.
+
+    Attributes:
+        on_unread: called with bad ends that were recorded, and whose reason is to be read.
     """
 
     def __init__(
@@ -367,8 +390,11 @@ class Tracker:
         self._inspector, self._replica = inspector, replica
         self._breaker, self._polls = breaker, polls
         self._lease = max(min(settings.lease, _LEASE), settings.track * 3)
+        self.on_unread: Callable[[Sequence[Evidence]], None] = lambda _: None
         self._seen: dict[str, None] = {}
         self._aside: dict[str, float] = {}
+        self._later: dict[str, WorkflowExecution] = {}
+        self._page, self._listed_at = PAGE, boottime()
         self._turns = 0
         self._busy, self._put_off = busy, 0
         self._suspect_until, self._knows_of = suspect_until, suspect_until()
@@ -383,6 +409,18 @@ class Tracker:
     def on_duty(self) -> bool:
         """Whether this replica holds the duty; false once another replica may take it."""
         return boottime() < self._held_until
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds of which no close may be recorded yet; None of a replica without the duty."""
+        if not self.on_duty:
+            return None
+        waits = (self._clock.about() - self._oldest_later).total_seconds() if self._later else 0.0
+        return max(boottime() - self._listed_at, waits)
+
+    @property
+    def _oldest_later(self) -> datetime:
+        return min(run.close_time or run.start_time for run in self._later.values())
 
     async def run_once(self) -> timedelta:
         """Run one turn; return the wait until the next."""
@@ -453,6 +491,7 @@ class Tracker:
         is_suspect = suspect_until != self._knows_of
         if is_suspect:
             self._seen.clear()
+            self._later.clear()
             near = max(near, _SUSPECT_FOR)
         now = self._clock.now()
         if watermark == datetime.fromtimestamp(0, UTC):
@@ -475,7 +514,9 @@ class Tracker:
         await self._follow(whole=whole)
         if from_watermark:
             await self._report_second_runs(since)
-            await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
+            done = now - VISIBILITY_LAG
+            done = min(done, self._oldest_later) if self._later else done
+            await self._ledger.set_watermark(_DUTY, self._replica, done)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
                 self._emit(Alert(Code.DATA_GAP, gap.description))
             if self._polls is not None:
@@ -504,18 +545,71 @@ class Tracker:
 
         None if this replica has lost the duty, or leaves it to one that can read them all.
         """
-        changed = False
+        changed, begun = False, boottime()
         async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
-            closed = await self._evidence(page)
-            changed |= bool(await self._record([*filter(None, closed.values())]))
-            # Only now: runs that could not be written must be found again.
-            self._remember(closed)
+            changed |= await self._record_listed(page)
             if await self._hold() is None:
                 return None  # another replica has the duty
+        self._listed_at = begun
+        ends = await self._describe_ends()
+        if ends is None:
+            return None
         if self._unread:
             await self._hand_over()
             return None
+        return changed or ends
+
+    async def _record_listed(self, page: Sequence[WorkflowExecution]) -> bool:
+        """Record the runs that their listing settles; keep the others to be described."""
+        known = self._seen.keys() | self._later.keys()
+        settled: dict[str, ObservedRun | None] = {}
+        for run in page:
+            if run.run_id not in known:
+                listed = await self._inspector.listed(run)
+                if listed.certain:
+                    settled[run.run_id] = listed.found
+                else:
+                    self._later[run.run_id] = run
+        while len(self._later) > _MOST_LATER:
+            del self._later[next(iter(self._later))]
+        changed = await self._record([*filter(None, settled.values())])
+        # Only now: runs that could not be written must be found again.
+        self._remember(settled)
+        return bool(changed)
+
+    async def _describe_ends(self) -> bool | None:
+        """Describe some of the chains whose end is not certain, and record them batch by batch.
+
+        Return whether that changed any fire; None if this replica has lost the duty.
+        """
+        now, changed = boottime(), False
+        self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
+        await self._drop_recorded()
+        runs = _in_turns(run for run in self._later.values() if run.run_id not in self._aside)
+        for begin in range(0, min(len(runs), _ENDS), _AT_ONCE):
+            some = runs[begin : min(begin + _AT_ONCE, _ENDS)]
+            found = await self._evidence(some)
+            changed |= bool(await self._record([*filter(None, found.values())]))
+            self._remember(found)
+            for run_id in found:
+                self._later.pop(run_id, None)
+            if await self._hold() is None:
+                return None
         return changed
+
+    async def _drop_recorded(self) -> None:
+        """Drop the ends that another replica had recorded before it gave up the duty."""
+        if not self._later:
+            return
+        known = await self._ledger.known_runs([run.id for run in self._later.values()])
+        done = [
+            run.run_id
+            for run in self._later.values()
+            if (row := known.get(run.id)) is not None and row.closed and row.run_id == run.run_id
+        ]
+        self._remember(done)
+        for run_id in done:
+            del self._later[run_id]
 
     async def _report_second_runs(self, since: datetime) -> None:
         """Report open runs under ids whose windows have another one; closed ones are listed."""
@@ -526,6 +620,8 @@ class Tracker:
                 await self._record(others)
 
     async def _record(self, found: Sequence[ObservedRun]) -> set[str]:
+        if not found:
+            return set()
         changed = set(
             await reconcile_runs(
                 self._ledger,
@@ -536,67 +632,59 @@ class Tracker:
             )
         )
         # Visibility returns the newest first; events are emitted in order of the closes.
-        for seen, _ in sorted(found, key=lambda each: each[0].closed_at or each[0].started_at):
-            if seen.closed and seen.workflow_id in changed:
+        ends = sorted(
+            (seen for seen, _ in found if seen.closed and seen.workflow_id in changed),
+            key=lambda seen: seen.closed_at or seen.started_at,
+        )
+        for seen in ends:
+            if not seen.unread:
                 self._emit(Closed(seen))
+        if unread := [seen for seen in ends if seen.unread]:
+            self.on_unread(unread)
         return changed
 
     async def _pages(self, which: str) -> AsyncIterator[list[WorkflowExecution]]:
         """Yield the runs that visibility finds, in parts: at least one, perhaps empty."""
         query = f'WorkflowId STARTS_WITH "sched:" AND {which}'
         runs = self._client.list_workflows(
-            query, page_size=PAGE, rpc_timeout=self._settings.rpc_timeout
+            query, page_size=self._page, rpc_timeout=self._settings.rpc_timeout * 2
         )
         page = []
-        async for run in self._budget.tracked(runs):
-            page.append(run)
-            if len(page) == _PART:
-                yield page
-                page = []
+        try:
+            async for run in self._budget.tracked(runs, self._page):
+                page.append(run)
+                if len(page) == _PART:
+                    yield page
+                    page = []
+        except RPCError:
+            self._page = max(self._page // 2, _LEAST_PAGE)
+            raise
+        self._page = min(self._page * 2, PAGE)
         yield page
 
-    async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, ObservedRun | None]:
-        """Return the new evidence of a page by run id; None for a run that settles no fire.
-
-        Runs that are not inspected before the duty is lost are left out.
+    async def _evidence(self, runs: Sequence[WorkflowExecution]) -> dict[str, ObservedRun | None]:
+        """Describe runs; return their evidence by run id, None of one that settles no fire.
 
         Raises:
             RPCError: the server does not answer. The failure of a single run is only logged.
         """
-        now = boottime()
-        self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
-        runs = [run for run in page if run.run_id not in self._seen.keys() | self._aside.keys()]
         found: dict[str, ObservedRun | None] = {}
-        while runs and await self._hold() is not None:
-            some, runs = runs[:_AT_ONCE], runs[_AT_ONCE:]
-            looks = await asyncio.gather(
-                *map(self._inspector.seen_closed, some), return_exceptions=True
-            )
-            for run, seen in zip(some, looks, strict=True):
-                if isinstance(seen, UnreadableHere):
-                    seen = await self._read_elsewhere(run, seen)  # noqa: PLW2901 - what is known
-                if not isinstance(seen, BaseException):
-                    found[run.run_id] = seen
-                    continue
-                if classify_rpc_error(seen) == "unavailable" and await self._breaker.ask():
-                    raise seen
-                logger.warning("%s could not be looked at: %s", run.id, seen)
-                self._aside[run.run_id] = now + _ASIDE
+        looks = await asyncio.gather(
+            *map(self._inspector.seen_closed, runs), return_exceptions=True
+        )
+        for run, seen in zip(runs, looks, strict=True):
+            if not isinstance(seen, BaseException):
+                found[run.run_id] = seen
+                continue
+            if isinstance(seen, UnreadableHere):
+                self.pass_on(run.id, seen)
+            if classify_rpc_error(seen) == "unavailable" and await self._breaker.ask():
+                raise seen
+            logger.warning("%s could not be looked at: %s", run.id, seen)
+            self._aside[run.run_id] = boottime() + _ASIDE
         return found
 
-    async def _read_elsewhere(
-        self, run: WorkflowExecution, why: UnreadableHere
-    ) -> ObservedRun | Exception | None:
-        """Leave a run to a replica with the codec, once; later record what is readable here."""
-        if self._pass_on(run.id, why):
-            return why
-        try:
-            await self._budget.call(tracking=True)
-            return await self._inspector.find(run.id)
-        except (RPCError, ValueError) as error:
-            return error
-
-    def _pass_on(self, workflow_id: str, why: UnreadableHere) -> bool:
+    def pass_on(self, workflow_id: str, why: UnreadableHere) -> bool:
         """Return whether a run is left to a replica with the codec: each is, once."""
         if why.run_id in self._passed_on:
             return False
@@ -620,7 +708,7 @@ class Tracker:
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - VISIBILITY_LAG)
         with suppress(RPCError, ValueError):  # the results of the others are written
             names = [run.workflow_id for run in runs]
-            return await self._inspector.inspect(names, tracking=True, leaves=self._pass_on)
+            return await self._inspector.inspect(names, tracking=True)
         return True
 
     def _remember(self, run_ids: Iterable[str]) -> None:

@@ -414,7 +414,7 @@ COMMENT ON COLUMN fires.open_at IS 'When the run was last proven to be open.';
 COMMENT ON COLUMN fires.seen_at IS 'When the run was last looked at; once it has ended, when that was learnt.';
 COMMENT ON COLUMN fires.lost_at IS 'Since when Temporal no longer knows the run, though its close was not seen.';
 COMMENT ON COLUMN fires.duration_ms IS 'From the start of the first run of the chain to the close of the last, by Temporal''s clock if it is one run.';
-COMMENT ON COLUMN fires.counted IS 'Where step_retries comes from: ''reported'' by the workers; ''elsewhere'': workers that report nothing run a step of the open run; ''wanted'': to be read from Temporal''s history; ''read''. NULL: nobody has reported anything, and the run is open.';
+COMMENT ON COLUMN fires.counted IS 'Where step_retries comes from: ''reported'' by the workers; ''elsewhere'': workers that report nothing run a step of the open run; ''wanted'': to be read from Temporal''s history; ''unread'': with the reason of a bad end, which nothing follows before; ''read''. NULL: nobody has reported anything, and the run is open.';
 COMMENT ON COLUMN fires.tried IS 'The tries of a closed run as they were read from its history.';
 COMMENT ON COLUMN fires.failing IS 'The steps of the open run that keep failing. Without a meaning in any other row: read it in fire_history.';
 COMMENT ON COLUMN fires.failure IS 'The chain of errors of a run that ended badly, the outermost first. Without a meaning for any other status.';
@@ -484,11 +484,12 @@ CREATE INDEX fires_failing ON fires (namespace, fire_time DESC, key)
       AND CASE WHEN status = 'started' AND lost_at IS NULL THEN failing END IS NOT NULL;
 -- The few closed runs whose counts are still to be read.
 CREATE INDEX fires_uncounted ON fires (namespace, id DESC) WHERE counted = 'wanted';
+CREATE INDEX fires_unread ON fires (namespace, key, id DESC) WHERE counted = 'unread';
 
 -- Bad ends. Each is followed once; a dead letter is one that nobody has dealt with.
 CREATE INDEX fires_to_follow ON fires (namespace, id)
     WHERE status IN ('failed', 'timed_out', 'rejected', 'terminated')
-      AND followed_at IS NULL AND merged_at IS NULL AND kind <> 'handler';
+      AND followed_at IS NULL AND merged_at IS NULL AND kind <> 'handler' AND counted IS DISTINCT FROM 'unread';
 CREATE INDEX fires_dead ON fires (namespace, fire_time DESC, workflow_id)
     WHERE status IN ('failed', 'timed_out', 'rejected') AND dealt_at IS NULL AND merged_at IS NULL;
 
@@ -1164,8 +1165,12 @@ BEGIN
            n.definition_version, n.workflow_id, n.run_id, n.kind, n.series, n.bucket, n.fire_time, n.windows,
            n.last_fire_time, n.timing, n.missed, n.reason, n.reason_code, n.error, n.started_at, n.closed_at
     FROM new_fires n JOIN old_fires o ON o.id = n.id
-    CROSS JOIN LATERAL unnest(transitions_of(o.status, o.run_id, n.status, n.run_id)) WITH ORDINALITY AS t (type, nth)
-    WHERE (o.status <> n.status OR o.run_id <> n.run_id) AND n.namespace || ' ' || t.type = ANY (wanted)
+    -- Of a bad end the event has the reason: while that is unread, it is as if the run were open.
+    CROSS JOIN LATERAL (SELECT CASE WHEN o.counted = 'unread' THEN 'started' ELSE o.status END AS was,
+                               CASE WHEN n.counted = 'unread' THEN 'started' ELSE n.status END AS now_is) AS known
+    CROSS JOIN LATERAL unnest(transitions_of(known.was, o.run_id, known.now_is, n.run_id))
+               WITH ORDINALITY AS t (type, nth)
+    WHERE (known.was <> known.now_is OR o.run_id <> n.run_id) AND n.namespace || ' ' || t.type = ANY (wanted)
     ORDER BY n.id, t.nth;
     RETURN NULL;
 END $$;

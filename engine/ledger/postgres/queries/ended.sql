@@ -11,7 +11,7 @@ SELECT f.id AS fire_id, f.key, f.project, f.series, f.bucket, f.fire_time, f.win
 FROM fires f
 JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
 WHERE f.namespace = $1 AND f.status IN ('failed', 'timed_out', 'rejected', 'terminated')
-  AND f.followed_at IS NULL AND f.merged_at IS NULL AND f.kind <> 'handler'
+  AND f.followed_at IS NULL AND f.merged_at IS NULL AND f.kind <> 'handler' AND f.counted IS DISTINCT FROM 'unread'
   AND ($3 OR f.status = 'terminated' OR d.definition -> 'onDead' IS NULL
        OR (f.sealed_input IS NULL AND (f.input IS NOT NULL OR d.definition -> 'sealedInput' IS NULL)))
 ORDER BY f.id LIMIT $2

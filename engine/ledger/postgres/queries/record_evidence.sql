@@ -17,9 +17,10 @@ WITH locked AS (
     SELECT locked.id, seen.*, seen.run_id = coalesce(locked.first_run_id, seen.first_run_id) AS is_first
     FROM unnest(:workflow_id::text[], :run_id::text[], :started_at::timestamptz[], :closed::text[],
                 :closed_at::timestamptz[], :error::text[], :last::bool[], :not_undone::jsonb[], :first_run_id::text[],
-                :failure_text::jsonb[], :given_up::text[], :tries::int[], :step_retries::int[], :tried_text::jsonb[])
+                :failure_text::jsonb[], :given_up::text[], :tries::int[], :step_retries::int[], :tried_text::jsonb[],
+                :unread::bool[])
          AS seen (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone, first_run_id,
-                  failure, given_up, tries, step_retries, tried)
+                  failure, given_up, tries, step_retries, tried, unread)
     JOIN locked USING (workflow_id)
 ), news AS (
     SELECT *, coalesce(tries, CASE WHEN is_first THEN 1 END) AS number FROM evidence)
@@ -39,7 +40,8 @@ SET status = coalesce(e.closed, 'started'),
         e.closed_at - CASE WHEN e.is_first THEN e.started_at ELSE coalesce(f.started_at, e.started_at) END))) END,
     tries = CASE WHEN e.closed IS NOT NULL THEN e.number END,
     step_retries = greatest(f.step_retries, e.step_retries),
-    counted = CASE WHEN e.closed IS NOT NULL AND e.step_retries IS NOT NULL THEN 'read'
+    counted = CASE WHEN e.unread THEN 'unread'
+                   WHEN e.closed IS NOT NULL AND e.step_retries IS NOT NULL THEN 'read'
                    WHEN e.closed IS NULL AND f.counted IN ('reported', 'elsewhere') THEN f.counted
                    WHEN f.counted = 'reported' AND e.number IS NOT NULL THEN 'reported'
                    WHEN e.closed IS NOT NULL THEN 'wanted' END,
