@@ -84,8 +84,10 @@ SURELY_NOT_RUN: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rej
 DENIED: Final[frozenset[Status]] = SURELY_NOT_RUN | {"unvouched"}
 """Without a run, as far as is known: another run has the data."""
 
-Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
-"""The reason why a window surely has no run; see ``cause_of`` and the table in docs/operating.md.
+Cause = ReasonCode | Literal["undeclared", "rejected", "unvouched", "skipped"]
+"""The reason why a window has no run; see ``cause_of`` and the table in docs/operating.md.
+
+``unvouched``: it may have run, and Temporal has forgotten it.
 
 ``undeclared``: the window has no row, because it is from before its schedule was declared.
 ``skipped``: the reason is one that only a later version knows.
@@ -93,11 +95,12 @@ Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
 
 
 def cause_of(status: Status, code: ReasonCode | None) -> Cause | None:
-    """Return why the window of a row surely has no run; None if it has, or may have, one.
+    """Return why the window of a row has no run; None if it has one.
 
     0001_ledger.sql defines the same function in PostgreSQL.
     """
-    if status == "expired" or status == "rejected":  # noqa: PLR1714 - so that mypy sees it
+    # Not by `in`, so that mypy sees it.
+    if status == "expired" or status == "rejected" or status == "unvouched":  # noqa: PLR1714
         return status
     return (code or "skipped") if status == "skipped" else None
 
@@ -326,7 +329,7 @@ class Fire(FireIdentity):
 
     @property
     def cause(self) -> Cause | None:
-        """The reason why it surely has no run; see ``cause_of``."""
+        """The reason why it has no run; see ``cause_of``."""
         return cause_of(self.status, self.reason_code)
 
 

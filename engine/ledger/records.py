@@ -667,7 +667,7 @@ BackfillOverlap = Literal["allow", "queue"]
 
 BackfillState = Literal["laying", "done", "ended"]
 
-Included = Literal["user", "excluded", "dependency", "coalesced", "overload"]
+Included = Literal["user", "excluded", "dependency", "coalesced", "overload", "unvouched"]
 """The causes whose windows a backfill starts only if its request names them."""
 
 UNDECLARED: Final[Cause] = "undeclared"

@@ -241,6 +241,7 @@ LogEvent = Literal[
     "window_queued",
     "window_skipped",
     "window_expired",
+    "window_unvouched",
     "run_completed",
     "run_failed",
     "run_timed_out",
@@ -269,6 +270,7 @@ _DECIDED: Final[Mapping[str, LogEvent]] = {
     "queued": "window_queued",
     "skipped": "window_skipped",
     "expired": "window_expired",
+    "unvouched": "window_unvouched",
 }
 _CLOSED: Final[Mapping[str, LogEvent]] = {
     "completed": "run_completed",

@@ -8,7 +8,7 @@ a server that lost transactions has numbered fewer of them than a replica has se
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from engine.errors import Code, LedgerError
@@ -25,10 +25,14 @@ class FailoverDetector:
     Attributes:
         suspect_until: windows up to then may have runs that the ledger does not know; None when no
             sign of lost commits was ever seen.
+        unvouched_until: windows up to then may have runs that Temporal has forgotten too.
     """
 
-    def __init__(self, ledger: Ledger, *, on_event: OnEvent) -> None:
-        self._ledger, self._emit = ledger, on_event
+    def __init__(
+        self, ledger: Ledger, *, margin: timedelta | None = None, on_event: OnEvent
+    ) -> None:
+        self._ledger, self._margin, self._emit = ledger, margin, on_event
+        self.unvouched_until: datetime | None = None
         self._ledger_id: UUID | None = None
         self._lineage = Lineage()
         self._server: datetime | None = None
@@ -49,6 +53,7 @@ class FailoverDetector:
             signs = [*self._fallen(probe)]
             if signs or probe.server != self._server:
                 suspect_until = await self._compare(signs)
+                self.unvouched_until = await self._ledger.unvouched_until(self._margin)
             self._server = probe.server
             self._transactions, self._epoch = probe.transactions, probe.epoch
         news, self.suspect_until = suspect_until != self.suspect_until, suspect_until

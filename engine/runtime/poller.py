@@ -149,7 +149,7 @@ class Poller:
         self._unparsed: set[str] = set()
         self._failing: set[str] = set()
         self._wakes = 0
-        self._failover = FailoverDetector(ledger, on_event=on_event)
+        self._failover = FailoverDetector(ledger, margin=settings.margin, on_event=on_event)
         self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
         self.epoch = 0
         self.probed_at: float | None = None
@@ -589,6 +589,7 @@ class Poller:
                     audited=self._lookups.is_audited(state),
                     suspect_until=self.suspect_until,
                     turn=part.turn,
+                    unvouched_until=self._failover.unvouched_until,
                 )
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")

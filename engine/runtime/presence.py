@@ -28,7 +28,7 @@ from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.workflow_workers import mixed_queues, unresolved_workflow_hint
-from engine.schedules import TZDATA_VERSION
+from engine.schedules import TZDATA_VERSION, utc_text
 from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
 # --- presence ---
@@ -36,6 +36,10 @@ from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
 _ASKS = "namespace"
 _LEASES = 4
+_UNVOUCHED_CURE = (
+    "windows of that time may have run if this ledger was restored from a backup, and are"
+    " unvouched; after an outage `sched backfill KEY --include unvouched` starts them"
+)
 _REMIND = 300.0
 """Seconds between two checks, and alerts, for schedules that newer rules block here."""
 
@@ -162,13 +166,18 @@ class Presence:
         return self._settings.heartbeat.total_seconds() * 2
 
     async def _announce(self, retention: timedelta | None) -> None:
-        await self._ledger.announce(
+        silent_since = await self._ledger.announce(
             self._serving,
             engine=__version__,
             tzdata=TZDATA_VERSION,
             retention=retention,
             heartbeat=self._settings.heartbeat,
+            margin=self._settings.margin,
         )
+        if silent_since is not None:
+            text = f"no worker was seen since {utc_text(silent_since)}"
+            text += ", longer than Temporal keeps runs"
+            self._emit(Alert(Code.FIRE_UNVOUCHED, f"{text}; {_UNVOUCHED_CURE}"))
         now = boottime()
         unbroken = self._steady is not None and now - self._steady[1] <= self._gap
         self._steady = (self._steady[0] if self._steady and unbroken else now, now)

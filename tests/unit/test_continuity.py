@@ -36,6 +36,9 @@ class Noted:
             raise LedgerUnavailable
         return self.here, self.noted
 
+    async def unvouched_until(self, _: object) -> None:
+        return
+
     async def note_lineage(self, lineage: Lineage, *, suspect: bool) -> datetime | None:
         self.noted = lineage
         if suspect:

@@ -50,6 +50,7 @@ from engine.runtime.loop import Loop
 from engine.runtime.replica import Replica
 from engine.runtime.temporal_client import level_of, server_of
 from engine.schedules.planner import Decision
+from engine.schedules.planner.planner import FORGOTTEN
 from engine.schedules.terms import Reason, Window
 from engine.telemetry.logs import FIELDS, JsonLines, LibraryLimit, TextLines
 
@@ -97,6 +98,7 @@ EVENTS: list[tuple[Event, int, LogEvent]] = [
     (skip("paused"), logging.INFO, "window_skipped"),
     (skip("user"), logging.INFO, "window_skipped"),
     (skip("excluded"), logging.DEBUG, "window_skipped"),
+    (decided("unvouched", FORGOTTEN), logging.WARNING, "window_unvouched"),
     (decided("expired", OLD), logging.WARNING, "window_expired"),
     (decided("expired", OLD, one_shot=True), logging.INFO, "window_expired"),
     (closed("completed"), logging.INFO, "run_completed"),

@@ -47,7 +47,8 @@ def declared(virtual_ledger: VirtualLedger, clock: FrozenClock) -> Declare:
     async def declare(text: str) -> Ledger:
         clock.move_to(BEGIN)
         await apply(virtual_ledger, load_schedules(text), by="test")
-        await virtual_ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+        keeps = timedelta(days=30)
+        await virtual_ledger.announce(SERVING, engine="0", tzdata="0", retention=keeps)
         return virtual_ledger
 
     return declare

@@ -484,26 +484,43 @@ class Ledger(RunStatements, Reads, Replicas):
         tzdata: str,
         retention: timedelta | None,
         heartbeat: timedelta = timedelta(seconds=10),
-    ) -> None:
+        margin: timedelta | None = None,
+    ) -> datetime | None:
         """Announce this replica and what it serves; resolve workflows that waited for a type.
 
         Others expect the next announcement after ``heartbeat``: the replica counts as alive for
         three of them, where their own ``alive`` is shorter.
+
+        Return when a replica was last seen before, if that is longer ago than Temporal keeps runs,
+        less the ``margin``; None is the smaller of 10 minutes and a quarter of the retention.
         """
-        await self._announce(serving, (engine, tzdata, heartbeat), retention)
+        silent_since = await self._announce(
+            serving, (engine, tzdata, heartbeat), (retention, margin)
+        )
         if (begun := time.monotonic()) >= self._look_at:
             # Here and not in a tick, because this probe is slow beside an old snapshot.
             await self._probe(serving, (EVER, EVER, EVER))
             ended = time.monotonic()
             self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
+        return silent_since
+
+    async def unvouched_until(self, margin: timedelta | None) -> datetime | None:
+        """Return up to when windows without a row may have run, and Temporal has forgotten it.
+
+        ``margin``: as in ``announce``.
+        """
+        (row,) = await self._run("unvouched_until", margin)
+        until: datetime | None = row["until"]
+        return until
 
     async def _announce(
         self,
         serving: Serving,
         about: tuple[str, str, timedelta],
-        retention: timedelta | None,
-    ) -> None:
+        keeps: tuple[timedelta | None, timedelta | None],
+    ) -> datetime | None:
         engine, tzdata, heartbeat = about
+        silent_since: datetime | None = None
         types = sorted(serving.types)
         (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
         seen = (task_queue := serving.task_queue, int(state["epoch"]))
@@ -512,8 +529,9 @@ class Ledger(RunStatements, Reads, Replicas):
             run = transaction.run
             said = {"types": types, "engine": engine, "tzdata": tzdata, "heartbeat": heartbeat}
             await run("announce_replica", *values("announce_replica", serving, **said))
-            if retention is not None:
-                await run("announce_retention", retention)
+            if keeps[0] is not None:
+                for row in await run("announce_retention", *keeps):
+                    silent_since = row["silent_since"]
             await run("forget_replicas")
             rules, inputs = (
                 [json.dumps(each) if (each := known.get(name)) else None for name in types]
@@ -537,6 +555,7 @@ class Ledger(RunStatements, Reads, Replicas):
         self._resolved = None if changed else seen
         if changed:
             self._floors.forget()  # schedules due long ago may only now be ours
+        return silent_since
 
     @property
     def namespace(self) -> str:

@@ -163,7 +163,7 @@ def ready_at(awaited: Sequence[Dependency], fire_time: datetime) -> datetime:
 
 # --- decisions ---
 
-Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
+Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected", "unvouched"]
 Hold = Literal["paused", "disabled", "retired"]
 StartTiming = Literal["on_time", "caught_up"]
 

@@ -29,6 +29,10 @@ from engine.schedules.terms import EPOCH, STOOD_FOR, TICK, Reason, Window, code_
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
 
 _EXCLUDED: Final = Reason("excluded", "excluded")
+FORGOTTEN: Final = Reason(
+    "may_have_run",
+    "may have run: no worker was seen for longer than Temporal keeps runs",
+)
 _SHADOW: Final = Reason("shadow", "shadow")
 FIRST_SIGHT: Final = Reason("first_sight", "first sight")
 """Reason of a window that was open when its schedule was first seen."""
@@ -358,6 +362,7 @@ def plan(
     rows: int = MOST_ROWS,
     hold: Hold | None = None,
     turn: ShareTurn | None = None,
+    unvouched_until: datetime | None = None,
 ) -> Plan:
     """Decide the windows of a schedule in ``(cursor, now]``.
 
@@ -384,6 +389,7 @@ def plan(
         rows: the most decisions to return, unless ``final``; the rest stays due.
         hold: a hold in place of the schedule's own.
         turn: why its windows are late, if more is due than can be started.
+        unvouched_until: windows up to then may have run, and Temporal has forgotten it.
     """
     cursor = current_cursor(state)
     if cursor < state.cursor:
@@ -405,6 +411,7 @@ def plan(
         suspect_until=suspect_until,
         rows=rows,
         turn=turn or _IN_TIME,
+        unvouched_until=unvouched_until,
     )
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
@@ -438,6 +445,7 @@ class _Planner:
     suspect_until: datetime | None
     rows: int
     turn: ShareTurn
+    unvouched_until: datetime | None
 
     def plan(self, now: datetime) -> Plan:
         state = self.state
@@ -538,9 +546,8 @@ class _Planner:
         oldest = due.oldest(after)
         if oldest is None:
             return Span(due.decide(after, now, "skipped", _EXCLUDED), now)
-        if self.unable is not None:
-            until = now if self.final else max(edge - TICK, after)
-            return Span(due.decide(after, until, "rejected", self.unable), until)
+        if (given_up := self._given_up(due, after, oldest)) is not None:
+            return given_up
         if self.suspect_until is not None and oldest <= self.suspect_until and not self.audited:
             return Span(iter(()), after, audit=True)
         first_seen = oldest == self.state.effective_from and oldest == schedule.spec.previous(now)
@@ -551,6 +558,19 @@ class _Planner:
         if not self.audited:
             return Span(iter(()), after, audit=True)
         return Span(catch_up(due, schedule.catch_up, after, now), now)
+
+    def _given_up(self, due: Due, after: datetime, oldest: datetime) -> Span | None:
+        """Decide windows that may have run, or that no worker can run; None if there are none."""
+        forgotten = self.unvouched_until
+        if forgotten is not None and oldest <= forgotten:
+            if not self.audited:  # Temporal still has runs that are open, or ended late
+                return Span(iter(()), after, audit=True)
+            return Span(due.decide(after, forgotten, "unvouched", FORGOTTEN), forgotten)
+        if self.unable is not None:
+            edge = due.now - self.state.schedule.grace
+            until = due.now if self.final else max(edge - TICK, after)
+            return Span(due.decide(after, until, "rejected", self.unable), until)
+        return None
 
     def _resolve(self, decisions: Sequence[Decision]) -> Resolved:
         return resolve(

@@ -501,7 +501,7 @@ CREATE INDEX fires_over_days ON fires (namespace, key, fire_time)
 
 -- Why a window surely had no run; NULL if it had, or may have had, one. fires.py has the same function.
 CREATE FUNCTION cause_of(status text, code text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN status IN ('expired', 'rejected') THEN status
+    SELECT CASE WHEN status IN ('expired', 'rejected', 'unvouched') THEN status
                 WHEN status = 'skipped' THEN coalesce(code, 'skipped') END
 $$;
 

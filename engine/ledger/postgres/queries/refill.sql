@@ -1,4 +1,4 @@
--- Windows that surely have no run get one; their former state stays in the history. A row written
+-- Windows without a run get one; their former state stays in the history. A row written
 -- since it was read is left out. The owner sends those with a token.
 UPDATE fires f
 SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'starting' END,
@@ -18,7 +18,7 @@ FROM unnest(:series::int[], :bucket::bigint[], :fire_time::timestamptz[], :workf
      AS d (series, bucket, fire_time, workflow_id, token)
 WHERE f.namespace = $1 AND f.key = $3 AND f.workflow_id = d.workflow_id
   AND f.fire_time = d.fire_time AND f.windows = 1
-  AND f.status IN ('skipped', 'expired', 'rejected') AND f.run_id IS NULL
+  AND f.status IN ('skipped', 'expired', 'rejected', 'unvouched') AND f.run_id IS NULL
 RETURNING f.id, f.workflow_id, f.starting_at, f.data_from,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = f.task_queue AND t.type = f.workflow_type) AS rules
