@@ -287,7 +287,10 @@ async def _failing(scene: Scene) -> AsyncIterator[None]:
     """Each second so many runs fail; the innocent's are recorded among theirs."""
     whose = "metadata: {tenantId: flood}"
     await scene.apply(
-        *(f"{{key: fails-{n:02}, workflow: fails, every: 1s, {whose}}}" for n in range(_FAILING))
+        *(
+            f"{{key: fails-{n:02}, workflow: bare-fails, every: 1s, {whose}}}"
+            for n in range(_FAILING)
+        )
     )
     await scene.until_started("fails-%", _FAILING)
     await asyncio.sleep(5 if scene.quick else 60)

@@ -17,8 +17,8 @@ class Noop:
         """End at once."""
 
 
-@workflow(name="fails", version="1")
-class Fails:
+@workflow(name="bare-fails", version="1")
+class Failing:
     """Fails at once."""
 
     async def run(self, ctx: Context) -> None:  # noqa: ARG002 - the signature of a run

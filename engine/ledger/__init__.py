@@ -49,6 +49,7 @@ from engine.ledger.fires import (
     OPEN as OPEN,
     REPEATS as REPEATS,
     SURELY_NOT_RUN as SURELY_NOT_RUN,
+    UNREAD as UNREAD,
     UNSTARTED as UNSTARTED,
     AccountRow as AccountRow,
     Claim as Claim,

@@ -81,6 +81,8 @@ OPEN: Final[frozenset[Status]] = UNSTARTED | {"started"}
 SURELY_NOT_RUN: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rejected"})
 """Final without a run: none starts unless it is requested."""
 
+UNREAD: Final = "its reason is still to be read from its history"
+"""The error of a run that ended badly, until it is read."""
 DENIED: Final[frozenset[Status]] = SURELY_NOT_RUN | {"unvouched"}
 """Without a run, as far as is known: another run has the data."""
 
@@ -326,6 +328,11 @@ class Fire(FireIdentity):
     def overflowed(self) -> bool:
         """Whether it was skipped because the queue was full."""
         return self.status == "skipped" and self.reason_code == "queue_full"
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it ended badly, and why is still to be read."""
+        return self.error == UNREAD
 
     @property
     def cause(self) -> Cause | None:

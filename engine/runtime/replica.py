@@ -352,7 +352,7 @@ class Replica:
             self._settings,
             budget=self._budget,
             breaker=dispatcher.breaker,
-            is_mine=lambda: tracker.on_duty,
+            is_mine=lambda: tracker.stays,
             pass_on=tracker.pass_on,
             on_event=self._on_event,
         )

@@ -37,6 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.flow import ENDED_CHILD, OWN_CHILD, CompensationFailed, FireInfo, payload_text, text_of
 from engine.ledger import (
     ENDED_BADLY,
+    UNREAD,
     ClosedStatus,
     Evidence,
     Failure,
@@ -459,8 +460,6 @@ async def _try_of(run: RunEvents, run_id: str, began_at: datetime, converter: Da
 
 
 # --- evidence ---
-
-UNREAD: Final = "its reason is still to be read from its history"
 
 _CLOSED: dict[WorkflowExecutionStatus, ClosedStatus] = {
     WorkflowExecutionStatus.COMPLETED: "completed",

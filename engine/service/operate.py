@@ -479,7 +479,7 @@ class Running(Holding):
         """
 
         def has_ended(fire: Fire | None) -> bool:
-            return fire is None or fire.status not in OPEN
+            return fire is None or (fire.status not in OPEN and not fire.is_unread)
 
         return await self._row_when(has_ended, workflow_id, within)
 

@@ -45,7 +45,8 @@ async def closed_fire(ledger, key: str):
     """Wait for the newest fire of a key to be closed, and return it."""
 
     async def closed():
-        return [fire for fire in await ledger.fires(key=key) if fire.closed_at]
+        fires = await ledger.fires(key=key)
+        return [fire for fire in fires if fire.closed_at and not fire.is_unread]
 
     return (await eventually(closed))[0]
 

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 
 from engine.flow.fire import MEMO_KEY
-from engine.ledger import Ledger
+from engine.ledger import UNREAD, Ledger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime import SchedulePlugin, Settings
@@ -26,7 +26,6 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
-from engine.runtime.run_ends import UNREAD
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.tracking.ends import EndReader
 from engine.runtime.tracking.runs import RunInspector

@@ -67,7 +67,7 @@ class Member(Mortal):
 
         reader = EndReader(
             client, ledger, SETTINGS, budget=Budget(), breaker=self.dispatcher.breaker,
-            is_mine=lambda: tracker.on_duty, pass_on=tracker.pass_on, on_event=on_event,
+            is_mine=lambda: tracker.stays, pass_on=tracker.pass_on, on_event=on_event,
         )  # fmt: skip
         presence = Presence(client, ledger, serving, SETTINGS, on_event=on_event)
         watchdog = Watchdog(ledger, presence, serving, SETTINGS,

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
@@ -20,7 +20,7 @@ from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.shares import FairSlots, Turns
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, Event
-from engine.schedules import load_schedules
+from engine.schedules import Rate, load_schedules
 from engine.schedules.terms import share_of
 from tests.blind import BLIND
 from tests.bridge import Bridge
@@ -130,10 +130,10 @@ class Temporal:
 class Bench:
     """One poller and its dispatcher in a time of their own."""
 
-    def __init__(self, time: VirtualTime, bridge: Bridge) -> None:
+    def __init__(self, time: VirtualTime, bridge: Bridge, **options: Any) -> None:
         self.time, self.ledger = time, time.ledger(bridge, BEGIN)
         self.temporal, self.told = Temporal(time), list[Event]()
-        settings, clock = Settings(concurrency=AT_ONCE), LedgerClock()
+        settings, clock = Settings(concurrency=AT_ONCE, **options), LedgerClock()
         self.dispatcher = Dispatcher(
             self.ledger,
             cast("Starter", self.temporal),
@@ -228,3 +228,16 @@ def test_more_than_its_own_share_is_coalesced_as_an_overload_and_told_once(bench
     assert [each.code for each in alerts] == [Code.OVERLOADED]
     assert "tenant b" in alerts[0].text
     assert {each.status for each in bench.fires("innocent", 60)} == {"started"}
+
+
+def test_a_tenant_has_no_more_starts_a_second_than_the_setting_says(bridge):
+    rate = Rate(5, timedelta(seconds=1))
+    with virtual_time() as time:
+        bench = Bench(time, bridge, tenant_rate=rate)
+        shots = [one_shots("noop", name)[:50] for name in ("a", "b")]
+        named = [each.replace("shot-", f"{n}-") for n, of in enumerate(shots) for each in of]
+        time.run(bench.live(INNOCENT % "", *named, seconds=30))
+        for n in range(2):
+            lags = sorted(lag for i in range(50) for lag in bench.temporal.lags[f"{n}-{i}"])
+            assert timedelta(seconds=8) < lags[-1] < timedelta(seconds=13), "50 at 5 a second"
+        assert max(bench.temporal.lags["innocent"]) < timedelta(seconds=0.6)

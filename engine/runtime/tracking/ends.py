@@ -37,7 +37,7 @@ class EndReader:
 
     Args:
         breaker: knows whether this replica can reach Temporal.
-        is_mine: returns whether this replica has the tracker's duty.
+        is_mine: returns whether this replica has the tracker's duty, and keeps it.
         pass_on: returns whether a run that cannot be read here is left to a replica with the codec.
 
     Attributes:

@@ -411,6 +411,11 @@ class Tracker:
         return boottime() < self._held_until
 
     @property
+    def stays(self) -> bool:
+        """Whether this replica holds the duty, and is not about to leave it to another."""
+        return self.on_duty and not self._unread
+
+    @property
     def lag(self) -> float | None:
         """Seconds of which no close may be recorded yet; None of a replica without the duty."""
         if not self.on_duty:
