@@ -22,6 +22,9 @@ Temporal, so that it ends with the caller's patience.
 same one, in the sense that neither names a tenant. Nobody executes their runs.
 *failing*: 50 schedules of one second, all runs of which fail, watched from the second minute on.
 *plan*: a definition in the ledger that no plan can be made of.
+*hooks*: receivers that hang, answer byte by byte, with 50 MB in gzip, a redirect, 410, 429 or 500,
+refuse each end of a run, or have gone. Here the lag is that of a healthy receiver: from the fire
+time to the arrival of the ``arrived`` event. All ten get two events a second.
 *snapshot*: an idle reader keeps a snapshot for 30 minutes, while 1,000 other schedules fire each
 second; the last minute is watched. Two cores carry no server that starts so many runs, so the
 two workers answer all starts but the innocent's themselves, alone as well
@@ -38,11 +41,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+from functools import partial
 
 from benchmarks import innocent
 from benchmarks.arena import arena, connected, postgres
 from benchmarks.innocent import Lags
 from benchmarks.link import link
+from benchmarks.receivers import HEALTHY, receiving
 from benchmarks.report import Measured, Row
 from benchmarks.troubles import TROUBLES, RpcFailure, Scene, runs_end
 from engine.embedded import PostgresServer
@@ -77,21 +82,25 @@ async def _sample(
         arena(server) as place,
         link(place.address, one_way=trouble.one_way, loses=trouble.loses) as address,
         connected(place.database_url) as connection,
+        receiving() as receivers,
     ):
         behind_link = dataclasses.replace(place, address=address)
-        scene = Scene(behind_link, connection, trouble.replicas, trouble.costless, count, quick)
+        of = trouble.replicas, trouble.costless, count, quick, receivers
+        scene = Scene(behind_link, connection, *of)
+        lags = receivers.lags if trouble.hooked else partial(innocent.lags, place.client)
+        scene.head = receivers.head([HEALTHY]) if trouble.hooked else ""
         scene.declare(*trouble.alone)
         try:
             await scene.start()
             await innocent.until_fired(place.client)
             async with runs_end(scene):
-                await innocent.lags(place.client, _WARM_UP)
-                alones = [await innocent.lags(place.client, count)]
+                await lags(_WARM_UP)
+                alones = [await lags(count)]
                 async with trouble.lasting(scene):
-                    beside = await innocent.lags(place.client, count)
+                    beside = await lags(count)
                 if trouble.again is not None:
                     await asyncio.sleep(10 if quick else trouble.again)
-                    alones.append(await innocent.lags(place.client, count))
+                    alones.append(await lags(count))
                 return alones, beside
         finally:
             await scene.stop()

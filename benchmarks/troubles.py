@@ -24,6 +24,7 @@ from benchmarks.arena import Arena
 from benchmarks.children import costless_replicas, must_sched, replicas, sched
 from benchmarks.costless import closing_runs
 from benchmarks.link import Loses
+from benchmarks.receivers import BAD, ENVIRONMENT, HEALTHY, Receivers
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.service import ScheduleService
 from tests.waiting import eventually
@@ -36,6 +37,7 @@ _LARGE, _LARGE_KB, _LARGE_EVERY = 100, 50, 20
 _BUSY = 1000
 _ONE_SHOTS, _ONE_SHOTS_QUICK, _FAILING = 10_000, 1_000, 50
 _OPEN_FOR, _OPEN_FOR_QUICK = 30 * 60.0, 120.0
+_HANGS = 15.0
 
 _LINE_UP = """
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
@@ -61,6 +63,7 @@ class Scene:
         costless: whether starts but the innocent's are answered by the worker itself.
         samples: how many windows are watched beside the trouble.
         quick: whether everything is to be short.
+        receivers: of webhooks, the healthy one first.
     """
 
     place: Arena
@@ -69,6 +72,8 @@ class Scene:
     costless: bool
     samples: int
     quick: bool
+    receivers: Receivers
+    head: str = ""
     _fleet: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
@@ -78,7 +83,8 @@ class Scene:
 
     def declare(self, *entries: str) -> None:
         """Write the file: the innocent and these."""
-        self.file.write_text("\n  - ".join(["schedules:", innocent.ENTRY, *entries]) + "\n")
+        text = "\n  - ".join(["schedules:", innocent.ENTRY, *entries])
+        self.file.write_text(f"{self.head}{text}\n")
 
     async def start(self) -> None:
         """Start the replicas and wait until each of them is there."""
@@ -86,7 +92,7 @@ class Scene:
         running = (
             costless_replicas(self.place, self.replicas, self.file, but=innocent.KEY)
             if self.costless
-            else replicas(self.place, self.replicas, self.file)
+            else replicas(self.place, self.replicas, self.file, **ENVIRONMENT)
         )
         self.processes = await self._fleet.enter_async_context(running)
 
@@ -138,6 +144,7 @@ class RpcFailure:
         loses: requests that are lost on that link.
         again: seconds after the trouble until the innocent is watched alone once more, of one that
             lasts so long that the machine itself may be another.
+        hooked: whether a webhook is watched in place of the runs.
     """
 
     title: str
@@ -148,6 +155,7 @@ class RpcFailure:
     one_way: float = 0.0
     loses: Loses | None = None
     again: float | None = None
+    hooked: bool = False
 
 
 @asynccontextmanager
@@ -321,6 +329,16 @@ async def _old_snapshot(scene: Scene) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _bad_receivers(scene: Scene) -> AsyncIterator[None]:
+    """Each gets what the healthy one gets, and is watched after its first attempts have ended."""
+    scene.head = scene.receivers.head([HEALTHY, *BAD])
+    await scene.apply()
+    await eventually(lambda: scene.receivers.posts.keys() >= {*BAD} - {"closed"}, timeout=60)
+    await asyncio.sleep(_HANGS)
+    yield
+
+
+@asynccontextmanager
 async def runs_end(scene: Scene) -> AsyncIterator[None]:
     """Let the runs end that only a costless start knows of."""
     if not scene.costless:
@@ -347,6 +365,9 @@ TROUBLES = {
     ),
     "failing": RpcFailure(f"{_FAILING} schedules of one second that fail", _failing),
     "plan": RpcFailure("a key whose plan raises", _raises),
+    "hooks": RpcFailure(
+        f"{len(BAD)} bad receivers of webhooks; of a healthy one", _bad_receivers, hooked=True
+    ),
     "snapshot": RpcFailure(
         f"a transaction that stays open, with {_BUSY:,} schedules of one second",
         _old_snapshot,

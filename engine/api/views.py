@@ -284,6 +284,11 @@ class HookView(ApiView):
     )
     events: list[str]
     keys: list[str] = Field(description="None are all of the project.")
+    failing_since: datetime | None = Field(
+        description="Since when it has accepted no event, and gets one at a time."
+    )
+    failing_error: str | None = Field(description="Why the last event failed.")
+    retry_at: datetime | None = Field(description="When an event that failed is tried again.")
 
 
 class HookList(ApiView):

@@ -109,9 +109,16 @@ def _show_subscribers(session: Session) -> None:
     found = session.ask(lambda opened: opened.subscriptions())
     session.print_rows(
         [_subscription_json(each) for each in found],
-        ("NAME", "KIND", "EVENTS", "KEYS", "POSITION"),
+        ("NAME", "KIND", "EVENTS", "KEYS", "POSITION", "STATE"),
         [
-            (each.name, each.kind, ", ".join(each.events), ", ".join(each.keys), each.position)
+            (
+                each.name,
+                each.kind,
+                ", ".join(each.events),
+                ", ".join(each.keys),
+                each.position,
+                _state(each),
+            )
             for each in found
         ],
         spare=("POSITION",),
@@ -119,8 +126,15 @@ def _show_subscribers(session: Session) -> None:
     )
 
 
+def _state(each: Subscription) -> str:
+    if each.failing_since is None:
+        return "accepts"
+    return f"fails since {instant_text(each.failing_since)}: {each.failing_error}"
+
+
 def _subscription_json(each: Subscription) -> dict[str, object]:
-    shown = fields(each, "name kind project origin events keys position")
+    names = "name kind project origin events keys position failing_since failing_error retry_at"
+    shown = fields(each, names)
     return {**shown, "url": place_of_url(each.url) if each.url else None}
 
 

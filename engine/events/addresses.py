@@ -13,8 +13,10 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -183,16 +185,19 @@ class Destination:
     name: str
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a name, by the resolver of the machine."""
+async def resolved(threads: Executor | None, host: str, port: int) -> list[str]:
+    """Return the addresses of a name, by the resolver of the machine, in one of these threads."""
     with suppress(ValueError):
         return [str(ipaddress.ip_address(host))]  # no thread has to ask for it
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(threads, ask)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-async def checked(url: str, allowed: Allowed, *, resolve: Resolve = resolve) -> Destination:
+_resolve: Final[Resolve] = partial(resolved, None)
+
+
+async def checked(url: str, allowed: Allowed, *, resolve: Resolve = _resolve) -> Destination:
     """Resolve the host of a URL, check every address, and return where to connect.
 
     Raises:

@@ -15,6 +15,12 @@ from engine.schedules import EventType, Schedule, Sealed, exact_text
 PATIENCE: Final = 10.0
 """Seconds that a receiver of an event may take, a function or a webhook."""
 
+AT_ONCE: Final = 8
+"""Schedules whose events one subscriber gets at once, while they are accepted."""
+FAILING_AT_ONCE: Final = 4
+"""The same of schedules whose last event was not accepted; they take no place of others."""
+MOST_AT_ONCE: Final = AT_ONCE + FAILING_AT_ONCE
+
 MOST_PAYLOAD: Final = 256 * 1024
 """Bytes of JSON of an input that a message carries."""
 

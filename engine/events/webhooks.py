@@ -8,15 +8,16 @@ import hashlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import httpx
 from standardwebhooks import Webhook
 
-from engine.events.addresses import AddressRefused, Allowed, Resolve, checked, resolve
-from engine.events.messages import PATIENCE, ScheduleEvent
+from engine.events.addresses import AddressRefused, Allowed, Resolve, checked, resolved
+from engine.events.messages import MOST_AT_ONCE, PATIENCE, ScheduleEvent
 from engine.ledger import Subscription
 from engine.schedules import place_of_url
 
@@ -26,7 +27,7 @@ _MOST_READ: Final = 16 * 1024
 _MOST_SENT: Final = 1024 * 1024
 _CONTENT: Final = "application/cloudevents+json; charset=utf-8"
 _CONNECTIONS: Final = httpx.Limits(
-    max_connections=8, max_keepalive_connections=4, keepalive_expiry=15
+    max_connections=MOST_AT_ONCE, max_keepalive_connections=4, keepalive_expiry=15
 )
 _OK: Final = range(200, 300)
 _KEY_BYTES: Final = range(24, 65)
@@ -61,13 +62,14 @@ class HookSender:
     """Sender of the events of one hook, which keeps its connections.
 
     Each hook has connections of its own: those to one address are shared, whatever name the
-    certificate was checked for.
+    certificate was checked for. It has threads of its own too: a name that does not resolve takes
+    one for as long as the resolver tries.
 
     Args:
         hook: its subscription.
         allowed: addresses that are not public and may be reached.
         environment: where the secret is.
-        resolve: returns the addresses of a name.
+        resolve: returns the addresses of a name; by default the resolver of the machine does.
         verify: the certificates that are trusted; by default those of the machine.
     """
 
@@ -77,11 +79,13 @@ class HookSender:
         allowed: Allowed,
         *,
         environment: Mapping[str, str] = os.environ,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         verify: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._url, self._secret = hook.url or "", hook.secret or ""
-        self._allowed, self._environment, self._resolve = allowed, environment, resolve
+        self._allowed, self._environment = allowed, environment
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE)
+        self._resolve = resolve or partial(resolved, self._threads)
         self._http = httpx.AsyncClient(
             verify=(verify or _trusted)(),
             # Neither a proxy nor a .netrc of the machine: they would be other destinations.
@@ -94,6 +98,7 @@ class HookSender:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, event: ScheduleEvent) -> str | None:
         """Send an event; return why it was not taken, or None.

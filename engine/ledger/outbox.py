@@ -97,6 +97,11 @@ class Subscription:
         url: of a hook.
         secret: of a hook, the environment variable that has the secret of its signatures.
         position: every event up to here is delivered, or has a ``Delivery``.
+        failing_since: when its breaker opened, if it is open: several events in a row have failed,
+            and it gets one at a time.
+        failing_error: why the last one failed.
+        retry_at: when an event that failed is tried again, as long as the breaker is open.
+        may_retry: whether that time has come.
     """
 
     name: str
@@ -108,6 +113,10 @@ class Subscription:
     url: str | None = None
     secret: str | None = None
     position: int = 0
+    failing_since: datetime | None = None
+    failing_error: str | None = None
+    retry_at: datetime | None = None
+    may_retry: bool = True
 
     @property
     def short_name(self) -> str:

@@ -338,17 +338,17 @@ async def test_what_failed_is_due_again_and_blocks_its_schedule_until_its_first_
     book = bench.ledger.events
     await delivering(bench, attempt(created, 1, wait=HOUR, error="503"), attempt(arrived, 0))
     assert await book.blocked(ALL.name) == {"hourly"}
-    assert await book.due(ALL.name, 10) == []
+    assert await book.due(ALL.name, 10, retries=10) == []
 
     again = [attempt(created, 2, wait=HOUR, error="503")]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == {"hourly"}, "the one that waits is next"
-    (due,) = await book.due(ALL.name, 10)
+    (due,) = await book.due(ALL.name, 10, retries=10)
     assert (due.event.type, due.attempts) == ("arrived", 0)
     again = [attempt(arrived, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
     assert await book.blocked(ALL.name) == set()
-    assert await book.due(ALL.name, 10) == []
+    assert await book.due(ALL.name, 10, retries=10) == []
 
 
 async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench):
@@ -369,18 +369,79 @@ async def test_what_was_put_back_takes_no_place_of_a_retry_and_passes_none(bench
     put_back = [attempt(event, 0) for event in later]
     failed = [attempt(first, 1, wait=HOUR, error="503"), attempt(second, 1, wait=soon)]
     await delivering(bench, *failed, *put_back)
-    due = await bench.until(partial(book.due, ALL.name, 2))
+    due = await bench.until(partial(book.due, ALL.name, 2, retries=2))
     assert [(each.event.key, each.attempts) for each in due] == [("other", 1)]
 
     again = [attempt(first, 1, wait=soon), attempt(second, 1, done=True)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
-    due = await bench.until(partial(book.due, ALL.name, 2))
+    due = await bench.until(partial(book.due, ALL.name, 2, retries=2))
     assert [(each.event.key, each.attempts) for each in due] == [("hourly", 1)], "its first retry"
 
     again = [attempt(first, 2, wait=HOUR)]
     assert await book.settle(ALL.name, "a", position=0, fresh=[], again=again)
-    due = await book.due(ALL.name, 2)
+    due = await book.due(ALL.name, 2, retries=2)
     assert [each.event.event_id for each in due] == [each.event_id for each in later[:2]]
+
+
+async def test_what_is_under_way_and_later_retries_hide_nothing_that_is_due(bench):
+    await listened(bench)
+    await bench.declare(HOURLY)
+    other = "schedules: [{key: other, workflow: noop, everyMs: 3600000}]"
+    await bench.declare(other, prune=False)
+    await operator(bench).pause("hourly", reason="x")
+    await operator(bench).resume("hourly")
+    retried, second, *under_way = await placed(bench)
+    await delivering(
+        bench, attempt(retried, 2), attempt(second, 0), *(attempt(each, 0) for each in under_way)
+    )
+    due = partial(bench.ledger.events.due, ALL.name)
+    assert [each.attempts for each in await due(2, retries=1)] == [2, 0, 0]
+    assert [each.event.key for each in await due(2, retries=0, but=["hourly"])] == ["other"]
+    (left,) = await due(0, retries=2, but=["hourly"])
+    assert left.event.event_id == retried.event_id, "a later retry waits for nobody"
+
+
+async def test_a_breaker_is_kept_by_the_subscription_until_an_event_is_accepted(bench):
+    await listened(bench)
+    await bench.declare(HOURLY)
+    (created,) = await placed(bench)
+    book = bench.ledger.events
+    await delivering(bench, attempt(created, 1))
+    settle = partial(book.settle, ALL.name, "a", position=0, fresh=[], again=[])
+    assert await settle(failing="503", rest=HOUR)
+    (its,) = await book.subscriptions()
+    assert (its.failing_error, its.retry_at - its.failing_since) == ("503", HOUR)
+    assert (await book.work("a", [ALL.name])).due == (), "it rests"
+    taken = await book.take(ALL.name, "a", LEASE)
+    assert taken
+    assert not taken.may_retry
+
+    assert await settle(failing="504")
+    (now,) = await book.subscriptions()
+    assert (now.failing_since, now.retry_at) == (its.failing_since, its.retry_at)
+    assert now.failing_error == "504"
+    assert await settle()
+    (closed,) = await book.subscriptions()
+    assert (closed.failing_since, closed.failing_error, closed.retry_at) == (None, None, None)
+    assert (await book.work("a", [ALL.name])).due == (ALL.name,)
+
+
+async def test_what_has_waited_for_a_day_is_given_up_with_its_schedule_or_its_receiver(bench):
+    await listened(bench)
+    await run_of(bench, await claimed(bench))
+    created, arrived = await placed(bench)
+    book = bench.ledger.events
+    await delivering(bench, attempt(created, 1), attempt(arrived, 0))
+    assert await book.give_up(ALL.name, "503", keys=["hourly"]) == 0, "it has come just now"
+    aged_by = "UPDATE deliveries SET first_at = first_at - $2::interval WHERE namespace = $1"
+    await bench.ledger._connections.fetch(aged_by, bench.ledger._namespace, DAY)
+    bench.wait()
+    assert await book.give_up(ALL.name, "503", keys=["other"]) == 0
+    assert await book.give_up(ALL.name, "503", keys=["hourly"]) == 1
+    (dead,) = await book.dead()
+    assert (dead.event.event_id, dead.error) == (arrived.event_id, "503")
+    assert await book.give_up(ALL.name, "504", keys=None) == 1
+    assert await book.due(ALL.name, 10, retries=10) == []
 
 
 async def test_a_dead_delivery_is_kept_and_can_be_made_again(bench):
@@ -389,14 +450,14 @@ async def test_a_dead_delivery_is_kept_and_can_be_made_again(bench):
     (created,) = await placed(bench)
     book = bench.ledger.events
     await delivering(bench, attempt(created, 36, wait=None, error="410"))
-    assert await book.due(ALL.name, 10) == []
+    assert await book.due(ALL.name, 10, retries=10) == []
     (dead,) = await book.dead()
     assert (dead.error, dead.subscription, dead.attempts) == ("410", ALL.name, 36)
     assert dead.died_at
     assert await book.redeliver("another") == 0
     assert await book.redeliver(created.event_id) == 1
     assert await book.dead() == []
-    (due,) = await book.due(ALL.name, 10)
+    (due,) = await book.due(ALL.name, 10, retries=10)
     assert due.event.event_id == created.event_id
     assert (await book.work("a", [ALL.name])).due == (ALL.name,)
 

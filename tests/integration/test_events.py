@@ -183,6 +183,61 @@ async def test_a_hook_that_is_down_gets_everything_once_it_is_back(
         assert sorted(set(its)) == sorted(shop.expected(key))
 
 
+async def test_a_request_that_hangs_delays_no_other_schedule_and_survives_a_kill(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    """The replica that is killed leaves the request; the next one sends the event again."""
+    monkeypatch.setenv("HOOK_SECRET", "whsec_" + "c2VjcmV0" * 4)
+    got: list[str] = []
+    hanging, release = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = json.loads((await Request.read(reader)).body)
+        if body["source"].endswith("/a"):
+            hanging.set()
+            await release.wait()
+        got.append(body["id"])
+        writer.write(b"HTTP/1.1 204 Taken\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+
+    def taken(key: str) -> list[str]:
+        return [each for each in got if each.startswith(f"{key}:changed:")]
+
+    async with accepting(answer) as port:
+        hook = f"{{url: 'http://127.0.0.1:{port}/x', secret: '${{env:HOOK_SECRET}}'"
+        head = f"hooks: [{hook}, events: [schedule.changed]}}]\n"
+        ledger = await shop.ledger()
+        await shop.change(ledger, head=head)
+        doomed = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.killed_listener", shop.url,
+            stdout=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        for _ in range(3):
+            await shop.change(ledger, head=head)
+        await eventually(lambda: [*map(taken, "bc")] == [*map(shop.expected, "bc")])
+        assert hanging.is_set()
+
+        async def is_settled() -> bool:
+            ((hook, *_), (newest,)) = (
+                await ledger.events.subscriptions(),
+                await ledger.events.newest(limit=1),
+            )
+            return hook.position == newest.position
+
+        await eventually(is_settled)
+        doomed.kill()
+        await doomed.wait()
+        assert taken("a") == []
+        release.set()
+        async with shop.delivering("another"):
+            await eventually(lambda: set(taken("a")) == {*shop.expected("a")})
+    assert list(dict.fromkeys(taken("a"))) == shop.expected("a"), (
+        "in order, the first perhaps twice"
+    )
+    for key in "bc":
+        assert taken(key) == shop.expected(key), "none of the others comes twice"
+
+
 @pytest.mark.slow
 async def test_postgresql_restarts_in_a_delivery():
     with shared_folder() as folder:

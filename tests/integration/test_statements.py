@@ -215,7 +215,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "definitions_of": [(["busy"], [1])],
     "delivered": [(HOOK, [100], ["schedule.arrived"])],
     "drop_hooks": [("default", "file", [HOOK])],
-    "due_deliveries": [(HOOK, 100), ("hook:default:b#2", 100), ("hook:default:b#3", 100)],
+    "due_deliveries": [
+        (hook, 100, 100, ["busy"]) for hook in (HOOK, "hook:default:b#2", "hook:default:b#3")
+    ],
     "end_subscriptions": [()],
     "event_work": [("one", ["listener:x"], begin, "default") for begin in (0, EVENTS)],
     "forget_deliveries": [(DAY,)],
@@ -223,7 +225,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "give_back_subscriptions": [("one",)],
     "hint_events": [()],
     "lock_event_head": [()],
-    "move_subscription": [(HOOK, "one", 5)],
+    "move_subscription": [(HOOK, "one", 5, "e", A_MINUTE)],
     "newest_events": [(key, None, 50, 5000) for key in (None, "busy", QUIET)],
     "place_events": [(500, 0), (500, EVENTS)],
     "put_back": [(HOOK, [1], ["n"], ["busy"], [1], [A_MINUTE], ["e"])],
@@ -294,6 +296,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "freeze_days": [("busy", [date(2000, 1, 2)])],
     "give_back_slots": [("one",)],
     "give_up": [(IDS, ["user"] * 2, ["user"] * 2)],
+    "give_up_deliveries": [("hook:default:b#3", "e", of) for of in (["busy"], None)],
     "give_up_runs": [([RUN], "user", "user")],
     "heads": [("default", ["busy"])],
     "hint": [()],

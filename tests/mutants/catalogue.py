@@ -772,10 +772,20 @@ _OF_DOORS: Final = (
         "hooks-out-of-order",
         "events",
         "An event waits for the first retry of an earlier one of its schedule.",
-        "engine/events/delivery.py",
-        {"(stalled or late or item.event.key in self.blocked)": "late"},
+        "engine/events/subscriber.py",
+        {"        return attempts > 1\n": "        return True\n"},
         (
             "tests/unit/test_event_delivery.py::test_a_failing_event_lets_later_ones_pass_after_its_first_retry",
+        ),
+    ),
+    Mutant(
+        "a-hang-holds-up-its-hook",
+        "events",
+        "An event that hangs delays no other schedule of its hook.",
+        "engine/events/subscriber.py",
+        {"_SETTLED_WITHIN: Final = 0.25": "_SETTLED_WITHIN: Final = 25.0"},
+        (
+            "tests/unit/test_event_delivery.py::test_an_event_that_hangs_delays_no_other_schedule_of_its_hook",
         ),
     ),
     Mutant(

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from engine.events import ScheduleEvent, delivery, on
-from engine.events.delivery import (
-    MOST_ATTEMPTS,
-    Deliverer,
-    DeliveryContext,
-    listeners_by_name,
-    pause_after,
-)
+from engine.events.delivery import Deliverer, listeners_by_name
 from engine.events.listeners import Listener, listener_of
+from engine.events.messages import AT_ONCE, FAILING_AT_ONCE, MOST_AT_ONCE
+from engine.events.subscriber import LEASE, MOST_ATTEMPTS, DeliveryContext, pause_after
 from engine.ledger import Subscription
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
@@ -92,6 +93,10 @@ def scene(virtual_ledger: VirtualLedger, clock: FrozenClock) -> Scene:
     return Scene(virtual_ledger, clock)
 
 
+def count(got: list[str], number: int) -> bool:
+    return len(got) == number
+
+
 def changes(of: list[str], got: list[str]) -> bool:
     return [each for each in got if ":changed:" in each] == of
 
@@ -161,7 +166,7 @@ async def test_what_fails_for_too_long_is_a_dead_letter_that_can_be_delivered_ag
         (dead,) = await eventually(service.dead_events)
         assert (dead.attempts, dead.event.event_id) == (5, "a:changed:2")
         assert "ValueError: gone" in str(dead.error)
-        assert "were given up after 5 attempts" in scene.reports[-1][0]
+        await eventually(lambda: "were given up after 5 attempts" in scene.reports[-1][0])
         works = True
         assert await service.redeliver(dead.event.event_id) == 1
         await eventually(lambda: got == ["a:changed:2"])
@@ -224,6 +229,286 @@ async def test_a_slow_hook_delays_no_other(scene: Scene):
     assert got[3:] == ["hook a:changed:2", "hook a:changed:3", "hook a:changed:4"]
 
 
+async def test_an_event_that_hangs_delays_no_other_schedule_of_its_hook(scene: Scene):
+    got: list[str] = []
+    hangs, release = asyncio.Event(), asyncio.Event()
+
+    def open_hook(*_: object) -> Callable[[ScheduleEvent], Any]:
+        async def send(event: ScheduleEvent) -> str | None:
+            if event.key == "a":
+                hangs.set()
+                await release.wait()
+            got.append(event.id)
+            return None
+
+        return send
+
+    await scene.change("a", "b", head=HOOK)
+    async with scene.delivering(scene.deliverer(open_hook=open_hook)):
+        await scene.change("a", "b", head=HOOK)
+        await hangs.wait()
+        for _ in range(3):
+            await scene.change("a", "b", head=HOOK)
+        await eventually(lambda: got == [f"b:changed:{number}" for number in range(2, 6)])
+        release.set()
+        await eventually(lambda: len(got) == 8)
+    assert got[4:] == [f"a:changed:{number}" for number in range(2, 6)], "in their order"
+
+
+class Refusing:
+    """A receiver that refuses, and notes how many events it has at once."""
+
+    def __init__(self, *, refuses: bool = True) -> None:
+        self.refuses, self.under_way, self.most = refuses, 0, 0
+        self.tries: list[str] = []
+        self.got: dict[str, list[str]] = defaultdict(list)
+
+    def open_hook(self, *_: object) -> Callable[[ScheduleEvent], Any]:
+        return self._send
+
+    async def _send(self, event: ScheduleEvent) -> str | None:
+        self.tries.append(event.id)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        if self.refuses:
+            return "it answers 503"
+        self.got[event.key].append(event.id)
+        return None
+
+
+async def hook_of(scene: Scene) -> Subscription:
+    (hook,) = (each for each in await scene.ledger.events.subscriptions() if each.kind == "hook")
+    return hook
+
+
+KEYS = [f"k{number}" for number in range(10)]
+
+
+async def test_a_receiver_that_accepts_nothing_gets_one_event_at_a_time(scene: Scene):
+    receiver = Refusing()
+    await scene.change(*KEYS, head=HOOK)
+    deliverer = scene.deliverer(open_hook=receiver.open_hook, pause=lambda _: TICK)
+    await deliverer.run_once()
+    await scene.change(*KEYS, head=HOOK)
+    await scene.turn(deliverer)
+    hook, receiver.most = await hook_of(scene), 0
+    assert hook.failing_since
+    assert hook.failing_error == "it answers 503"
+    assert hook.retry_at == scene.clock.now() + timedelta(seconds=1)
+    assert "gets one event at a time until it accepts one: it answers 503" in str(scene.reports)
+    await scene.change(*KEYS, head=HOOK)
+    begun = len(receiver.tries)
+    await scene.turn(deliverer)
+    assert len(receiver.tries) == begun, "it rests"
+    for rest in (1, 2, 4, 8, 16, 30, 30):
+        scene.clock.advance(timedelta(seconds=rest))
+        await scene.turn(deliverer)
+    assert len(receiver.tries) == begun + 7
+    assert receiver.most == 1
+    receiver.refuses = False
+    for _ in range(5):
+        scene.clock.advance(timedelta(seconds=30))
+        await scene.turn(deliverer)
+    await deliverer.end()
+    assert receiver.most > 1
+    for key in KEYS:
+        assert receiver.got[key] == [f"{key}:changed:2", f"{key}:changed:3"], "in their order"
+    hook = await hook_of(scene)
+    assert (hook.failing_since, hook.failing_error, hook.retry_at) == (None, None, None)
+    assert scene.reports[-1] == (f"events of {hook.name} are delivered again", True)
+
+
+async def test_a_breaker_stays_open_when_another_replica_takes_over(scene: Scene):
+    receiver = Refusing()
+    await scene.change(*KEYS, head=HOOK)
+    first = scene.deliverer(open_hook=receiver.open_hook)
+    await first.run_once()
+    await scene.change(*KEYS, head=HOOK)
+    await scene.turn(first)
+    await first.end()
+    assert (await hook_of(scene)).failing_since
+    receiver.most = 0
+    second = scene.deliverer(open_hook=receiver.open_hook, holder="b")
+    for _ in range(3):
+        scene.clock.advance(timedelta(seconds=30))
+        await scene.turn(second)
+    await second.end()
+    assert receiver.most == 1
+    assert len(receiver.tries) > len(KEYS)
+
+
+async def test_a_schedule_whose_events_fail_opens_no_breaker_while_others_are_accepted(
+    scene: Scene,
+):
+    got: list[str] = []
+
+    @on("schedule.changed")
+    async def note(event: ScheduleEvent) -> None:
+        if event.key == "a":
+            raise ValueError("never")
+        got.append(event.id)
+
+    await scene.change("a", "b")
+    async with scene.delivering(scene.deliverer(note, pause=lambda _: TICK)):
+        for number in range(1, 7):
+            await scene.change("a", "b")
+            await eventually(partial(count, got, number))
+        (its,) = await scene.ledger.events.subscriptions()
+        assert its.failing_since is None
+
+
+async def test_what_waits_for_a_receiver_for_a_day_is_given_up(scene: Scene):
+    receiver = Refusing()
+    await scene.change(*KEYS, head=HOOK)
+    deliverer = scene.deliverer(open_hook=receiver.open_hook, pause=lambda _: TICK)
+    await deliverer.run_once()
+    await scene.change(*KEYS, head=HOOK)
+    await scene.turn(deliverer)
+    scene.clock.advance(timedelta(days=1, seconds=1))
+    await scene.change("new", head=HOOK)  # younger
+    await scene.turn(deliverer)
+    await deliverer.end()
+    service = ScheduleService(scene.ledger, actor="ops")
+    dead = await service.dead_events()
+    assert {each.event.key for each in dead} == {*KEYS}
+    assert {each.error for each in dead} == {"it answers 503"}
+    assert "10 events of hook:default:a.example" in str(scene.reports)
+
+
+async def test_retries_that_hang_leave_the_places_of_other_schedules(scene: Scene):
+    """As many schedules hang as there are places: their first attempts failed at once."""
+    tries: dict[str, int] = defaultdict(int)
+    got: list[str] = []
+    release = asyncio.Event()
+
+    @on("schedule.changed")
+    async def note(event: ScheduleEvent) -> None:
+        tries[event.key] += 1
+        if event.key.startswith("bad"):
+            if tries[event.key] > 1:
+                await release.wait()
+            raise ValueError("no")
+        got.append(event.id)
+
+    bad = [f"bad{number}" for number in range(AT_ONCE)]
+    await scene.change("a", *bad)
+    async with scene.delivering(scene.deliverer(note, pause=lambda _: TICK)):
+        for number, each in enumerate(bad, 1):
+            await scene.change("a", each)
+            await eventually(partial(count, got, number))
+            await eventually(partial(tries.get, each))
+        await eventually(lambda: sum(tries[each] > 1 for each in bad) == FAILING_AT_ONCE)
+        before = len(got)
+        await scene.change("a")
+        await eventually(lambda: len(got) > before)
+        release.set()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_however_a_receiver_behaves_each_schedule_gets_all_its_events_in_order(
+    scene: Scene, seed: int
+):
+    """It accepts, refuses and takes its time, by chance; an event is refused twice at most."""
+    chance = random.Random(seed)
+    tries: list[str] = []
+    got: set[str] = set()
+    under_way: list[str] = []
+    most = 0
+
+    def open_hook(*_: object) -> Callable[[ScheduleEvent], Any]:
+        async def send(event: ScheduleEvent) -> str | None:
+            nonlocal most
+            assert event.id not in under_way, "once at a time"
+            tries.append(event.id)
+            under_way.append(event.id)
+            most = max(most, len(under_way))
+            await asyncio.sleep(chance.choice((0, 0, 0.01, 0.4)))
+            under_way.remove(event.id)
+            if chance.random() < 0.3 and tries.count(event.id) <= 2:
+                return "it answers 503"
+            got.add(event.id)
+            return None
+
+        return send
+
+    await scene.change(*KEYS, head=HOOK)
+    versions = dict.fromkeys(KEYS, 1)
+    expected: dict[str, list[str]] = {key: [] for key in KEYS}
+    deliverer = scene.deliverer(open_hook=open_hook, pause=lambda _: TICK, lease=timedelta(days=1))
+    async with scene.delivering(deliverer):
+        for _ in range(6):
+            changed = chance.sample(KEYS, 6)
+            await scene.change(*changed, head=HOOK)
+            for key in changed:
+                versions[key] += 1
+                expected[key].append(f"{key}:changed:{versions[key]}")
+
+        def all_came() -> bool:
+            scene.clock.advance(timedelta(seconds=1))  # an open breaker rests
+            return got >= {each for of in expected.values() for each in of}
+
+        await eventually(all_came, timeout=60)
+    for key in KEYS:
+        its = [each for each in tries if each.startswith(f"{key}:")]
+        assert [*dict.fromkeys(its)] == expected[key]
+    assert most <= MOST_AT_ONCE
+
+
+async def test_an_event_that_cannot_be_sent_is_a_failure_and_delays_no_other(scene: Scene):
+    got = []
+
+    def open_hook(*_: object) -> Callable[[ScheduleEvent], Any]:
+        async def send(event: ScheduleEvent) -> str | None:
+            if event.key == "a":
+                raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+            got.append(event.id)
+            return None
+
+        return send
+
+    await scene.change("a", "b", head=HOOK)
+    async with scene.delivering(scene.deliverer(open_hook=open_hook)):
+        await scene.change("a", "b", head=HOOK)
+        service = ScheduleService(scene.ledger, actor="ops")
+        (dead,) = await eventually(service.dead_events)
+        assert dead.error == "a:changed:2 cannot be sent: UnicodeEncodeError"
+        await eventually(lambda: got == ["b:changed:2"])
+
+
+async def test_a_plain_listener_that_hangs_takes_no_thread_of_another(scene: Scene):
+    release, hanging = threading.Event(), []
+    got: list[str] = []
+
+    @on("schedule.changed")
+    def hangs(event: ScheduleEvent) -> None:
+        hanging.append(event.id)
+        release.wait()
+
+    @on("schedule.changed")
+    def note(event: ScheduleEvent) -> None:
+        got.append(event.id)
+
+    await scene.change(*KEYS)
+    async with scene.delivering(scene.deliverer(hangs, note)):
+        await scene.change(*KEYS)
+        await eventually(lambda: len(hanging) == AT_ONCE)
+        await eventually(lambda: len(got) == len(KEYS))
+        await scene.change(*KEYS)
+        await eventually(lambda: len(got) == 2 * len(KEYS))
+        release.set()
+
+
+async def cancelled(deliverer: Deliverer) -> None:
+    """End a replica that was killed: nothing of it may outlive the test."""
+    lanes = [lane.task for each in deliverer._subscribers.values() for lane in each._running]
+    tasks = [task for task in (*lanes, *deliverer._tasks.values()) if task]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_replica_that_stops_lets_attempts_end_and_leaves_the_rest(scene: Scene):
     begun = asyncio.Event()
     got: list[str] = []
@@ -265,11 +550,10 @@ async def test_a_delivery_that_is_killed_is_made_again_by_another_replica(scene:
     await scene.change("a")
     await first.run_once()
     await eventually(lambda: got == [("a", "a:changed:2")])
-    for task in first._tasks.values():
-        task.cancel()
-    scene.clock.advance(delivery.LEASE)
+    scene.clock.advance(LEASE)
     async with scene.delivering(second):
         await eventually(lambda: got == [("a", "a:changed:2"), ("b", "a:changed:2")])
+    await cancelled(first)
 
 
 async def test_a_listener_that_hangs_is_a_failure(scene: Scene, monkeypatch: pytest.MonkeyPatch):
@@ -332,7 +616,9 @@ async def test_an_exit_of_a_plain_listener_is_a_failure():
         raise SystemExit(2)
 
     its = Listener("shop.note", note, ("schedule.*",))
-    assert await delivery.call(its, cast("ScheduleEvent", None)) == "shop.note: SystemExit: 2"
+    with ThreadPoolExecutor(1) as threads:
+        error = await delivery.call(threads, its, cast("ScheduleEvent", None))
+    assert error == "shop.note: SystemExit: 2"
 
 
 async def test_a_worker_that_is_cancelled_cancels_its_listener():
@@ -343,7 +629,8 @@ async def test_a_worker_that_is_cancelled_cancels_its_listener():
         await asyncio.Event().wait()
 
     its = Listener("shop.note", note, ("schedule.*",))
-    calling = asyncio.create_task(delivery.call(its, cast("ScheduleEvent", None)))
+    threads = ThreadPoolExecutor(1)
+    calling = asyncio.create_task(delivery.call(threads, its, cast("ScheduleEvent", None)))
     await called.wait()
     calling.cancel()
     await asyncio.wait({calling})

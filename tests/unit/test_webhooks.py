@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cloudevents.core.formats.json import JSONFormat
@@ -20,11 +23,13 @@ from standardwebhooks import Webhook
 
 from engine.events import ScheduleEvent, webhooks
 from engine.events.addresses import AddressRefused, Allowed, checked, is_public
+from engine.events.messages import MOST_AT_ONCE
 from engine.events.webhooks import HookSender
 from engine.ledger import EventRow, Subscription
 from engine.schedules import Hook, load_schedules
 from tests.links import accepting
 from tests.receiver import Request
+from tests.waiting import eventually
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of enough bytes, 32 of it").decode()
 (SCHEDULE,) = load_schedules(
@@ -130,6 +135,30 @@ async def test_a_public_address_is_connected_to_by_itself(address: str):
     literal = f"[{ip_address(address)}]" if ":" in address else address
     assert to.url == f"https://{literal}:8443/a?b=1"
     assert (to.host, to.name) == ("hooks.example:8443", "hooks.example")
+
+
+async def test_a_name_whose_resolver_hangs_takes_no_thread_of_another_hook(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As many ask for it as a hook sends at once, and more than the loop has threads."""
+    release, hanging, ask = threading.Event(), [], socket.getaddrinfo
+
+    def hangs(host: str, *args: Any, **options: Any) -> Any:
+        if host == "hangs.example":
+            hanging.append(host)
+            release.wait()
+        return ask("localhost", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    options = {"allowed": Allowed(), "resolve": None}
+    slow, other = (sender(f"https://{name}.example", **options) for name in ("hangs", "b"))
+    sending = [asyncio.create_task(slow(EVENT)) for _ in range(MOST_AT_ONCE)]
+    await eventually(lambda: len(hanging) == MOST_AT_ONCE)
+    assert "is not called: b.example is" in str(await other(EVENT))
+    release.set()
+    await asyncio.gather(*sending)
+    await slow.close()
+    await other.close()
 
 
 async def test_a_name_without_an_address_is_refused():

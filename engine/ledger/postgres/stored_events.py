@@ -170,12 +170,22 @@ class EventStore:
 
     # --- deliveries ---
 
-    async def due(self, name: str, limit: int) -> list[Delivery]:
+    async def due(
+        self, name: str, limit: int, *, retries: int, but: Collection[str] = ()
+    ) -> list[Delivery]:
         """Return deliveries of a subscription that are due, in the order of their events.
 
         What was put back is not due before the first retry of an earlier event of its schedule.
+
+        Args:
+            name: the subscription.
+            limit: the most deliveries that later ones of their schedule wait for.
+            retries: the most others, which were tried twice or more.
+            but: schedules whose deliveries of the first kind are left out.
         """
-        return await self._deliveries(await self._run("due_deliveries", name, limit))
+        return await self._deliveries(
+            await self._run("due_deliveries", name, limit, retries, list(but))
+        )
 
     async def blocked(self, name: str) -> set[str]:
         """Return the schedules whose later events wait: one failed once, or waits itself."""
@@ -189,8 +199,10 @@ class EventStore:
         position: int,
         fresh: Sequence[Attempt],
         again: Sequence[Attempt],
+        failing: str | None = None,
+        rest: timedelta | None = None,
     ) -> bool:
-        """Write the results of a turn, all or nothing; return False if it has another holder now.
+        """Write the results of a round, all or nothing; return False if it has another holder now.
 
         Args:
             name: the subscription.
@@ -198,9 +210,12 @@ class EventStore:
             position: up to which its events were read.
             fresh: results of events up to there, except for those that were delivered.
             again: results of deliveries that were due.
+            failing: why the last event failed, if the breaker is open.
+            rest: pause until what failed is tried again; None leaves that time as it is.
         """
         async with self._transaction() as transaction:
-            if not await transaction.run("move_subscription", name, holder, position):
+            moved = name, holder, position, failing, rest
+            if not await transaction.run("move_subscription", *moved):
                 return False
             for statement, attempts in (
                 ("put_back", fresh),
@@ -211,6 +226,17 @@ class EventStore:
                     rows = [values(statement, each) for each in attempts]
                     await transaction.run(statement, name, *arrays(rows))
         return True
+
+    async def give_up(self, name: str, error: str, *, keys: Collection[str] | None) -> int:
+        """Give up deliveries that have waited for a day; return their number.
+
+        Args:
+            name: the subscription.
+            error: why what they waited for has failed.
+            keys: schedules that have just failed: what waits behind these; None: all deliveries.
+        """
+        of = None if keys is None else list(keys)
+        return len(await self._run("give_up_deliveries", name, error, of))
 
     async def dead(self, limit: int = 50) -> list[Delivery]:
         """Return deliveries that were given up, newest first."""

@@ -1018,17 +1018,22 @@ COMMENT ON COLUMN subscriptions.secret IS 'The name of an environment variable o
 COMMENT ON COLUMN subscriptions.expires_at IS 'When it ends unless it is renewed; NULL: it stays until it is removed.';
 
 CREATE TABLE subscription_positions (
-    namespace    text NOT NULL,
-    name         text NOT NULL,
-    position     bigint NOT NULL,
-    holder       text,
-    lease_until  timestamptz,
+    namespace      text NOT NULL,
+    name           text NOT NULL,
+    position       bigint NOT NULL,
+    holder         text,
+    lease_until    timestamptz,
+    failing_since  timestamptz,
+    failing_error  text,
+    retry_at       timestamptz,
     PRIMARY KEY (namespace, name),
     FOREIGN KEY (namespace, name) REFERENCES subscriptions ON DELETE CASCADE
 );
 COMMENT ON TABLE subscription_positions IS 'How far each subscription has come, apart from what it is: this changes with each turn, and the triggers read only the other. Beside an old snapshot they would visit every version of its rows.';
 COMMENT ON COLUMN subscription_positions.position IS 'Every event up to here was delivered, or has a row in deliveries.';
 COMMENT ON COLUMN subscription_positions.holder IS 'The replica that delivers, until lease_until.';
+COMMENT ON COLUMN subscription_positions.failing_since IS 'When several events in a row had failed; it gets one at a time until it accepts one. NULL: it gets what comes.';
+COMMENT ON COLUMN subscription_positions.retry_at IS 'When what failed is tried again, while failing_since is there.';
 
 CREATE TABLE events (
     id                  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

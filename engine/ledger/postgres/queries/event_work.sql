@@ -10,7 +10,8 @@ SELECT EXISTS (SELECT 1 FROM subscriptions s
              WHERE s.namespace = $1 AND (s.kind = 'hook' AND s.project = $5 OR s.kind = 'listener' AND s.name = ANY ($3::text[]))
                AND (p.holder = $2 OR p.lease_until IS NULL OR p.lease_until <= (SELECT clock_timestamp()))
                AND (p.position < h.position
-                    OR EXISTS (SELECT 1 FROM deliveries d
-                               WHERE d.namespace = $1 AND d.subscription = s.name
-                                 AND d.due_at <= (SELECT clock_timestamp())))
+                    OR (p.retry_at IS NULL OR p.retry_at <= (SELECT clock_timestamp()))
+                       AND EXISTS (SELECT 1 FROM deliveries d
+                                   WHERE d.namespace = $1 AND d.subscription = s.name
+                                     AND d.due_at <= (SELECT clock_timestamp())))
              ORDER BY s.name) AS due
