@@ -26,6 +26,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+import httpx
+
 from benchmarks.arena import connected, postgres
 from benchmarks.children import ROOT
 from benchmarks.crowd import fill
@@ -119,7 +121,11 @@ async def served(url: str, token: str) -> AsyncIterator[Callable[[str], Awaitabl
     try:
         address = urlsplit(await _address(process))
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        yield lambda path: _answer(reader, writer, path, token)
+        async with httpx.AsyncClient(base_url=f"http://{address.netloc}") as client:
+            signed_in = await client.post("/signin", data={"token": token})
+        cookie = signed_in.headers["set-cookie"].partition(";")[0].partition("=")[2]
+        shown = f"Authorization: Bearer {token}\r\nCookie: sched-session-page={cookie}"
+        yield lambda path: _answer(reader, writer, path, shown)
         writer.close()
     finally:
         with suppress(ProcessLookupError):
@@ -134,9 +140,8 @@ async def _address(process: Process) -> str:
     return line.split()[2].removesuffix(",")
 
 
-async def _answer(reader: StreamReader, writer: StreamWriter, path: str, token: str) -> str:
+async def _answer(reader: StreamReader, writer: StreamWriter, path: str, shown: str) -> str:
     host = writer.get_extra_info("peername")[0]
-    shown = f"Authorization: Bearer {token}\r\nCookie: sched-token-page={token}"
     request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{shown}\r\n\r\n"
     writer.write(request.encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()

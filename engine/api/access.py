@@ -8,7 +8,7 @@ what a caller says of itself (an owner, a tenant) permits nothing.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, Literal, get_args
@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 from fastapi import Request
 
 from engine.errors import AccessDenied, OriginForeign, TokenRequired
-from engine.service import SCOPES, ScheduleService, Scope
+from engine.service import SCOPES, ScheduleService, Scope, TokenRow
 from engine.service.tokens import EVERY_KEY, is_same_secret, keys_match, secret_digest
 
 # --- routes ---
@@ -126,8 +126,8 @@ OPEN_ROUTES: Final = frozenset(
 
 # --- callers ---
 
-_TRUST: Final = 1.0
-"""Seconds for which a token that was in force is not read again for requests that only read."""
+_TRUST: Final = 0.5
+"""Seconds for which a token or a session that was good is not read again for what only reads."""
 _MOST_TRUSTED: Final = 1000
 
 
@@ -141,8 +141,8 @@ class Caller:
         scope: what the caller may do.
         keys: the schedules that the caller may do it with.
         address: the address that the connection comes from.
-        secret: a digest of the token, which the ledger does not have; digests of requests are
-            made with it.
+        secret: a digest of what the caller shows, which the ledger does not have; digests of
+            requests are made with it.
     """
 
     id: str
@@ -199,6 +199,10 @@ class Caller:
             )
 
 
+_Find = Callable[[str, str], Awaitable[Caller | None]]
+"""Returns the caller of a secret and an address."""
+
+
 @dataclass
 class Access:
     """The ways in: tokens of the ledger, tokens of this process, and the open door of loopback.
@@ -217,14 +221,14 @@ class Access:
 
     def __post_init__(self) -> None:
         self._own = {name: secret_digest(secret) for name, secret in self.own.items()}
-        self._trusted: dict[tuple[str, str], tuple[Caller, float]] = {}
+        self._trusted: dict[tuple[str, str, str], tuple[Caller, float]] = {}
 
     async def caller(self, request: Request, *, reads: bool = False) -> Caller:
         """Return the caller of a request.
 
         Args:
             request: the request.
-            reads: whether it changes nothing; then a token that was in force a second ago is.
+            reads: whether it changes nothing; then a token that was in force just now is.
 
         Raises:
             TokenRequired: it carries no token that is in force.
@@ -243,14 +247,47 @@ class Access:
         if not secret:
             return await self._without_token(address)
         if secret.isascii():
-            found = self._own_caller(secret, address) or await self._of_ledger(
-                secret, address, reads=reads
+            found = self._own_caller(secret, address) or await self._known(
+                self._of_token, secret, address, reads=reads
             )
             if found is not None:
                 return found
         raise TokenRequired(
             "the token is not in force", cure="`sched token list` shows those that are"
         )
+
+    # --- sessions of browsers ---
+
+    async def begin_session(self, token: str, address: str) -> str:
+        """Begin a session of the holder of a token, and return its secret.
+
+        Raises:
+            TokenRequired: the token is not in force.
+        """
+        caller = await self.holder(token, address)
+        return await self.service.begin_session(caller.id, token)
+
+    async def visitor(self, session: str, address: str, *, reads: bool = False) -> Caller:
+        """Return the caller that shows a session; without one, that of the open door.
+
+        Raises:
+            TokenRequired: the session has ended, or its token is not in force.
+        """
+        if not session:
+            return await self._without_token(address)
+        found = await self._known(self._of_session, session, address, reads=reads)
+        if found is None:
+            raise TokenRequired("the session has ended", cure="sign in again")
+        return found
+
+    async def end_session(self, session: str) -> None:
+        """End a session, in every process; reads of others notice it within the trust."""
+        await self.service.end_session(session)
+        self._trusted = {
+            who: kept for who, kept in self._trusted.items() if who[0] != self._of_session.__name__
+        }
+
+    # --- who it is ---
 
     async def _without_token(self, address: str) -> Caller:
         if self.open_door and await self.service.has_tokens():
@@ -265,26 +302,44 @@ class Access:
         keyed = _request_secret(secret)
         return next((Caller(n, n, "admin", (EVERY_KEY,), address, keyed) for n in same), None)
 
-    async def _of_ledger(self, secret: str, address: str, *, reads: bool) -> Caller | None:
-        who, now = (secret_digest(secret), address), monotonic()
+    async def _known(self, find: _Find, secret: str, address: str, *, reads: bool) -> Caller | None:
+        """Return the caller of a secret that the ledger knows; reads trust it for a moment."""
+        who, now = (find.__name__, secret_digest(secret), address), monotonic()
         caller, until = self._trusted.get(who, (None, now))
         if reads and caller is not None and now < until:
             return caller
-        if (row := await self.service.token_of(secret)) is None:
+        if (caller := await find(secret, address)) is None:
             self._trusted.pop(who, None)
             return None
-        await self.service.note_use(row, address=address)
-        keyed = _request_secret(secret)
-        caller = Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed)
         if len(self._trusted) >= _MOST_TRUSTED:
             self._trusted.clear()
         self._trusted[who] = caller, now + _TRUST
         return caller
 
+    async def _of_token(self, secret: str, address: str) -> Caller | None:
+        row = await self.service.token_of(secret)
+        return None if row is None else await self._holding(row, secret, address)
 
-def _request_secret(token: str) -> bytes:
+    async def _of_session(self, secret: str, address: str) -> Caller | None:
+        session = await self.service.session_of(secret)
+        if session is None:
+            return None
+        if session.row is not None:
+            return await self._holding(session.row, secret, address)
+        if self._own.get(session.token) != session.token_digest:
+            return None  # of another process, or of its last run
+        keyed = _request_secret(secret)
+        return Caller(session.token, session.token, "admin", (EVERY_KEY,), address, keyed)
+
+    async def _holding(self, row: TokenRow, secret: str, address: str) -> Caller:
+        await self.service.note_use(row, address=address)
+        keyed = _request_secret(secret)
+        return Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed)
+
+
+def _request_secret(secret: str) -> bytes:
     """Return the key that signs what a caller sends, for ``request_digest`` and forms."""
-    return bytes.fromhex(secret_digest(f"request {token}"))
+    return bytes.fromhex(secret_digest(f"request {secret}"))
 
 
 def address_of(request: Request) -> str:

@@ -19,8 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from engine import __version__
 from engine.api import executions, files, page_actions, page_views, schedules
 from engine.api.access import LIMITED, PREFIX, Access, is_loopback
+from engine.api.connections import ACCEPTED_AT_ONCE, BoundedProtocol
 from engine.api.problems import ProblemDocument, add_handlers
 from engine.api.requests import (
+    KEPT_FOR,
     ApiOptions,
     ApiState,
     GuardedRoute,
@@ -34,6 +36,7 @@ from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
 from engine.service import ScheduleService
+from engine.service.tokens import SESSION_LASTS
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
@@ -88,7 +91,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        forgetting = asyncio.create_task(repetitions.forget_old(_FORGETS_EVERY))
+        forgetting = asyncio.create_task(_forget_old(ledger))
         yield
         forgetting.cancel()
         with suppress(asyncio.CancelledError, LedgerError):
@@ -112,7 +115,7 @@ def create_app(
         shown=schedules.shown,
         page=PageState(options.namespace, options.ui_url, dict(options.codes)),
     )
-    app.state.followers, app.state.leaving = set(), False
+    app.state.followers, app.state.leaving = {}, False
     app.state.weeks = WeekLoads(service)
     routers = (schedules.router, executions.router, files.router, _open_routes(app, ledger))
     for router in (*routers, page_views.router, page_actions.router):
@@ -121,6 +124,13 @@ def create_app(
     app.add_middleware(_Headers)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's way to do it
     return app
+
+
+async def _forget_old(ledger: Ledger) -> None:
+    """Delete old requests and sign-ins, again and again."""
+    while True:
+        await asyncio.sleep(_FORGETS_EVERY)
+        await ledger.access.forget(requests=KEPT_FOR, sessions=SESSION_LASTS)
 
 
 def _open_routes(app: FastAPI, ledger: Ledger) -> APIRouter:
@@ -244,7 +254,8 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        http="h11",  # the other one that may be installed bounds no header
+        http=BoundedProtocol,  # of h11: the other one that may be installed bounds no header
+        backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=_LEAVES_WITHIN,
         timeout_keep_alive=15,
         h11_max_incomplete_event_size=1 << 16,

@@ -1,7 +1,7 @@
 """Requests of browsers to the page for operators: sign-in, forms, errors as pages, live parts.
 
-A browser shows its token in a cookie, which no route of the API reads. A form that changes
-something carries a word that only our own pages have; where it comes from is checked as well.
+A browser shows the secret of its session in a cookie, which no route of the API reads. A form that
+changes something carries a word that only our own pages have; where it comes from is checked too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Visit:
     """A visit of a caller: one request of a browser.
 
     Attributes:
-        caller: whose token the cookie has.
+        caller: who has signed in.
         word: the CSRF token of the caller's forms; a page of another site cannot know it.
         rule: the rule of the route.
     """
@@ -100,35 +100,47 @@ def cookie_name(request: Request, kind: str) -> str:
 
 
 async def caller_of_cookie(request: Request) -> Caller:
-    """Return the caller whose token the cookie has, or that of the open door.
+    """Return the caller whose session the cookie names, or that of the open door.
 
     Raises:
         TokenRequired: there is none.
     """
     access = api_state(request).access
-    secret = request.cookies.get(cookie_name(request, "token"), "")
+    session, reads = _session_of(request), request.method == "GET"
     try:
-        return await access.holder(secret, address_of(request), reads=request.method == "GET")
+        return await access.visitor(session, address_of(request), reads=reads)
     except TokenRequired:
         # A cookie of an earlier run closes no door that is open.
         return await access.holder("", address_of(request))
 
 
-async def keep_token(request: Request, secret: str, place: str) -> Response:
-    """Answer a sign-in: keep the token in a cookie that no script reads, and go to a place.
+def _session_of(request: Request) -> str:
+    return request.cookies.get(cookie_name(request, "session"), "")
+
+
+async def begin_session(request: Request, token: str, place: str) -> Response:
+    """Answer a sign-in: begin a session, whose cookie no script reads, and go to a place.
 
     Raises:
-        TokenRequired: it is not in force.
+        TokenRequired: the token is not in force.
     """
-    await api_state(request).access.holder(secret or "?", address_of(request))
+    session = await api_state(request).access.begin_session(token or "?", address_of(request))
     answer = RedirectResponse(place, 303)
     answer.set_cookie(
-        cookie_name(request, "token"),
-        secret,
+        cookie_name(request, "session"),
+        session,
         httponly=True,
         samesite="strict",
         secure=request.headers.get("origin", "").startswith("https:"),
     )
+    return answer
+
+
+async def end_session(request: Request) -> Response:
+    """Answer a sign-out: end the session, also for every copy of its cookie."""
+    await api_state(request).access.end_session(_session_of(request))
+    answer = RedirectResponse("/signin", 303)
+    answer.delete_cookie(cookie_name(request, "session"), httponly=True, samesite="strict")
     return answer
 
 
@@ -376,4 +388,5 @@ def _stream(request: Request, view: str, build: Build) -> Response:
         caller = await caller_of_cookie(request)
         caller.require(visit_of(request).rule, request.path_params.get("key"))
 
-    return streamed(request, look, ask, every=_LOOKS, share=_SHARE, cure="close a page")
+    caller = visit_of(request).caller
+    return streamed(request, caller, look, ask, every=_LOOKS, share=_SHARE, cure="close a page")

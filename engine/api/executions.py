@@ -150,10 +150,12 @@ def _stream(
                 yield _event(each, following.place)
 
     async def ask() -> None:
-        caller = await api_state(request).access.caller(request)
+        caller = await api_state(request).access.caller(request, reads=True)
         caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
 
-    return streamed(request, look, ask, every=_LOOKS, cure="close one, or ask for pages")
+    caller: Caller = request.state.caller
+    cure = "close one, or ask for pages"
+    return streamed(request, caller, look, ask, every=_LOOKS, cure=cure)
 
 
 def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:

@@ -19,9 +19,9 @@ from engine.api.browser import (
     PageRoute,
     Visit,
     answered,
-    cookie_name,
+    begin_session,
+    end_session,
     form_of,
-    keep_token,
     page_of,
     service_of,
     shown,
@@ -419,11 +419,11 @@ async def sign_in_page(request: Request) -> Response:
 
 @router.post("/signin")
 async def sign_in(request: Request) -> Response:
-    """Take a token, and keep it in a cookie that no script reads."""
+    """Take a token, and begin a session."""
     form = form_of(request)
     place, secret = _local(form.get("next")), form.get("token", "")
     try:
-        return await keep_token(request, secret, place)
+        return await begin_session(request, secret, place)
     except TokenRequired as error:
         return _sign_in(request, place, error.message, 401)
 
@@ -434,15 +434,13 @@ async def enter(request: Request, code: Annotated[str, Path(max_length=100)]) ->
     secret = page_of(request).codes.pop(code, None)
     if secret is None:
         return RedirectResponse("/signin?used", 303)
-    return await keep_token(request, secret, "/")
+    return await begin_session(request, secret, "/")
 
 
 @router.post("/signout")
 async def sign_out(request: Request) -> Response:
-    """Forget the token."""
-    answer = RedirectResponse("/signin", 303)
-    answer.delete_cookie(cookie_name(request, "token"), httponly=True, samesite="strict")
-    return answer
+    """End the session."""
+    return await end_session(request)
 
 
 @router.get("/assets/{name}")

@@ -31,6 +31,7 @@ from limits.strategies import MovingWindowRateLimiter
 from pydantic_core import from_json
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
+from starlette.types import Receive, Scope, Send
 
 from engine.api.access import (
     OPEN_ROUTES,
@@ -244,12 +245,6 @@ class Repetitions:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_LOOK)
 
-    async def forget_old(self, every: float) -> None:
-        """Delete what is older than a day, again and again."""
-        while True:
-            await asyncio.sleep(every)
-            await self.ledger.access.forget(KEPT_FOR)
-
 
 def request_digest(request: Request, body: bytes, caller: Caller) -> str:
     """Return the digest of what a request asks for, keyed by the caller's secret.
@@ -461,8 +456,11 @@ async def _again(state: ApiState, kept: dict[str, Any]) -> Response:
 
 _STREAMS: Final = 100
 """The most streams of one process."""
-_ASKED_AGAIN: Final = 30.0
-"""Seconds after which the caller's token is checked again."""
+_STREAMS_OF_ONE: Final = 25
+"""The most of them with one token."""
+_ASKED_AGAIN: Final = 0.5
+"""Seconds after which the caller is checked again; with the trust in it that is a second."""
+_SEND_WITHIN: Final = 30.0
 _PING: Final = 15
 
 NewEvents = Callable[[], AsyncIterator[ServerSentEvent]]
@@ -471,6 +469,7 @@ NewEvents = Callable[[], AsyncIterator[ServerSentEvent]]
 
 def streamed(
     request: Request,
+    caller: Caller,
     look: NewEvents,
     ask: Callable[[], Awaitable[None]],
     *,
@@ -482,6 +481,7 @@ def streamed(
 
     Args:
         request: the request.
+        caller: the caller of it.
         look: looks once.
         ask: raises ``RequestRefused`` if the caller may no longer follow.
         every: seconds between two looks.
@@ -491,32 +491,69 @@ def streamed(
     Raises:
         RateExceeded: too many are open.
     """
-    followers: set[object] = request.app.state.followers
+    followers: dict[object, str] = request.app.state.followers
     if len(followers) >= _STREAMS:
         raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, cure=cure)
-    events = _looks(request, look, ask, every, share)
-    return EventSourceResponse(events, ping=_PING, send_timeout=_ASKED_AGAIN)
+    if sum(each == caller.id for each in followers.values()) >= _STREAMS_OF_ONE:
+        text = f"{caller.name} has {_STREAMS_OF_ONE} streams open"
+        raise RateExceeded(text, retry_after=5, cure=cure)
+    events = _looks(request, look, _Asking(ask), every, share)
+    return _Stream(followers, caller, events)
+
+
+class _Stream(EventSourceResponse):
+    """A stream that counts from its request to its end."""
+
+    def __init__(
+        self,
+        followers: dict[object, str],
+        caller: Caller,
+        events: AsyncIterator[ServerSentEvent],
+    ) -> None:
+        super().__init__(events, ping=_PING, send_timeout=_SEND_WITHIN)
+        self._followers = followers
+        followers[self] = caller.id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            del self._followers[self]
+
+
+@dataclass
+class _Asking:
+    """Whether the caller of a stream may still follow, asked twice a second."""
+
+    ask: Callable[[], Awaitable[None]]
+    asked: float = field(default_factory=time.monotonic)
+
+    async def again(self) -> None:
+        """Ask, if that is due."""
+        if time.monotonic() - self.asked >= _ASKED_AGAIN:
+            with suppress(LedgerUnavailable):
+                await self.ask()
+            self.asked = time.monotonic()
+
+    async def during(self, seconds: float) -> None:
+        """Ask again and again for so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _ASKED_AGAIN))
+            await self.again()
 
 
 async def _looks(
-    request: Request, look: NewEvents, ask: Callable[[], Awaitable[None]], every: float, share: int
+    request: Request, look: NewEvents, asking: _Asking, every: float, share: int
 ) -> AsyncIterator[ServerSentEvent]:
-    followers: set[object] = request.app.state.followers
-    me, checked = object(), time.monotonic()
-    followers.add(me)
     try:
         while True:
             began = time.monotonic()
             async for event in look():
+                await asking.again()
                 yield event
             if request.app.state.leaving:
                 return
-            if time.monotonic() - checked > _ASKED_AGAIN:
-                checked = time.monotonic()
-                with suppress(LedgerUnavailable):
-                    await ask()
-            await asyncio.sleep(max(every, share * (time.monotonic() - began)))
+            await asking.during(max(every, share * (time.monotonic() - began)))
     except EngineError:
         return  # the client asks again, and gets the answer to that
-    finally:
-        followers.discard(me)

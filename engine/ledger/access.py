@@ -52,6 +52,21 @@ class TokenRow:
         return "revoked" if self.revoked_at else "expired"
 
 
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """A sign-in of a browser.
+
+    Attributes:
+        token: the id of the token; of one that the ledger does not have, its name.
+        token_digest: the digest of the token.
+        row: the token, if the ledger has it.
+    """
+
+    token: str
+    token_digest: str
+    row: TokenRow | None = None
+
+
 # --- requests that may be repeated ---
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from engine.errors import TokenInvalid, TokenNameInUse, TokenNotFound
-from engine.ledger import SCOPES, Scope, TokenRow
+from engine.ledger import SCOPES, BrowserSession, Scope, TokenRow
 from engine.schedules import utc_text
 from engine.service.base import ReadOperations
 
@@ -23,6 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERN: Final = re.compile(r"[a-z0-9._*?-]{1,200}")
 _MOST_PATTERNS: Final = 50
 _MINUTE: Final = timedelta(minutes=1)
+SESSION_LASTS: Final = timedelta(days=30)
 _LONGEST: Final = timedelta(days=3650)
 _FORM: Final = re.compile(r"sched_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 """A token: a public id, and 256 random bits."""
@@ -121,7 +122,7 @@ class Tokens(ReadOperations):
         return await self._ledger.access.has_tokens()
 
     async def revoke_token(self, name: str) -> None:
-        """Revoke a token; it changes nothing more, and reads for a second at most.
+        """Revoke a token; it changes nothing more, and reads and follows for a second at most.
 
         Raises:
             TokenNotFound: no token in force has the name.
@@ -138,6 +139,32 @@ class Tokens(ReadOperations):
         # Compared in any case, so that the time does not say whether the id is known.
         same = is_same_secret(secret, row.digest if row else "")
         return row if row is not None and same and row.in_force else None
+
+    # --- sessions of browsers ---
+
+    async def begin_session(self, token_id: str, secret: str) -> str:
+        """Begin a session of the holder of a token, and return the session's secret.
+
+        Args:
+            token_id: the token's id; of one that the ledger does not have, its name.
+            secret: the whole token.
+        """
+        session = secrets.token_urlsafe(32)
+        await self._ledger.access.begin_session(
+            secret_digest(session), token_id, secret_digest(secret)
+        )
+        return session
+
+    async def session_of(self, secret: str) -> BrowserSession | None:
+        """Return the session of this secret; None if it has ended, or its token is not in force."""
+        found = await self._ledger.access.session(secret_digest(secret), lasts=SESSION_LASTS)
+        if found is None or (found.row is not None and not found.row.in_force):
+            return None
+        return found
+
+    async def end_session(self, secret: str) -> None:
+        """End a session."""
+        await self._ledger.access.end_session(secret_digest(secret))
 
     async def note_use(self, token: TokenRow, *, address: str) -> None:
         """Record that a token was used, from this address; once a minute is enough."""

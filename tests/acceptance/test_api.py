@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -22,6 +25,7 @@ from tests.rest import BILLING, PATH, rest_api
 from tests.waiting import eventually
 
 GUIDE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+CLOSES = {"Connection": "close"}
 EXAMPLES = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 
 
@@ -50,6 +54,10 @@ class Process:
             return line[1] if line else ""
 
         return await eventually(found, timeout=30)
+
+    def limit_descriptors(self, most: int) -> None:
+        """Let it have no more files and connections."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (most, most))
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -113,6 +121,26 @@ async def test_the_guide_is_followed_to_the_letter_with_a_token(url, sched, tmp_
     finally:
         assert process.stop() == 0
     assert token not in process.output
+
+
+async def test_more_half_requests_than_descriptors_keep_nobody_out(url, tmp_path):
+    process = Process(tmp_path, url, SCHED_LOG_FORMAT="text")
+    held: list[socket.socket] = []
+    try:
+        place = urlsplit(await process.address())
+        process.limit_descriptors(256)
+        async with httpx.AsyncClient(base_url=f"http://{place.netloc}", timeout=20) as client:
+            for number in range(400):
+                held.append(socket.create_connection((place.hostname, place.port), 20))
+                held[-1].send(b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+                if number % 50 == 49:
+                    assert (await client.get("/healthz", headers=CLOSES)).status_code == 200
+                    assert (await client.get("/signin", headers=CLOSES)).status_code == 200
+    finally:
+        for each in held:
+            each.close()
+        assert process.stop() == 0
+    assert "connections of 127.0.0.1 are closed: there are 65 of them" in process.output
 
 
 async def test_it_refuses_to_be_reached_from_elsewhere_without_a_token(sched, monkeypatch):

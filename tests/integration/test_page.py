@@ -135,7 +135,7 @@ async def test_a_token_does_what_its_scope_and_its_keys_allow(api):
 async def test_no_form_reaches_a_schedule_that_the_token_is_not_for_nor_one_that_is_over(api):
     late = api.client()
     ended = await api.token("late", "admin", expires=timedelta(milliseconds=1))
-    late.cookies.set("sched-token-8230", ended, domain="127.0.0.1")
+    late.cookies.set("sched-session-8230", ended, domain="127.0.0.1")
     some = await signed_in(api, await api.token("some", "admin", keys=["billing.*"]))
     word, before = await word_of(some, "/schedules/billing.filed"), await api.stored()
     for route, rule in PAGE_ROUTES.items():
@@ -170,7 +170,8 @@ async def test_the_cookie_is_for_the_page_alone_and_no_script_or_other_site_gets
         given = (await first.post("/signin", data={"token": token})).headers["set-cookie"].lower()
     assert "httponly" in given
     assert "samesite=strict" in given
-    assert "sched-token-8230=" in given, "ports share their cookies"
+    assert "sched-session-8230=" in given, "ports share their cookies"
+    assert token.lower() not in given
     assert (await client.get("/api/v1/schedules")).status_code == 401
     assert (await client.get("/")).status_code == 200
     page = await client.get("/")
@@ -183,6 +184,57 @@ async def test_the_cookie_is_for_the_page_alone_and_no_script_or_other_site_gets
     out = await client.post("/signout", data={"word": await word_of(client)})
     assert out.headers["location"] == "/signin"
     assert (await client.get("/")).status_code == 303
+
+
+async def test_a_sign_out_ends_the_session_for_every_copy_of_its_cookie_and_no_other_one(api):
+    token = await api.token("bot", "operate")
+    client, other, copy = await signed_in(api, token), await signed_in(api, token), api.client()
+    copy.cookies.update(client.cookies)
+    assert (await copy.get("/")).status_code == 200
+    word = await word_of(copy)
+    (session,) = {*client.cookies.values()}
+    async with api.client(session) as bearer:
+        assert (await bearer.get("/api/v1/schedules")).status_code == 401, "it is no token"
+    assert (await client.post("/signout", data={"word": await word_of(client)})).is_redirect
+    assert (await copy.get("/")).headers["location"].startswith("/signin")
+    refused = await copy.post("/schedules/filed/pause", data={"word": word, "reason": "x"})
+    assert refused.status_code == 401
+    assert (await other.get("/")).status_code == 200
+    elsewhere = RestApi(api.ledger, create_app(api.ledger, ApiOptions()))
+    second = elsewhere.client()
+    second.cookies.update(other.cookies)
+    assert (await second.get("/")).status_code == 200, "another process knows the session"
+    await api.service.revoke_token("bot")
+    word = await word_of(other) if (await other.get("/")).is_success else ""
+    refused = await other.post("/schedules/filed/pause", data={"word": word, "reason": "x"})
+    assert refused.status_code == 401
+
+
+async def test_a_session_by_a_token_of_the_process_ends_with_it(api):
+    async def visited(secret: str) -> int:
+        options = ApiOptions(tokens={"sched up": secret})
+        client = RestApi(api.ledger, create_app(api.ledger, options)).client()
+        client.cookies.update(cookies)
+        return (await client.get("/")).status_code
+
+    secret = "s" * 32
+    options = ApiOptions(tokens={"sched up": secret}, codes={"once": secret})
+    first = RestApi(api.ledger, create_app(api.ledger, options)).client()
+    assert (await first.get("/enter/once")).headers["location"] == "/"
+    cookies = first.cookies
+    assert await visited(secret) == 200
+    assert await visited("t" * 32) == 303, "of the next run"
+
+
+async def test_a_session_ends_after_thirty_days(api):
+    client = await signed_in(api, await api.token())
+    aged = "UPDATE api_sessions SET begun_at = begun_at - interval '30 days' WHERE namespace = $1"
+    await api.ledger._connections.fetch(aged, api.ledger._namespace)
+    assert (await client.get("/")).status_code == 303
+    kept = "SELECT count(*) AS n FROM api_sessions WHERE namespace = $1"
+    await api.ledger.access.forget(requests=timedelta(days=1), sessions=timedelta(days=30))
+    (row,) = await api.ledger._connections.fetch(kept, api.ledger._namespace)
+    assert row["n"] == 0
 
 
 @pytest.mark.parametrize("place", ["//evil.example", "/\\evil.example", "https://evil.example", ""])

@@ -409,6 +409,10 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "drop_request": [("bot", "POST /x", "one", TOKEN)],
     "release_request": [("bot", "POST /x", "one", TOKEN)],
     "forget_requests": [(DAY,)],
+    "begin_session": [("new", "id", "digest")],
+    "session": [("digest", DAY)],
+    "end_session": [("digest",)],
+    "forget_sessions": [(DAY,)],
     "fires_page": [
         *((key, MIDNIGHT, until, status, None, "", [*STATUSES], 51) for key in ("busy", QUIET)
           for until in (NOW, NOW - DAY) for status in (None, *STATUSES)),

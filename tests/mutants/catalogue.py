@@ -735,6 +735,54 @@ _OF_DOORS: Final = (
         ),
     ),
     Mutant(
+        "half-requests-stay",
+        "API",
+        "The head of a request has ten seconds.",
+        "engine/api/connections.py",
+        {"call_later(HEAD_WITHIN,": "call_later(3600.0,"},
+        (
+            "tests/integration/test_api_connections.py::test_a_request_whose_head_does_not_arrive_in_time_ends",
+        ),
+    ),
+    Mutant(
+        "half-requests-keep-others-out",
+        "API",
+        "A connection that waits for a request gives way to a newer one.",
+        "engine/api/connections.py",
+        {"if each.is_waiting and each is not self]": "if each is self]"},
+        ("tests/integration/test_api_connections.py::test_half_requests_give_way_to_whole_ones",),
+    ),
+    Mutant(
+        "a-token-takes-all-streams",
+        "API",
+        "One token has a quarter of the streams.",
+        "engine/api/requests.py",
+        {">= _STREAMS_OF_ONE:": ">= _STREAMS:"},
+        (
+            "tests/integration/test_api_connections.py::test_one_token_does_not_take_the_streams_of_others",
+        ),
+    ),
+    Mutant(
+        "streams-outlive-their-token",
+        "API",
+        "A stream ends within a second after its token.",
+        "engine/api/requests.py",
+        {"            await self.again()\n": ""},
+        (
+            "tests/integration/test_api_connections.py::test_a_stream_ends_with_its_token_or_its_session",
+        ),
+    ),
+    Mutant(
+        "a-sign-out-ends-the-cookie-alone",
+        "API",
+        "A sign-out ends the session on the server.",
+        "engine/api/access.py",
+        {"        await self.service.end_session(session)\n": ""},
+        (
+            "tests/integration/test_page.py::test_a_sign_out_ends_the_session_for_every_copy_of_its_cookie_and_no_other_one",
+        ),
+    ),
+    Mutant(
         "repeated-request-acts-twice",
         "API",
         "A request with an Idempotency-Key has one effect.",

@@ -1,4 +1,4 @@
-"""Tokens of the API and repeated requests of a ledger in PostgreSQL.
+"""Tokens of the API, sessions of browsers and repeated requests of a ledger in PostgreSQL.
 
 Separate, like the alerts: no statement of a tick is here.
 """
@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from engine.ledger.access import RepeatedRequest, RequestKey, TokenRow
+from engine.ledger.access import BrowserSession, RepeatedRequest, RequestKey, TokenRow
 from engine.ledger.postgres.connections import values
 
 
 class AccessStore:
-    """The tokens and repeated requests of a ledger in PostgreSQL.
+    """The tokens, sessions and repeated requests of a ledger in PostgreSQL.
 
     Args:
         run: runs one of the ledger's statements by its name.
@@ -79,9 +79,27 @@ class AccessStore:
         """Let the next one with this key take over a request whose end is not known."""
         await self._run("release_request", *_named(of), claim)
 
-    async def forget(self, kept: timedelta) -> None:
-        """Delete the requests that are older than ``kept``."""
-        await self._run("forget_requests", kept)
+    async def begin_session(self, digest: str, token: str, token_digest: str) -> None:
+        """Write a session of a browser."""
+        await self._run("begin_session", digest, token, token_digest)
+
+    async def session(self, digest: str, *, lasts: timedelta) -> BrowserSession | None:
+        """Return the session of this digest, unless it began longer ago."""
+        rows = await self._run("session", digest, lasts)
+        if not rows:
+            return None
+        found = dict(rows[0])
+        of = found.pop("token"), found.pop("token_digest")
+        return BrowserSession(*of, _as_token(found) if found["id"] is not None else None)
+
+    async def end_session(self, digest: str) -> None:
+        """Delete a session."""
+        await self._run("end_session", digest)
+
+    async def forget(self, *, requests: timedelta, sessions: timedelta) -> None:
+        """Delete the requests and the sessions that are older than this."""
+        await self._run("forget_requests", requests)
+        await self._run("forget_sessions", sessions)
 
 
 def _named(of: RequestKey) -> tuple[str, str, str]:

@@ -1250,6 +1250,19 @@ COMMENT ON COLUMN api_tokens.keys IS 'The schedules that it is for: whole keys, 
 COMMENT ON COLUMN api_tokens.digest IS 'SHA-256 of the whole token, in hex.';
 CREATE UNIQUE INDEX api_tokens_by_name ON api_tokens (namespace, name) WHERE revoked_at IS NULL;
 
+CREATE TABLE api_sessions (
+    namespace     text NOT NULL,
+    digest        text NOT NULL,
+    token         text NOT NULL,
+    token_digest  text NOT NULL,
+    begun_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (namespace, digest)
+);
+COMMENT ON TABLE api_sessions IS 'Sign-ins of browsers to the page, of the last 30 days. A sign-out deletes the row.';
+COMMENT ON COLUMN api_sessions.digest IS 'SHA-256 of the cookie, in hex.';
+COMMENT ON COLUMN api_sessions.token IS 'The token that signed in: its id, or the name of one that a process has by itself.';
+CREATE INDEX api_sessions_by_age ON api_sessions (namespace, begun_at);
+
 CREATE TABLE api_requests (
     namespace      text NOT NULL,
     caller         text NOT NULL,

@@ -1,0 +1,1 @@
+DELETE FROM api_sessions WHERE namespace = $1 AND digest = $2

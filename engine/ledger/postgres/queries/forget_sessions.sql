@@ -1,0 +1,1 @@
+DELETE FROM api_sessions WHERE namespace = $1 AND begun_at < clock_timestamp() - $2::interval
