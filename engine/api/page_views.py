@@ -379,12 +379,17 @@ async def show_workers(request: Request) -> Response:
 
 @router.get("/alerts")
 async def show_alerts(request: Request) -> Response:
-    """Show what is wrong: windows that have not fired, other conditions, stuck runs, alerts."""
+    """Show what is wrong: windows that have not fired, other conditions, stuck runs, alerts.
+
+    Also subscribers of events that accept nothing.
+    """
 
     async def build() -> Mapping[str, Any]:
         report = await service_of(request).status()
+        subscribers = await service_of(request).subscriptions()
         return {
             "report": report,
+            "failing": [each for each in subscribers if each.failing_since][:_SHOWN],
             "others": report.others[:_SHOWN],
             "overdue": report.overdue[:_SHOWN],
             "stuck": [ShownFire(each, _run_link(request, each)) for each in report.stuck[:_SHOWN]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 from uuid import uuid4
@@ -184,6 +185,27 @@ async def test_the_cookie_is_for_the_page_alone_and_no_script_or_other_site_gets
     out = await client.post("/signout", data={"word": await word_of(client)})
     assert out.headers["location"] == "/signin"
     assert (await client.get("/")).status_code == 303
+
+
+async def test_a_webhook_that_accepts_nothing_is_among_the_alerts_and_in_the_list_of_hooks(
+    api, browser
+):
+    hook = await api.service.declare_hook("https://hooks.example/in/s3cr3t", secret="${env:S}")  # noqa: S106 - the name of a variable
+    book = api.ledger.events
+    assert "accept nothing" not in (await browser.get("/alerts")).text
+    assert await book.take(hook.name, "a", timedelta(seconds=30))
+    settle = partial(book.settle, hook.name, "a", position=0, fresh=[], again=[])
+    why = "hooks.example does not <answer> within 10 s"
+    assert await settle(failing=why, rest=timedelta(seconds=1))
+    page = (await browser.get("/alerts")).text
+    assert "Subscribers of events that accept nothing" in page
+    assert html.escape(why) in page
+    assert "s3cr3t" not in page
+    (shown,) = (await browser.get("/api/v1/hooks")).json()["hooks"]
+    assert shown["failingError"] == why
+    assert shown["failingSince"] < shown["retryAt"]
+    assert await settle()
+    assert "accept nothing" not in (await browser.get("/alerts")).text
 
 
 async def test_a_sign_out_ends_the_session_for_every_copy_of_its_cookie_and_no_other_one(api):
