@@ -24,6 +24,7 @@
     ├── PruneRefused                   too much would be retired at once
     ├── ScheduleNotFound
     ├── ScheduleRetired
+    ├── ScheduleRenamed                the key is a former one of the schedule
     ├── WorkflowUnknown                no worker has announced the workflow
     ├── ImportUnreadable               a source of `sched import` cannot be read
     ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
@@ -156,6 +157,7 @@ class Code(StrEnum):
     # A request cannot be fulfilled.
     JOB_NOT_FOUND = "SCHEDULE_JOB_NOT_FOUND"
     RETIRED = "SCHEDULE_RETIRED"
+    RENAMED = "SCHEDULE_RENAMED"
     OWNED_BY_FILE = "SCHEDULE_OWNED_BY_FILE"
     KEY_IN_USE = "SCHEDULE_KEY_IN_USE"
     CURSOR_INVALID = "SCHEDULE_CURSOR_INVALID"
@@ -458,6 +460,12 @@ class ScheduleRetired(EngineError):
     """The schedule was retired."""
 
     code = Code.RETIRED
+
+
+class ScheduleRenamed(EngineError):
+    """The schedule has another key now."""
+
+    code = Code.RENAMED
 
 
 class WorkflowUnknown(EngineError):

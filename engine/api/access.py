@@ -63,6 +63,7 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {KEYED}": RouteRule("read"),
     f"PATCH {KEYED}": RouteRule("admin"),
     f"DELETE {KEYED}": RouteRule("admin"),
+    f"POST {KEYED}/rename": RouteRule("admin", kept="schedule"),
     f"POST {KEYED}/reschedule": RouteRule("admin", kept="schedule"),
     f"POST {KEYED}/pause": RouteRule("operate"),
     f"POST {KEYED}/resume": RouteRule("operate"),

@@ -93,6 +93,14 @@ class PauseRequest(Reasoned):
     until: Moment | None = None
 
 
+class RenameRequest(Reasoned):
+    """New key of an application's schedule."""
+
+    model_config = _example(key="billing.monthly", reason="it is monthly now")
+
+    key: KeyText
+
+
 class ResumeRequest(Reasoned):
     """Resume of a schedule."""
 
@@ -313,6 +321,7 @@ def checked_line(value: Any, name: str) -> str | None:
 def declaration_schema() -> dict[str, Any]:
     """Return the JSON Schema of a declaration."""
     own = Schedule.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+    del own["properties"]["was"]  # of files
     return {
         "title": "Declaration",
         "description": "A schedule as in a file; a few names of other schedulers are taken too.",

@@ -44,6 +44,7 @@ from engine.api.access import (
 )
 from engine.api.problems import status_of
 from engine.errors import (
+    AccessDenied,
     BodyTooLarge,
     EngineError,
     KeyReused,
@@ -327,7 +328,7 @@ class GuardedRoute(APIRoute):
             state = api_state(request)
             require_own_name(request.headers, state.hosts)
             caller = await state.access.caller(request, reads=rule.scope == "read")
-            caller.require(rule, request.path_params.get("key"))
+            await _require_access(caller, rule, state.service, request.path_params.get("key"))
             body = b""
             if method in {"POST", "PATCH"}:
                 _require_media_type(request, takes_file=rule.takes_file)
@@ -355,6 +356,26 @@ class GuardedRoute(APIRoute):
                 raise allowed from None
 
         return guarded
+
+
+async def _require_access(
+    caller: Caller, rule: RouteRule, service: ScheduleService, key: str | None
+) -> None:
+    """Check that the caller may use a route, for all keys that this schedule has had.
+
+    What is shown of it, and done with it, concerns the windows of all of them.
+
+    Raises:
+        AccessDenied: it may not.
+    """
+    caller.require(rule, key)
+    if key is None or caller.has_every_key:
+        return
+    if not all(map(caller.may_see, await service.keys_of(key))):
+        raise AccessDenied(
+            f"{caller.name} is not for all keys that {key} has had",
+            cure="a token for each of them is needed; see `sched token list`",
+        )
 
 
 def without_others(error: EngineError, caller: Caller, *, made: bool = False) -> EngineError:

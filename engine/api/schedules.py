@@ -20,6 +20,7 @@ from engine.api.bodies import (
     Moment,
     OneLine,
     PauseRequest,
+    RenameRequest,
     RerunRequest,
     ResumeRequest,
     TriggerRequest,
@@ -409,6 +410,20 @@ async def retire_schedule(
     """Retire an application's schedule: it never fires again, and open runs continue."""
     await service.retire(key, version=version_of(if_match), reason=reason)
     return await shown(service, key)
+
+
+@router.post(
+    "/{key}/rename",
+    response_model=ScheduleView,
+    responses=documented(400, 404, 409, 412, 413, 415, 422),
+)
+async def rename(
+    key: KeyPath, body: RenameRequest, service: Service, caller: Who, if_match: IfMatch = None
+) -> Response:
+    """Give an application's schedule another key, which later windows belong to."""
+    caller.require_key(body.key)
+    row = await service.rename(key, body.key, version=version_of(if_match), reason=body.reason)
+    return await _shown(service, row)
 
 
 _WHEN_BODY: Final = documented_body(

@@ -64,6 +64,8 @@ class ScheduleView(ApiView):
     """A schedule. Its version is in the ETag."""
 
     key: str = Field(examples=["nightly-report"])
+    former_keys: list[str] = Field(description="The keys that it had before, the oldest first.")
+    successor: str | None = Field(description="The key that it has now, if this is a former one.")
     project: str
     origin: Origin = Field(description="`file`: a file declares it; `api`: an application.")
     state: State
@@ -98,6 +100,8 @@ def schedule_json(row: ScheduleRow) -> dict[str, Any]:
     schedule = row.schedule
     return {
         "key": row.key,
+        "formerKeys": [*row.former],
+        "successor": row.successor,
         "project": row.project,
         "origin": row.origin,
         "state": row.state,

@@ -378,9 +378,10 @@ class OwedWindows:
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         self._definition, self._zone = definition, str(definition.get("timezone", "UTC"))
+        self._seed = definition.get("was", definition["key"])
         self._cron: CronMeaning | None = None
         if "cron" in definition:
-            self._cron = CronMeaning(definition["cron"], definition["key"])
+            self._cron = CronMeaning(definition["cron"], self._seed)
         dst = definition.get("dst", {})
         self._dst = {"gap": "shift", "fold": "first", **(dst if isinstance(dst, Mapping) else {})}
         self._first, self._last = 0, _END * SECOND - 1
@@ -430,7 +431,7 @@ class OwedWindows:
             return 0
         following = self.next(at)
         room = spread if following is None else min(spread, following - at)
-        digest = sha256(f"spread\0{self._definition['key']}".encode()).digest()[:4]
+        digest = sha256(f"spread\0{self._seed}".encode()).digest()[:4]
         part = int.from_bytes(digest, "big")
         return room // _MILLISECOND * part // 2**32 * _MILLISECOND
 

@@ -147,11 +147,19 @@ class SeenRuns:
     kept_since: datetime | None = None
     notes: tuple[str, ...] = ()
 
+    def of(self, *keys: str) -> Runs:
+        """Return the runs of a schedule, by all keys that it has had."""
+        found: Runs = {}
+        for key in keys:
+            for at, runs in self.by_key.get(key, {}).items():
+                found[at] = [*found.get(at, ()), *runs]
+        return found
+
 
 class RunSource(Protocol):
     """Reads of the runs of windows, from what started them."""
 
-    async def read(self, ledger_id: str, since: datetime, key: str | None) -> SeenRuns:
+    async def read(self, ledger_id: str, since: datetime, keys: Sequence[str]) -> SeenRuns:
         """Return the runs of a ledger's windows that began after ``since``."""
 
     async def knows(self, workflow_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -46,20 +46,21 @@ class TemporalRuns:
         self._client = client
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(self, ledger_id: str, since: datetime, key: str | None) -> SeenRuns:
+    async def read(self, ledger_id: str, since: datetime, keys: Sequence[str]) -> SeenRuns:
         """Return the runs of a ledger's windows that began after ``since``.
 
         Args:
             ledger_id: runs of other ledgers are left out, and counted in a note.
             since: the fire time of the first window that matters.
-            key: only the runs of this schedule; None is all.
+            keys: only the runs of the schedule that has, or had, these keys; without any, all.
 
         Raises:
             TemporalUnavailable: the server did not answer.
         """
-        prefix = f"sched:{key}:" if key else "sched:"
+        prefixes = [f"sched:{key}:" for key in keys] or ["sched:"]
+        named = " OR ".join(f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes)
         begin = (since - _SLACK).astimezone(UTC).isoformat()
-        query = f"WorkflowId STARTS_WITH '{prefix}' AND StartTime >= '{begin}'"
+        query = f"({named}) AND StartTime >= '{begin}'"
         found: defaultdict[str, list[SeenRun]] = defaultdict(list)
         left_out: Counter[str] = Counter()
         with as_unavailable():

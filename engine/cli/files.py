@@ -419,7 +419,7 @@ async def _prune(
 ) -> tuple[str, ...]:
     """Retire keys that the file has lacked for long enough, unless the file changes meanwhile."""
     heads = await opened.schedules(file.project)
-    named = {schedule.key for schedule in file.schedules}
+    named = {key for schedule in file.schedules for key in (schedule.key, schedule.was)}
     if any(head.state != "retired" and head.key not in named for head in heads):
         seconds = PRUNE_AFTER.total_seconds()
         typer.echo(
@@ -463,7 +463,7 @@ def migrate(session: Session) -> None:
 CHANGES = 3
 """Exit code if something would change."""
 
-_SIGNS = {"added": "+", "changed": "~", "returned": "+", "retired": "-"}
+_SIGNS = {"added": "+", "renamed": "~", "changed": "~", "returned": "+", "retired": "-"}
 _COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "magenta"}
 _LINES = 12
 """Most lines or fires shown of one kind; a project may have thousands."""
@@ -532,6 +532,9 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     yield from _first_lines([f"~ {line}" for line in (*found.queues, *found.hooks)])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
     yield from _first_lines(foreign)
+    misnamed = [f"! {key}: {why}" for key, why in found.misnamed.items()]
+    yield from _first_lines(misnamed)
+    yield from _first_lines([f"  {key}: {why}" for key, why in found.in_vain.items()])
     if found.absent and not any(change.kind == "retired" for change in found.changes):
         absent = [f"  {key}: not in the file, continues to fire (--prune)" for key in found.absent]
         yield from _first_lines(absent)
@@ -553,7 +556,13 @@ def _applied(found: DryRun) -> str:
 def _change(change: Change, zone: str, place: str) -> Iterator[str]:
     edits = f": {', '.join(change.edits)}" if change.edits else ""
     at = f" (at {place})" if place else ""
-    yield f"{_SIGNS[change.kind]} {change.key} {change.kind}{edits}{at}"
+    was = f", was {change.was}" if change.was else ""
+    yield f"{_SIGNS[change.kind]} {change.key} {change.kind}{was}{edits}{at}"
+    if change.likely_was:
+        yield (
+            f"    {change.likely_was}, which is not in the file, is the same: if this is its new"
+            f" key, write was: {change.likely_was}"
+        )
     for sign, starts in (("-", change.moved.vanish), ("+", change.moved.appear)):
         yield from _starts(sign, starts, zone)
     if change.fires:
@@ -622,14 +631,14 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         "unchanged": len(found.unchanged),
         **fields(found, "absent foreign fires_on_apply=fires"),
         "drift": [fields(row, drift) for row in found.drift],
-        **fields(found, "resumed queues hooks left_behind"),
+        **fields(found, "misnamed in_vain resumed queues hooks left_behind"),
     }
 
 
 def _change_json(change: Change) -> dict[str, Any]:
     moved = {"appear": change.moved.appear, "vanish": change.moved.vanish}
     return {
-        **fields(change, "key change=kind edits"),
+        **fields(change, "key change=kind was likely_was edits"),
         **{name: fields(starts, "count fire_times=first") for name, starts in moved.items()},
         **fields(change, "fires_on_apply=fires"),
     }

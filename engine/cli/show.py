@@ -181,6 +181,7 @@ class Page:
         return {
             **schedule_json(row),
             **fields(row, "definition=schedule.shown definition_version effective_from series"),
+            **fields(row, "former_keys=former successor"),
             "tzdata": self._tzdata,
             **fields(row, "paused=pause schedule.overlap"),
             "max_concurrent_runs": self._places,
@@ -233,6 +234,8 @@ class Page:
             sentences.print(f"problem: {problem}", style="red")
         for warning in (*filter(None, [self.alone]), *(gap.description for gap in self.gaps)):
             sentences.print(warning, style="yellow")
+        if row.former:
+            sentences.print(f"renamed; before it was {', '.join(reversed(row.former))}")
         for line in (*self._relations(), *self._held_back()):
             sentences.print(line)
         # A new interval takes effect with its present window, which opened before.
@@ -256,7 +259,8 @@ class Page:
         if row.state == "paused" and row.pause and row.pause.until:
             return f"paused; nothing fires {row.pause.lasts}"
         if row.state != "active":
-            return f"{row.state}; {_NOTHING_WILL[row.state]}"
+            gone_on = row.successor and f"it goes on as {row.successor}"
+            return f"{row.state}; {gone_on or _NOTHING_WILL[row.state]}"
         if row.next_start_at is None:
             return "active, but no fire is left"
         moment = row.next_start_at

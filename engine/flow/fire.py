@@ -47,6 +47,7 @@ class FireInfo:
         retry_intervals: The waits between the tries of the run in seconds, if its schedule lists
             them; the last one repeats.
         timeout: How many seconds the run may take; None is no limit.
+        was: The first key of a schedule that was renamed; None is its own.
         fired_at: When a worker began this run; None outside of a run.
         attempt: Which try of the run this is, from 1.
         max_attempts: How many tries it has at most; None is as many as it takes.
@@ -69,6 +70,7 @@ class FireInfo:
     retry_intervals: tuple[float, ...] = ()
     timeout: float | None = None
     retries: bool = False
+    was: str | None = None
     # Of the run, not of the window: `ctx.fire` has them, the memo does not.
     fired_at: datetime | None = field(default=None, compare=False)
     attempt: int = field(default=1, compare=False)
@@ -182,11 +184,20 @@ class FireInfo:
             retry_intervals=_waits(value) if "retry_intervals" in value else (),
             timeout=_seconds(value, "timeout") if "timeout" in value else None,
             retries=bool(value.get("retries")),
+            was=_text(value, "was") if "was" in value else None,
         )
 
 
 _OF_THE_RUN: Final = ("fired_at", "attempt", "max_attempts")
-_OPTIONAL: Final = ("data_from", "topic", "metadata", "retry_intervals", "timeout", "retries")
+_OPTIONAL: Final = (
+    "data_from",
+    "topic",
+    "metadata",
+    "retry_intervals",
+    "timeout",
+    "retries",
+    "was",
+)
 """Fields that a memo has only if there is something in them."""
 
 IDENTITIES: Final = ("ownerId", "tenantId", "correlationId", "clientRequestId")

@@ -6,7 +6,7 @@ All datetimes are timezone-aware and in UTC.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
@@ -333,6 +333,8 @@ class Standing:
         rules: the time rules by which it was computed last; see ``TIME_RULES``.
         forgotten_until: windows up to then may have left the ledger; None if none has.
         idle: whether nothing becomes due of it by itself.
+        former: the keys that it had before it was renamed.
+        successor: the key that it has now, if this is a former one.
     """
 
     now: datetime
@@ -346,6 +348,8 @@ class Standing:
     pause: Pause | None = None
     forgotten_until: datetime | None = None
     idle: bool = False
+    former: tuple[str, ...] = ()
+    successor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,6 +575,13 @@ class Lineage:
 
     system: str | None = None
     timeline: int | None = None
+
+    def differences(self, here: Lineage) -> Iterator[str]:
+        """Yield what has replaced this lineage, as far as both are known."""
+        if self.system and here.system and self.system != here.system:
+            yield f"system {here.system} has replaced {self.system}"
+        elif self.timeline and here.timeline and self.timeline != here.timeline:
+            yield f"timeline {here.timeline} has replaced {self.timeline}"
 
 
 # --- queues ---

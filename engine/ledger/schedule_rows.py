@@ -51,6 +51,8 @@ class ScheduleRow:
         origin: where it is declared: in a file, or by an application.
         request_id: the id under which an application asked for it, if it gave one.
         skips: skipped windows to come, with their reasons.
+        former: the keys that it had before it was renamed, the oldest first.
+        successor: the key that it has now, if this is a former one; its state is ``retired`` then.
     """
 
     key: str
@@ -74,6 +76,8 @@ class ScheduleRow:
     request_id: str | None = None
     defined_at: datetime | None = None
     started: int | None = None
+    former: tuple[str, ...] = ()
+    successor: str | None = None
 
     @property
     def of_starts(self) -> bool:

@@ -82,7 +82,7 @@ class FailoverDetector:
         """Compare the lineage with the last ones that the ledger and this replica recorded."""
         here, noted = await self._ledger.lineage()
         for before in (noted, self._lineage):
-            signs += [sign for sign in _differences(before, here) if sign not in signs]
+            signs += [sign for sign in before.differences(here) if sign not in signs]
         suspect_until = await self._ledger.note_lineage(here, suspect=bool(signs))
         self._lineage = Lineage(
             here.system or self._lineage.system, here.timeline or self._lineage.timeline
@@ -93,10 +93,3 @@ class FailoverDetector:
             )
             self._emit(Alert(Code.COMMITS_LOST, text))
         return suspect_until
-
-
-def _differences(before: Lineage, here: Lineage) -> Iterator[str]:
-    if before.system and here.system and before.system != here.system:
-        yield f"system {here.system} has replaced {before.system}"
-    elif before.timeline and here.timeline and before.timeline != here.timeline:
-        yield f"timeline {here.timeline} has replaced {before.timeline}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import Code
 from engine.ledger import UNDECLARED, Action, Backfill, Fire, cause_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 UNDECIDED = "undecided"
 FORGOTTEN = "forgotten, see the archive"
 """Why windows without a row are left alone; for the others it is their cause or status."""
+FORMER_KEY = "former_key"
+"""Why windows that have a row under a former key are left alone: a rerun starts one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ async def consider(
         why: str = UNDECLARED
         surely = True
         if row is not None:
-            cause = None if row.run_id is not None else row.cause
-            why, surely = cause or row.status, cause is not None
+            cause = None if row.run_id is not None or row.key != each.key else row.cause
+            why = (cause or row.status) if row.key == each.key else FORMER_KEY
+            surely = cause is not None
         elif at > state.cursor:
             why, surely = UNDECIDED, False
         elif forgotten is not None and at <= forgotten:
@@ -136,7 +139,9 @@ async def count(
                 min(ends[number], row.last_fire_time),
             )
             of = specs[row.definition_version]
-            counted[number][row.status, row.reason_code] += of.count(low, high)
+            mine = row.key == key
+            about: Any = (row.status, row.reason_code) if mine else (FORMER_KEY, None)
+            counted[number][about] += of.count(low, high)
     counts = Counter[str]()
     for (begin, end, excluded), found in zip(spans, counted, strict=True):
         for (status, code), number in found.items():

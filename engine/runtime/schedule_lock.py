@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import ScheduleNotFound, ScheduleRetired
+from engine.errors import ScheduleNotFound, ScheduleRenamed, ScheduleRetired
 from engine.ledger import Action
 from engine.schedules import STOPS, CatchUp, Overlap, Reason, utc_text
 from engine.schedules.planner import (
@@ -236,6 +236,7 @@ async def locked(
 
     Raises:
         ScheduleNotFound: no schedule has this key.
+        ScheduleRenamed: it has another key now.
         ScheduleRetired: the schedule is retired.
     """
     async with ledger.transaction(long=True) as transaction:
@@ -244,9 +245,23 @@ async def locked(
         if not found:
             raise ScheduleNotFound(key)
         (state,) = found
+        if not retired:
+            require_present(state)
         if state.retired_at is not None and not retired:
             raise ScheduleRetired(
                 f"{key} was retired at {utc_text(state.retired_at)}",
                 cure="declare it again",
             )
         yield Locked(transaction, state, await transaction.now(), by)
+
+
+def require_present(state: ScheduleState) -> None:
+    """Refuse a key that the schedule no longer has.
+
+    Raises:
+        ScheduleRenamed: it has another one now.
+    """
+    if state.successor is not None:
+        raise ScheduleRenamed(
+            f"{state.key} was renamed to {state.successor}", cure=f"name {state.successor}"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Final
@@ -17,6 +17,7 @@ from engine.schedules.terms import epoch_ms, first_of, format_duration
 
 _SHOWN: Final = 60
 _BEFORE: Final = 10  # characters shown of the common prefix of two long values
+_LIKELY: Final = 50  # added and absent keys that are compared with each other
 _NAMED: Final = 3  # days off named of those removed, and of those added
 
 _INTERVAL: Final = "everyMs"  # shown as people write it: every 5m
@@ -31,13 +32,20 @@ WHEN: Final = (*WHEN_PART, "exclude")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Newest definition of a key in the ledger, as far as a file is compared with it."""
+    """Newest definition of a key in the ledger, as far as a file is compared with it.
+
+    Attributes:
+        seed: the first key of a schedule that was renamed; None is its own.
+        successor: the key that the schedule has now, if this is a former one.
+    """
 
     key: str
     project: str
     digest: str
     retired: bool
     origin: str = "file"
+    seed: str | None = None
+    successor: str | None = None
 
     @property
     def owner(self) -> str:
@@ -47,7 +55,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Changes that applying a file makes: keys in the file's order, ``absent`` sorted."""
+    """Changes that applying a file makes: keys in the file's order, ``absent`` sorted.
+
+    Attributes:
+        renamed: the former key of each schedule that gets another one.
+        unfit: why a key is not applied, because of its former key or since it is one.
+        in_vain: what is to be said of a ``was`` that changes nothing.
+    """
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -55,14 +69,28 @@ class Diff:
     unchanged: tuple[str, ...]
     absent: tuple[str, ...]
     foreign: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    in_vain: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The keys of which something is written."""
+        return (*self.added, *self.renamed, *self.changed, *self.returned)
+
+    def of_the_same(self, schedules: Iterable[Schedule]) -> Diff:
+        """Return the difference from the file that was applied last, which has these schedules."""
+        keys = tuple(schedule.key for schedule in schedules)
+        return Diff((), (), (), keys, self.absent, ())
 
     def without(self, keys: Collection[str]) -> Diff:
-        """Return the difference without the additions, changes and returns of ``keys``."""
-        left = {
+        """Return the difference without what is written of ``keys``."""
+        left: dict[str, Any] = {
             kind: tuple(key for key in getattr(self, kind) if key not in keys)
             for kind in ("added", "changed", "returned")
         }
-        return replace(self, **left)
+        renamed = {key: was for key, was in self.renamed.items() if key not in keys}
+        return replace(self, **left, renamed=renamed)
 
 
 def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head]) -> Diff:
@@ -70,23 +98,35 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 
     A key of another project, or one that an application declared, is ``foreign``; then nothing
     of the file may be applied. A retired key of any project is free to be taken.
+
+    Args:
+        project: the project of the file.
+        schedules: those of the file.
+        heads: of their keys, of the keys that they had before, and of the whole project.
     """
     kinds: dict[str, list[str]] = {
         kind: [] for kind in ("added", "changed", "returned", "unchanged", "foreign")
     }
-    named = set()
+    renamed, unfit, in_vain = dict[str, str](), dict[str, str](), dict[str, str]()
+    named = set[str | None]()
     for schedule in schedules:
-        named.add(schedule.key)
-        head = heads.get(schedule.key)
-        if head is None:
-            kind = "added"
-        elif head.retired:
-            kind = "returned"
-        elif head.project != project or head.origin == "api":
-            kind = "foreign"
-        else:
-            kind = "unchanged" if head.digest == schedule.digest else "changed"
-        kinds[kind].append(schedule.key)
+        key, was, head = schedule.key, schedule.was, heads.get(schedule.key)
+        # Of a former key that a file still has, the schedule is not absent.
+        named |= {key, head.successor if head else None}
+        if was is not None and (head is None or head.successor == was):
+            if _is_foreign(heads.get(was), project):
+                kinds["foreign"].append(was)
+                continue
+            if was in heads and heads[was].successor is None:
+                renamed[key] = was
+                named.add(was)
+                continue
+        if why := unfit_key(key, was, heads):
+            unfit[key] = why
+            continue
+        if why := _vain(schedule, heads):
+            in_vain[key] = why
+        kinds[_kind(schedule, project, heads)].append(key)
     absent = sorted(
         head.key
         for head in heads.values()
@@ -95,7 +135,89 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
         and not head.retired
         and head.key not in named
     )
-    return Diff(**{kind: tuple(keys) for kind, keys in kinds.items()}, absent=tuple(absent))
+    changes = {kind: tuple(keys) for kind, keys in kinds.items()}
+    return Diff(**changes, absent=tuple(absent), renamed=renamed, unfit=unfit, in_vain=in_vain)
+
+
+def _kind(schedule: Schedule, project: str, heads: Mapping[str, Head]) -> str:
+    head = heads.get(schedule.key)
+    if head is None:
+        return "added"
+    if head.retired:
+        return "returned"
+    if _is_foreign(head, project):
+        return "foreign"
+    return "unchanged" if head.digest == with_seed(schedule, heads).digest else "changed"
+
+
+def _is_foreign(head: Head | None, project: str) -> bool:
+    return (
+        head is not None and not head.retired and (head.project != project or head.origin == "api")
+    )
+
+
+# --- renames ---
+
+
+def with_seed(schedule: Schedule, heads: Mapping[str, Head]) -> Schedule:
+    """Return a schedule of a file with the first key that it ever had in the place of ``was``.
+
+    The ledger has it, also where the file says nothing of a rename any more.
+    """
+    known = heads.get(schedule.key) or heads.get(schedule.was or "")
+    if known is None:
+        return schedule
+    seed = known.seed or known.key
+    was = None if seed == schedule.key else seed
+    return schedule if schedule.was == was else schedule.model_copy(update={"was": was})
+
+
+def unfit_key(key: str, was: str | None, heads: Mapping[str, Head]) -> str | None:
+    """Return why a schedule cannot have this key instead of its former one; None if it can."""
+    head, old = heads.get(key), heads.get(was or "")
+    if head is not None and head.successor not in {None, was}:
+        return f"{key} was renamed to {head.successor}; write that key, or was: {head.successor}"
+    if old is None or old.successor == key:
+        return None
+    if old.successor is not None and (head is None or head.retired):
+        return f"{was} was renamed to {old.successor} before; write was: {old.successor}, or none"
+    if head is not None and not (old.retired and not head.retired) and head.successor != was:
+        return (
+            f"{was} cannot become {key}, which is, or was, a schedule of its own; choose another"
+            f" key, or remove was: and let {was} be retired"
+        )
+    return None
+
+
+def _vain(schedule: Schedule, heads: Mapping[str, Head]) -> str | None:
+    """Return why ``was`` has no effect, if that is worth a sentence."""
+    key, was = schedule.key, schedule.was
+    if was is None:
+        return None
+    if was not in heads:
+        return f"there never was a schedule {was}, so {key} is new" if key not in heads else None
+    if heads[was].successor != key:
+        return f"was: {was} changes nothing: {key} is another schedule"
+    return None
+
+
+def likely_renames(
+    compared: Diff, schedules: Iterable[Schedule], heads: Mapping[str, Head]
+) -> dict[str, str]:
+    """Return the absent key of each added schedule that differs from it in nothing but the key."""
+    found, left = dict[str, str](), list(compared.absent[:_LIKELY])
+    added = {*compared.added[:_LIKELY]}
+    for schedule in schedules:
+        if schedule.key not in added:
+            continue
+        for was in left:
+            own = heads[was].seed
+            same = schedule.model_copy(update={"key": was, "was": own})
+            if same.digest == heads[was].digest:
+                found[schedule.key] = was
+                left.remove(was)
+                break
+    return found
 
 
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:

@@ -412,6 +412,9 @@ class Schedule(BaseModel):
         description="Names the schedule, once in the ledger's namespace, "
         "and begins the id of each run."
     )
+    was: Annotated[str, checks.key("was", checks.KEY_SHAPE, "nightly-report")] | None = doc(
+        "The key that it had before it was renamed. It may stay in the file for ever."
+    )
     workflow: Annotated[str, checks.text("workflow", "daily-report", "daily-report@1")] = Field(
         description="What is started: a name (its newest version), name@1.2, or any Temporal type."
     )
@@ -594,6 +597,15 @@ class Schedule(BaseModel):
         return self
 
     @property
+    def seed(self) -> str:
+        """The key that its times are derived from: ``H`` and ``spread`` survive a rename.
+
+        In a file it is the key before the last rename; the ledger knows the first one, and has it
+        in the place of ``was``.
+        """
+        return self.was or self.key
+
+    @property
     def has_input(self) -> bool:
         """Whether the workflow receives an argument; null is one."""
         return "input" in self.model_fields_set
@@ -716,7 +728,7 @@ class Schedule(BaseModel):
         """
         following = self.spec.next(fire_time) if self.spread else None
         room = min(self.spread, following - fire_time) if following else self.spread
-        return room // _MILLISECOND * _share_of_spread(self.key) // 2**32 * _MILLISECOND
+        return room // _MILLISECOND * _share_of_spread(self.seed) // 2**32 * _MILLISECOND
 
     @property
     def when(self) -> str:

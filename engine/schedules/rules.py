@@ -191,7 +191,7 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
         spec = Interval(given["everyMs"], given.get("offsetMs", 0))
     else:
         dst = given.get("dst", "standard")
-        spec = Cron(given["cron"], timezone=timezone, dst=dst, key=given["key"])
+        spec = Cron(given["cron"], timezone=timezone, dst=dst, key=given.get("was") or given["key"])
     return bounded(spec, given.get("start"), given.get("end"), timezone)
 
 
@@ -334,6 +334,7 @@ _ELSEWHERE = {
     word: field
     for field, words in {
         "key": "id name",
+        "was": "renamedfrom formerkey oldkey previouskey",
         "every": "interval",
         "offsetMs": "offset",
         "cron": "crontab cronexpression expression pattern schedule scheduleinterval",

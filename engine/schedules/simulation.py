@@ -288,7 +288,7 @@ LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
 START_FIELDS: Final = frozenset(
-    {*WHEN, "key", "enabled", "paused", "firstFire", "grace", "catchUp", "limit", "spread"}
+    {*WHEN, "key", "was", "enabled", "paused", "firstFire", "grace", "catchUp", "limit", "spread"}
 )
 """Fields that decide when runs start."""
 LINE_FIELDS: Final = frozenset({"overlap", "maxConcurrentRuns", "maxQueued"})
@@ -362,6 +362,7 @@ def _shape(schedule: Schedule, *, in_line: bool) -> str:
     given = {name: value for name, value in schedule.to_json().items() if name in simulated}
     if not (schedule.spread or "H" in (schedule.cron or "").upper()):
         given["key"] = "k"  # which has no effect
+        given.pop("was", None)
     return json.dumps({**given, "workflow": "w"})
 
 

@@ -89,12 +89,14 @@ class Accounts(ReadOperations):
             ScheduleNotFound: there is no such schedule.
         """
         first, until = await self._since(since)
-        keys = [(await self.schedule(key)).key] if key else []
-        keys = keys or [row.key for row in await self.schedules(project)]
+        rows = [await self.present(key)] if key else await self.schedules(project)
+        # A former key is audited with the schedule that it was of.
+        keys = [*dict.fromkeys(row.successor or row.key for row in rows)]
         # Before any row is read: a run that begins later has its row by then.
         seen = None
         if runs is not None:
-            seen = await runs.read(await self._ledger.identity(), first, key)
+            named = (rows[0].key, *rows[0].former) if key else ()
+            seen = await runs.read(await self._ledger.identity(), first, named)
         audits: list[KeyAudit] = []
         for place in range(0, len(keys), _KEYS):
             for standing in await self._ledger.standings(keys[place : place + _KEYS]):
@@ -138,7 +140,7 @@ class Accounts(ReadOperations):
             ScheduleNotFound: there is no such schedule.
             DefinitionUnreadable: this version cannot read its definitions.
         """
-        await self.schedule(key)
+        key = (await self.present(key)).key
         (standing,) = await self._ledger.standings([key])
         try:
             history, versions, _ = await self._history(standing)
@@ -164,7 +166,7 @@ class Accounts(ReadOperations):
         except UnreadableVersion as error:
             return _unreadable(standing, first, error)
         kept_since = seen.kept_since if seen else None
-        own = dict(seen.by_key.get(standing.key, {})) if seen else None
+        own = seen.of(standing.key, *standing.former) if seen else None
         judge = KeyJudge(history, first, last, runs=own, kept_since=kept_since)
         async for row in self._rows(standing.key, first, last):
             judge.push(row)

@@ -168,6 +168,10 @@ class ReadOperations:
         """Return the schedules that wait for this one's windows, in key order."""
         return await self._ledger.children(key)
 
+    async def keys_of(self, key: str) -> list[str]:
+        """Return all keys that a schedule has had, by any of them; see `sched show`."""
+        return await self._ledger.keys_of(key)
+
     async def find(self, key: str) -> ScheduleRow | None:
         """Return one schedule, even a retired one; None if the ledger has no such key."""
         for row in await self._ledger.schedules(key=key):
@@ -183,6 +187,11 @@ class ReadOperations:
         if (row := await self.find(key)) is not None:
             return row
         raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def present(self, key: str) -> ScheduleRow:
+        """Return the schedule that has, or once had, this key; see ``schedule``."""
+        row = await self.schedule(key)
+        return await self.schedule(row.successor) if row.successor else row
 
     async def _shown(self, row: ScheduleRow) -> ScheduleRow:
         """Return a row with its input in plain, if that can be read here."""

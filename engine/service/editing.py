@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from engine.errors import ScheduleError
+from engine.errors import KeyInUse, ScheduleError, ScheduleNotFound
 from engine.ledger import ScheduleRow, Start
-from engine.runtime.schedule_lock import decide_ahead
+from engine.runtime.apply.edits import rename
+from engine.runtime.schedule_lock import Locked, decide_ahead
 from engine.schedules import KEY, SEALED_INPUT, Schedule
-from engine.schedules.diff import WHEN
+from engine.schedules.diff import WHEN, unfit_key
 from engine.service.base import require_version
 from engine.service.one_shots import (
     ApplicationSchedules,
@@ -23,7 +24,7 @@ from engine.service.one_shots import (
 _KINDS: Final = ("at", "every", "everyMs", "cron")
 """Fields of which a schedule has exactly one: a new one replaces the one before."""
 _FIELDS: Final = frozenset(each.alias or n for n, each in Schedule.model_fields.items())
-_NO_EDIT: Final = ("key", "paused", "expect", "after", "needs")
+_NO_EDIT: Final = ("key", "was", "paused", "expect", "after", "needs")
 """Fields that an edit cannot name."""
 
 
@@ -94,6 +95,47 @@ class ScheduleEdits(ApplicationSchedules):
         if moves:
             await self._ledger.wake()  # its new workers have not looked for it
         return await self.schedule(key)
+
+    async def rename(
+        self, key: str, to: str, *, version: int | None = None, reason: str | None = None
+    ) -> ScheduleRow:
+        """Give an application's schedule another key; everything else stays.
+
+        Its windows up to now belong to the former key, which ends, and later ones to the new key.
+
+        Args:
+            key: the key that it has.
+            to: the key that it gets; it may have had it before.
+            version: the definition's version that the caller has read; None renames any.
+            reason: the reason, for the audit log.
+
+        Raises:
+            ScheduleNotFound: there is no schedule with this key.
+            ScheduleRenamed: it has another key now.
+            OwnedByFile: a file declares it.
+            NotCancellable: it was cancelled or retired.
+            VersionOutdated: it was edited after ``version``.
+            ScheduleError: the new key is no key, or a backfill is being laid.
+            KeyInUse: it is, or was, another schedule's.
+        """
+        Schedule.from_json({"key": to, "workflow": "noop", "every": "1m"})  # is it a key?
+        async with self._waking_others(), self._ledger.transaction(long=True) as transaction:
+            await transaction.lock([to, key, *await transaction.keys_of(key)])
+            if not (states := await transaction.read([key])):
+                raise ScheduleNotFound(key)
+            held = Locked(transaction, states[0], await transaction.now(), self._actor)
+            require_owned_by_application(held.state, ended="cancelled")
+            require_version(held, version)
+            heads = await transaction.heads("", [key, to])  # "" is no project: only the keys'
+            if why := unfit_key(to, key, heads):
+                raise KeyInUse(why, cure="choose another key")
+            if await transaction.backfills(key, laying=True):
+                raise ScheduleError(
+                    f"a backfill of {key} is being laid",
+                    cure=f"wait for it, or end it with `sched cancel {key}`",
+                )
+            await rename(transaction, to, key, held.now, by=self._actor, why=reason)
+        return await self.schedule(to)
 
     async def _apart(
         self, key: str, changes: dict[str, Any]

@@ -21,8 +21,14 @@ from engine.errors import (
 )
 from engine.ledger import Action, NewDefinition
 from engine.runtime import workflow_workers
-from engine.runtime.apply.edits import first_definition, next_definition, read_all
-from engine.runtime.schedule_lock import Locked, decide_ahead, decided_to_the_end, record_decided
+from engine.runtime.apply.definitions import first_definition, next_definition, read_all
+from engine.runtime.schedule_lock import (
+    Locked,
+    decide_ahead,
+    decided_to_the_end,
+    record_decided,
+    require_present,
+)
 from engine.runtime.workflow_workers import type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
 from engine.schedules.diff import WHEN
@@ -178,6 +184,7 @@ async def _retired(transaction: Transaction, asked: _Request) -> ScheduleState |
     Raises:
         KeyInUse: the key is, or was, another schedule's.
         RequestInUse: the request id was used before.
+        ScheduleRenamed: the key is a former one of a schedule.
     """
     key, request_id = asked.key, asked.request_id
     if request_id is not None and (other := await transaction.asked_under(request_id)):
@@ -186,6 +193,7 @@ async def _retired(transaction: Transaction, asked: _Request) -> ScheduleState |
         return None
     await transaction.lock([key])
     (before,) = await read_all(transaction, [key])
+    require_present(before)
     if before.retired_at is None:
         raise KeyInUse(f"there is a schedule {key}", cure="choose another key")
     if before.origin == "file" or before.project != asked.project:
@@ -205,7 +213,9 @@ def require_owned_by_application(state: ScheduleState, *, ended: str = "retired"
     Raises:
         OwnedByFile: a file declares it.
         NotCancellable: it was retired.
+        ScheduleRenamed: it has another key now.
     """
+    require_present(state)
     if state.origin == "file":
         raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
     if state.retired_at is not None:
@@ -426,6 +436,8 @@ class ApplicationSchedules(ReadOperations):
         return await self._create(_Request(named, project or self.project, key, reason, connection))
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
+        if "was" in asked.fields:
+            raise ScheduleError("a new schedule had no key before", cure="leave out was")
         fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])

@@ -23,7 +23,7 @@ from engine.errors import (
     WindowNotFound,
 )
 from engine.ledger import DENIED, DIED, OF_A_WINDOW, OPEN, UNSTARTED, Action, Fire, NewFire, Status
-from engine.runtime.apply.edits import looked_at_next
+from engine.runtime.apply.definitions import looked_at_next
 from engine.runtime.events import AlreadyCancelled, log
 from engine.runtime.past_windows import end_backfill, has_window
 from engine.runtime.schedule_lock import Locked, stay_unsent
@@ -379,7 +379,7 @@ class Running(Holding):
         plain, own_input = own_input, await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             state = schedule.state
-            if fire := await schedule.transaction.fire(workflow_id):
+            if fire := await _requested_before(schedule, request_id):
                 asked = Requested(fire, new=False)
             else:
                 await self._require_own_input(schedule, plain)
@@ -434,6 +434,8 @@ class Running(Holding):
         if bucket is None or at is not None or parse_workflow_id(name):
             named = await self.window(name, bucket, at=at)
             key, bucket, series = named.key, named.bucket, named.series or series
+        # A window of a former key runs again under the present one.
+        key = (await self.present(key)).key
         plain, own_input = own_input, await self._sealed_for(key, own_input)
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if letter is not None and not await schedule.transaction.dead_letters(
@@ -739,6 +741,14 @@ async def _ask(
     if fire is None:
         raise AssertionError("it was written in this transaction")
     return Requested(fire, new=True, asks=decision.overlap is not None)
+
+
+async def _requested_before(schedule: Locked, request_id: str) -> Fire | None:
+    """Return the run that was requested under this id, by whichever key of the schedule."""
+    for key in (schedule.state.key, *schedule.state.former):
+        if fire := await schedule.transaction.fire(f"sched:{key}:manual:{request_id}"):
+            return fire
+    return None
 
 
 def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:

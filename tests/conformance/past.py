@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.ledger.fires import Claim, Fire, Outcome
-from engine.runtime.apply.edits import first_definition
+from engine.runtime.apply.definitions import first_definition
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules

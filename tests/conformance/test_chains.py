@@ -12,7 +12,7 @@ from engine.errors import ParentCycle, ParentTimesDiffer, ParentUnknown, Schedul
 from engine.ledger.fires import Claim, Evidence
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
-from engine.runtime.apply.edits import first_definition
+from engine.runtime.apply.definitions import first_definition
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
 from engine.ledger.records import BackfillOverlap, ToLay
-from engine.runtime.apply.edits import first_definition
+from engine.runtime.apply.definitions import first_definition
+from engine.runtime.apply.edits import rename
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan
@@ -32,6 +33,7 @@ class Minutes:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.ledger, self.key = bench, bench.ledger, f"k{next(KEYS)}"
+        self.keys = [self.key]
         self.decided = 0
         self.claims: dict[int, list[Claim]] = {}
         """By window: those whose run may still be denied, and those that run."""
@@ -46,6 +48,13 @@ class Minutes:
         async with self.ledger.transaction(long=True) as transaction:
             await transaction.define([new], by="test")
         return self
+
+    async def rename(self) -> None:
+        was, self.key = self.key, f"k{next(KEYS)}"
+        self.keys.append(self.key)
+        async with self.ledger.transaction(long=True) as transaction:
+            await transaction.lock(self.keys)
+            await rename(transaction, self.key, was, NOW, by="test", why=None)
 
     def at(self, number: int) -> datetime:
         return self.first + number * MINUTE
@@ -127,7 +136,7 @@ class Minutes:
     async def check(self) -> list[tuple[int, int]]:
         """Return the gaps that are told now."""
         found = await self.ledger.check_data_gaps(rest=AT_ONCE, limit=100)
-        return [self._gap(each) for each in found if each.key == self.key]
+        return [self._gap(each) for each in found if each.key in self.keys]
 
     async def gaps(self) -> list[tuple[int, int]]:
         return [self._gap(each) for each in await self.ledger.data_gaps(self.key, limit=1000)]
@@ -138,7 +147,7 @@ class Minutes:
 
     def _begin(self, claims: list[Claim]) -> None:
         for claim in claims:
-            if claim.key == self.key:
+            if claim.key in self.keys:
                 for of in (self.claims, self.begun):
                     of.setdefault(self.number(claim.fire_time), []).append(claim)
 
@@ -306,7 +315,7 @@ MOVES = st.one_of(
     st.tuples(st.just("decide"), st.sampled_from(["now", "now", "later", "queued", "skipped"])),
     st.tuples(st.sampled_from(["give_up", "promote", "backfill", "queue", "rerun"]), NUMBERS),
     st.tuples(st.sampled_from(["started", "rejected", "unvouched"]), NUMBERS),
-    st.tuples(st.sampled_from(["take", "check"]), st.none()),
+    st.tuples(st.sampled_from(["take", "check", "rename"]), st.none()),
 )
 
 
@@ -348,7 +357,7 @@ async def _do(minutes: Minutes, move: str, value) -> None:
     if move == "decide":
         if minutes.decided < 5:
             await minutes.decide(value)
-    elif move in {"take", "check"}:
+    elif move in {"take", "check", "rename"}:
         await getattr(minutes, move)()
     elif value > minutes.decided:
         return
@@ -361,10 +370,14 @@ async def _do(minutes: Minutes, move: str, value) -> None:
 
 
 async def _again(minutes: Minutes, move: str, number: int) -> None:
-    if move != "rerun":
-        await minutes.backfill(number, queued=move == "queue")
-        return
     fires = await minutes.ledger.fires(key=minutes.key, limit=1000)
+    if move != "rerun":
+        # A backfill leaves a row of a former key alone.
+        if all(
+            each.key == minutes.key for each in fires if minutes.number(each.fire_time) == number
+        ):
+            await minutes.backfill(number, queued=move == "queue")
+        return
     if not any(":rerun" in each.workflow_id and minutes.number(each.fire_time) == number
                for each in fires):  # fmt: skip
         await minutes.rerun(number)

@@ -12,6 +12,7 @@ from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
 from engine.runtime.tracking.runs import reconcile_runs
 from engine.schedules.terms import Window
+from tests.conformance.conftest import forget_doubts
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 
@@ -23,6 +24,7 @@ async def test_a_doubt_is_seen_by_every_probe_from_then_on(bench):
     for serving in (bench.serving, bench.other):
         assert (await bench.ledger.probe(serving)).suspect_until == suspect_until
     assert await bench.ledger.note_lineage(Lineage("s1", 2), suspect=False) == suspect_until
+    await forget_doubts(bench.ledger)
 
 
 async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):

@@ -107,6 +107,32 @@ async def test_without_a_project_it_is_that_of_the_api_and_the_answer_says_what_
             assert f"bind it to {other}" in stays.json()["detail"]
 
 
+async def test_a_schedule_gets_another_key_and_both_show_what_became_of_it(api, client):
+    assert (await client.post(PATH, json=BILLING)).status_code == 201
+    before = await client.get(f"{PATH}/billing.nightly")
+    old = {"If-Match": '"7"'}
+    body = {"key": "billing.monthly", "reason": "a better name"}
+    refused = await client.post(f"{PATH}/billing.nightly/rename", json=body, headers=old)
+    assert refused.status_code == 412
+    made = await client.post(
+        f"{PATH}/billing.nightly/rename", json=body, headers={"If-Match": before.headers["etag"]}
+    )
+    assert made.status_code == 200, made.text
+    assert made.headers["content-location"] == f"{PATH}/billing.monthly"
+    assert (made.json()["formerKeys"], made.json()["successor"]) == (["billing.nightly"], None)
+    assert made.json()["nextFireAt"] == before.json()["nextFireAt"]
+    old = (await client.get(f"{PATH}/billing.nightly")).json()
+    assert (old["state"], old["successor"]) == ("retired", "billing.monthly")
+    again = await client.post(f"{PATH}/billing.nightly/rename", json=body)
+    assert (again.status_code, again.json()["code"]) == (409, "SCHEDULE_RENAMED")
+    filed = await client.post(f"{PATH}/filed/rename", json=body)
+    assert filed.json()["code"] == "SCHEDULE_OWNED_BY_FILE"
+    back = await client.post(f"{PATH}/billing.monthly/rename", json={"key": "billing.nightly"})
+    assert back.json()["formerKeys"] == ["billing.monthly"]
+    declared = await client.post(PATH, json={**BILLING, "key": "x", "was": "billing.nightly"})
+    assert declared.status_code == 422
+
+
 async def test_an_edit_that_changes_nothing_makes_no_new_version(client):
     tag = (await client.post(PATH, json=BILLING)).headers["etag"]
     same = await client.patch(

@@ -28,6 +28,7 @@ BODIES = {
     "POST /api/v1/schedules": {**BILLING, "key": "billing.new"},
     "PATCH /api/v1/schedules/{key}": {"description": "x"},
     "POST /api/v1/schedules/{key}/reschedule": {"cron": "0 3 * * *"},
+    "POST /api/v1/schedules/{key}/rename": {"key": "billing.renamed"},
     "POST /api/v1/schedules/{key}/skip": {"at": SOON},
     "POST /api/v1/schedules/{key}/unskip": {"at": SOON},
     "POST /api/v1/schedules/{key}/backfill": {"from": "2020-01-01T00:00:00Z", "to": SOON},
@@ -145,6 +146,24 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert "filed" not in missing.json()["detail"] + (missing.json()["cure"] or "")
         assert (await client.get("/api/v1/dead?key=filed")).status_code == 403
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
+
+
+async def test_a_rename_and_a_renamed_schedule_need_a_token_for_both_keys(api):
+    async with api.client(await api.token("all")) as client:
+        assert (await client.post(PATH, json={**BILLING, "key": "billing.old"})).status_code == 201
+    both, one = [await api.token(f"of-{len(keys)}", keys=keys) for keys in (
+        ["billing.*", "shipping.*"], ["billing.*"])]  # fmt: skip
+    body = {"key": "shipping.new"}
+    async with api.client(one) as client:
+        assert (await client.post(f"{PATH}/billing.old/rename", json=body)).status_code == 403
+    async with api.client(both) as client:
+        made = await client.post(f"{PATH}/billing.old/rename", json=body)
+        assert made.status_code == 200, made.text
+        assert (await client.get(f"{PATH}/shipping.new/fires")).status_code == 200
+    async with api.client(one) as client:
+        answer = await client.get(f"{PATH}/billing.old/executions")
+        assert answer.json()["code"] == "SCHEDULE_ACCESS_DENIED"
+        assert "shipping" not in answer.text
 
 
 async def test_no_error_names_a_schedule_that_the_token_is_not_for(api):

@@ -138,6 +138,7 @@ GOOD: dict[str, Any] = {
     f"POST {PATH}": BILLING,
     f"PATCH {PATH}/{{key}}": {"description": "x"},
     f"POST {PATH}/{{key}}/reschedule": {"cron": "0 3 * * *"},
+    f"POST {PATH}/{{key}}/rename": {"key": "billing.renamed"},
     f"POST {PATH}/{{key}}/backfill": {
         "from": "2026-11-01T00:00:00Z", "to": "2026-11-01T01:00:00Z", "dryRun": True,
     },

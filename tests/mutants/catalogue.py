@@ -351,11 +351,21 @@ _OF_DECISIONS: Final = (
         "effective-from-ignored",
         "account",
         "An edit fires no past window of the new definition.",
-        "engine/runtime/apply/edits.py",
+        "engine/runtime/apply/definitions.py",
         {
             "effective_from = cursor = max(now, before.effective_from, ahead)": "effective_from = cursor = before.effective_from"
         },
         ("tests/conformance/test_apply.py::test_an_edit_of_the_times_owes_no_window_of_the_past",),
+    ),
+    Mutant(
+        "a-rename-forgets-what-is-owed",
+        "account",
+        "A renamed schedule loses no window that is due.",
+        "engine/runtime/apply/definitions.py",
+        {"cursor = current_cursor(state)": "cursor = now"},
+        (
+            "tests/conformance/test_renames.py::test_a_window_that_was_due_at_the_rename_is_decided_once_under_the_new_key",
+        ),
     ),
     Mutant(
         "retired-keys-fire",
@@ -430,9 +440,7 @@ _OF_DECISIONS: Final = (
         "account",
         "A backfill starts no window that had a run.",
         "engine/runtime/past_windows.py",
-        {
-            "why, surely = cause or row.status, cause is not None": 'why, surely = cause or "expired", True'
-        },
+        {"surely = cause is not None": 'why, surely = cause or "expired", True'},
         (
             "tests/conformance/test_backfilling.py::test_what_was_started_or_may_have_been_is_left_alone_and_counted",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -106,6 +107,16 @@ async def test_where_one_question_cannot_name_all_runs_each_key_is_asked_for(mon
     names = [re.findall('"(sched:.*?)"', query) for query in temporal.queries]
     keys = ["sched:k0-0:", "sched:k0-1:", "sched:k0-2:"]
     assert names == [["sched:"], keys, *([key] for key in keys)]
+
+
+async def test_a_renamed_schedule_is_asked_for_by_all_its_keys_and_each_young_id_described():
+    temporal = Temporal()
+    auditor = auditor_of(temporal)
+    old = replace(state("new", NOW - timedelta(hours=5), everyMs=60_000), former=("old",))
+    await auditor.audit([old])
+    assert re.findall('"(sched:.*?)"', temporal.queries[-1]) == ["sched:new:", "sched:old:"]
+    assert {name.split(":")[1] for name in temporal.described} == {"new", "old"}
+    assert len(temporal.described) == 2
 
 
 async def test_after_a_sign_of_lost_commits_no_answer_of_before_is_trusted():

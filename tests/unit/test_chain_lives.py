@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.records import Serving
-from engine.runtime.apply.edits import first_definition
+from engine.runtime.apply.definitions import first_definition
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService

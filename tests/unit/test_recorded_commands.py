@@ -89,6 +89,15 @@ schedules:
   - {key: fresh, workflow: noop, every: 1m, tags: [new], searchAttributes: {Region: eu}}
   - {key: lost, workflow: nowhere, cron: "0 1 * * *"}
 """
+RENAMED = """
+project: default
+schedules:
+  - {key: hourly, workflow: noop, everyMs: 1800000}
+  - {key: nightly-report, workflow: report, cron: "0 3 * * *", timezone: America/Sao_Paulo}
+  - {key: newest, was: fresh, workflow: noop, every: 1m, tags: [new],
+     searchAttributes: {Region: eu}}
+  - {key: other, was: never, workflow: noop, every: 1h}
+"""
 BROKEN = """
 schedules:
   - {key: a, workflow: w, everyMs: 10}
@@ -328,6 +337,15 @@ retire --project default --yes --json
 retire --project default --force --forget --yes
 list
 retire --project default --yes
+apply changed.yaml
+plan renamed.yaml
+plan renamed.yaml --json
+apply renamed.yaml
+plan changed.yaml
+show newest
+show fresh
+pause fresh --reason late
+log newest -n 3
 log hourly -n 1
 """
 
@@ -488,6 +506,7 @@ def recorder(
         if name.startswith("engine.cli.") and getattr(module, "datetime", None) is datetime:
             monkeypatch.setattr(module, "datetime", Frozen)
     texts = {"schedules": FILE, "changed": CHANGED, "broken": BROKEN, "expecting": EXPECTING}
+    texts |= {"renamed": RENAMED}
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     (tmp_path / ".sched").mkdir()

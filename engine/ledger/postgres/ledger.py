@@ -54,6 +54,7 @@ from engine.ledger.postgres.stored_alerts import AlertStore
 from engine.ledger.postgres.stored_events import EventStore
 from engine.ledger.postgres.transaction import Transaction, creation, in_use
 from engine.ledger.records import Action, Lineage, NewDefinition, NewFire, Probe, Serving, Start
+from engine.schedules import HORIZON, from_seconds
 from engine.schedules.planner import FAILED, TIME_RULES
 
 __all__ = ["AccessStore", "AlertStore", "EventStore", "Ledger", "Transaction"]
@@ -397,6 +398,20 @@ class Ledger(RunStatements, Reads, Replicas):
             await parse_apart(self._unparsed.pop())
         return had_some
 
+    async def suspect_until(self) -> datetime | None:
+        """Return up to when windows may have runs that the ledger has lost.
+
+        A sign of lost commits that no replica has noted yet counts for all windows.
+        """
+        here, noted = await self.lineage()
+        if any(noted.differences(here)):
+            return from_seconds(HORIZON)
+        return await self._doubted_at()
+
+    async def _doubted_at(self) -> datetime | None:
+        (row,) = await self._connections.fetch("SELECT doubted_at FROM ledger")
+        return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
+
     async def lineage(self) -> tuple[Lineage, Lineage]:
         """Return the lineage of the server that answers now, and the lineage noted last."""
         here = await lineage_of(self._connections)
@@ -409,10 +424,9 @@ class Ledger(RunStatements, Reads, Replicas):
         Windows up to the last such sign may have runs that the ledger has lost. Return its time,
         whichever replica saw it.
         """
-        fetch = self._connections.fetch
-        await fetch(query("doubt"), lineage.system, lineage.timeline, suspect)
-        (row,) = await fetch("SELECT doubted_at FROM ledger")
-        return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
+        text = query("doubt")
+        await self._connections.fetch(text, lineage.system, lineage.timeline, suspect)
+        return await self._doubted_at()
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` soon after each commit that contains a request.

@@ -106,6 +106,10 @@ class Reads(LedgerPart):
                 return found
             looked_at = min(looked_at * 10, _LOOKED_AT)
 
+    async def keys_of(self, key: str) -> list[str]:
+        """Return all keys that a schedule has had, by any of them, the present one first."""
+        return [row["key"] for row in await self._run("keys_of", key)]
+
     async def children(self, key: str) -> list[str]:
         """Return the schedules that wait for this one's windows, in key order."""
         return [row["key"] for row in await self._run("children", key)]

@@ -151,6 +151,7 @@ def as_state(row: Row, *, all_open: bool) -> ScheduleState:
         open_fires=open_fires,
         unread=unread,
         started=fields.pop("started") or 0,
+        former=tuple(fields.pop("former")),
         **fields,
     )
 
@@ -271,6 +272,8 @@ def as_schedule(row: Row) -> ScheduleRow:
         request_id=row["request_id"],
         defined_at=row["defined_at"],
         started=row["started"],
+        former=tuple(row["former"]),
+        successor=row["successor"],
     )
 
 
@@ -307,7 +310,7 @@ def as_summary(row: Row) -> RunSummary:
 def as_standing(row: Row) -> Standing:
     """Return the state read by ``standings.sql``."""
     fields = dict(row)
-    return Standing(pause=_as_pause(fields), **fields)
+    return Standing(pause=_as_pause(fields), former=tuple(fields.pop("former")), **fields)
 
 
 def as_version(row: Row) -> DefinitionVersion:

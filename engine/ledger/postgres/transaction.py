@@ -170,6 +170,14 @@ class DefinitionStatements(Statements):
         await self.run("retire", keys, at)
         await self.run("revoke", keys, "retired", True)
 
+    async def rename(self, was: str, key: str) -> None:
+        """Carry what belongs to no definition from a key to the new one, and end the former."""
+        await self.run("rename", was, key)
+
+    async def keys_of(self, key: str) -> list[str]:
+        """See ``Ledger.keys_of``."""
+        return [row["key"] for row in await self.run("keys_of", key)]
+
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         """Move these locked schedules, with everything that has not ended, to another project."""
         await self.run("move_to_project", keys, old, new)

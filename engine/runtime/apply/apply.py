@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.errors import EngineError, KeyForeign, KeyInUse, PruneRefused, RevisionTooLow
 from engine.ledger import Action, DriftRow, ProjectRow
+from engine.runtime.apply.definitions import read_all
 from engine.runtime.apply.edits import (
     ApplyReport,
     ApplyTransaction,
@@ -21,13 +22,12 @@ from engine.runtime.apply.edits import (
     followers,
     hook_edits,
     queue_edits,
-    read_all,
     take,
 )
 from engine.runtime.schedule_lock import decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.sealing import Sealing
 from engine.schedules import STARTS, TICK, ScheduleFile, first_of, utc_text
-from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
+from engine.schedules.diff import AHEAD, Diff, Head, Moved, View, diff, likely_renames, outlook
 from engine.schedules.planner import ScheduleState
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ async def apply(
             return _unchanged(file)
     file = await sealing.file(file)
     await prepare(file)
+    suspect_until = await _suspect_until(ledger, file)
     ahead: list[str] = []
     report = None
     while report is None:
@@ -98,6 +99,7 @@ async def apply(
                 take_from=take_from,
                 only_newer=only_newer,
                 ahead=ahead,
+                suspect_until=suspect_until,
                 sealing=sealing,
             )
         except KeyInUse:
@@ -106,7 +108,7 @@ async def apply(
             for key in error.keys:
                 await decide_ahead(ledger, key)
             ahead += error.keys
-    if report.changed or report.returned:
+    if report.changed or report.returned or report.renamed:
         await ledger.wake()  # other schedules may have waited for these decisions
     return report
 
@@ -121,6 +123,7 @@ async def _apply(
     take_from: Renamed | None,
     only_newer: bool,
     ahead: Sequence[str],
+    suspect_until: datetime | None,
     sealing: Sealing,
 ) -> ApplyReport:
     async with ledger.transaction(long=True) as transaction:
@@ -136,9 +139,18 @@ async def _apply(
             require_newer(file, head)
         if only_newer and head is not None:
             await _require_not_superseded(transaction, file, head)
-        edit = ApplyTransaction(transaction, file, by=by, ahead=ahead, sealing=sealing)
+        edit = ApplyTransaction(
+            transaction, file, by=by, ahead=ahead, suspect_until=suspect_until, sealing=sealing
+        )
         report = await edit.write()
     return replace(report, followed=await followers(ledger, edit.moved), left_behind=stay)
+
+
+async def _suspect_until(ledger: Ledger, file: ScheduleFile) -> datetime | None:
+    """Return ``Ledger.suspect_until``; only renames ask."""
+    if any(each.was for each in file.schedules):
+        return await ledger.suspect_until()
+    return None
 
 
 async def prepare(file: ScheduleFile) -> None:
@@ -303,7 +315,7 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
 #
 # The result is therefore exact. A dry run holds the locks of an apply for as long as an apply does.
 
-ChangeKind = Literal["added", "changed", "returned", "retired"]
+ChangeKind = Literal["added", "renamed", "changed", "returned", "retired"]
 _REFUSED = (KeyForeign, RevisionTooLow, PruneRefused)
 
 
@@ -317,6 +329,8 @@ class Change:
         edits: a few words per changed field.
         moved: starts of the coming days that appear and vanish.
         fires: windows that would start at once, and would not without the apply.
+        was: the former key of a renamed schedule.
+        likely_was: the key of an absent schedule that is the same but for its key.
     """
 
     key: str
@@ -324,6 +338,8 @@ class Change:
     edits: tuple[str, ...] = ()
     moved: Moved = field(default_factory=Moved)
     fires: tuple[datetime, ...] = ()
+    was: str | None = None
+    likely_was: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +349,6 @@ class DryRun:
     Attributes:
         project: the file's project.
         now: the ledger's clock.
-        until: the end of the period in which starts are compared.
         last: the file that was applied last, if any.
         same: whether the file is that one, unchanged.
         changes: in the file's order; retired keys come last.
@@ -344,6 +359,8 @@ class DryRun:
         drift: schedules whose state differs from what the file alone would produce.
         resumed: keys that are ``paused`` in the file, and were resumed.
         refused_keys: keys that would not be applied; see ``edits.refused``.
+        misnamed: why, of those whose former key is the reason.
+        in_vain: what is to be said of a ``was`` that changes nothing, by key.
         unknown: what is known of each workflow that no worker can run, by key, refused or not.
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
@@ -352,7 +369,6 @@ class DryRun:
 
     project: str
     now: datetime
-    until: datetime
     last: ProjectRow | None = None
     same: bool = False
     changes: tuple[Change, ...] = ()
@@ -363,10 +379,17 @@ class DryRun:
     drift: tuple[DriftRow, ...] = ()
     resumed: tuple[str, ...] = ()
     refused_keys: tuple[str, ...] = ()
+    misnamed: Mapping[str, str] = field(default_factory=dict)
+    in_vain: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     left_behind: tuple[str, ...] = ()
+
+    @property
+    def until(self) -> datetime:
+        """End of the period in which starts are compared."""
+        return self.now + AHEAD
 
     @property
     def fires(self) -> int:
@@ -406,10 +429,13 @@ async def dry_run(
     sealing = (sealing or Sealing(ledger)).for_dry_run()
     file = await sealing.file(file)
     await prepare(file)
+    suspect_until = await _suspect_until(ledger, file)
     found: list[DryRun] = []
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:
-            stage = _DryRunTransaction(transaction, file, by=by, sealing=sealing)
+            stage = _DryRunTransaction(
+                transaction, file, by=by, suspect_until=suspect_until, sealing=sealing
+            )
             found.append(await stage.play(prune=prune, force=force, take_from=take_from))
             raise _TakenBackError
     return found[0]
@@ -439,11 +465,10 @@ class _DryRunTransaction(ApplyTransaction):
         transaction, file = self._transaction, self._file
         last = await transaction.lock_project(file.project)
         stay = await take(transaction, file, take_from)
-        keys = [schedule.key for schedule in file.schedules]
-        heads = await transaction.heads(file.project, keys)
-        compared = diff(file.project, file.schedules, heads)
+        compared, heads = await self._compared()
         same = last is not None and last.applied == file.digest and not force  # nothing to write
-        compared = Diff((), (), (), tuple(keys), compared.absent, ()) if same else compared
+        compared = compared.of_the_same(file.schedules) if same else compared
+        leaving = compared.absent if prune else ()
         drift = await transaction.drift(file.project)
         refused: EngineError | None = None
         changes, report = list[Change](), ApplyReport()
@@ -451,16 +476,15 @@ class _DryRunTransaction(ApplyTransaction):
         now = await transaction.now()
         try:
             if not force:
-                self._require_allowed(last, compared.absent if prune else ())
+                self._require_allowed(last, leaving)
             if not same:
                 queues, hooks = await self._other_edits()
-            changes, report = await self._changes(compared, compared.absent if prune else ())
+            changes, report = await self._changes(compared, leaving, heads)
         except _REFUSED as error:
             refused = error
         return DryRun(
             project=file.project,
             now=now,
-            until=now + AHEAD,
             last=last,
             same=same,
             changes=tuple(changes),
@@ -471,6 +495,8 @@ class _DryRunTransaction(ApplyTransaction):
             drift=tuple(_otherwise(drift, file)),
             resumed=_resumed(file, compared, drift),
             refused_keys=tuple(report.refused),
+            misnamed=report.misnamed,
+            in_vain=compared.in_vain,
             unknown=report.unknown,
             queues=queues,
             hooks=hooks,
@@ -487,30 +513,34 @@ class _DryRunTransaction(ApplyTransaction):
         return queues, hook_edits(self._file, await self._transaction.hooks())
 
     async def _changes(
-        self, compared: Diff, leaving: Sequence[str]
+        self, compared: Diff, leaving: Sequence[str], heads: Mapping[str, Head]
     ) -> tuple[list[Change], ApplyReport]:
         transaction, file = self._transaction, self._file
         edited = [*compared.changed, *compared.returned]
-        await transaction.lock_edited(file.project, [*edited, *compared.absent])
-        before = await self._states([*edited, *leaving])
-        report, self._ahead = ApplyReport(), edited
-        if compared.added or edited or compared.foreign:
+        await self._lock(compared)
+        before = await self._states([*edited, *leaving, *compared.renamed.values()])
+        report, self._ahead = ApplyReport(), [*edited, *compared.renamed.values()]
+        if compared.written or compared.foreign or compared.unfit:
             report = await self.write()
         now = await transaction.now()
         kinds: dict[str, ChangeKind] = dict.fromkeys(report.added, "added")
+        kinds |= dict.fromkeys(report.renamed, "renamed")
         kinds |= dict.fromkeys(report.changed, "changed")
         kinds |= dict.fromkeys(report.returned, "returned")
         after = await self._states([*kinds])
+        likely = likely_renames(compared, file.schedules, heads)
         keys = [schedule.key for schedule in file.schedules if schedule.key in kinds]
         changes = []
         for number, key in enumerate([*keys, *leaving]):
             if number % 20 == 0:
                 await asyncio.sleep(0)
-            old, new = before.get(key), after.get(key)
+            was = report.renamed.get(key)
+            old, new = before.get(was or key), after.get(key)
             moved = outlook(_view(old, now), _view(new, now), now + AHEAD)
             fires = tuple(sorted(_started(old, new, now) - _owed(old, now)))
             kind = kinds.get(key, "retired")
-            changes.append(Change(key, kind, report.edits.get(key, ()), moved, fires))
+            edits = report.edits.get(key, ())
+            changes.append(Change(key, kind, edits, moved, fires, was, likely.get(key)))
         return changes, report
 
     async def _states(self, keys: Sequence[str]) -> dict[str, ScheduleState]:

@@ -127,10 +127,13 @@ def named(lines: list[str]) -> list[str]:
 
 def _news(file: ScheduleFile, report: ApplyReport) -> list[str]:
     """Return the differences from the ledger, one line per key for the first keys."""
-    if not (report.changed or report.returned or report.unchanged or report.absent):
+    if not (
+        report.renamed or report.changed or report.returned or report.unchanged or report.absent
+    ):
         return []  # the whole file is new
     new = {schedule.key: schedule for schedule in file.schedules}
     lines = [f"+ {key}: {new[key].workflow}, {new[key].when}" for key in report.added]
+    lines += [f"~ {key} was {was}" for key, was in report.renamed.items()]
     lines += [f"+ {key} is back: {new[key].when}" for key in report.returned]
     lines += [f"~ {key}: {', '.join(edits)}" for key, edits in report.edits.items()]
     return named(lines)

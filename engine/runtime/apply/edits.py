@@ -9,13 +9,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from engine.errors import DefinitionUnreadable, InputsSealed, KeyForeign, WorkflowUnknown
+from engine.errors import InputsSealed, KeyForeign, ScheduleRenamed, WorkflowUnknown
 from engine.ledger import Action, NewDefinition, QueueRow, Serving, SkippedAhead, Subscription
 from engine.runtime import workflow_workers
+from engine.runtime.apply.definitions import (
+    first_definition,
+    next_definition,
+    read_all,
+    renamed_definition,
+)
 from engine.runtime.schedule_lock import decided_to_the_end, owes_many, record_decided, still_valid
 from engine.runtime.sealing import CODEC_CURE, Sealing
 from engine.schedules import (
     STARTS,
+    TICK,
     Reason,
     Schedule,
     ScheduleFile,
@@ -25,118 +32,11 @@ from engine.schedules import (
     iso_text,
     place_of_url,
 )
-from engine.schedules.diff import Diff, diff, edits, starts_new_series
-from engine.schedules.planner import (
-    Decision,
-    Origin,
-    Plan,
-    ScheduleState,
-    first_sight,
-    plan,
-    wake_at,
-)
+from engine.schedules.diff import Diff, Head, diff, edits, with_seed
+from engine.schedules.planner import Decision, Plan, ScheduleState, plan
 
 if TYPE_CHECKING:
     from engine.ledger import Ledger, Transaction
-
-# --- definitions ---
-# New and edited definitions, with the state that they put their schedule into (rule L3).
-
-
-def first_definition(
-    schedule: Schedule,
-    now: datetime,
-    *,
-    project: str,
-    workflow_type: str | None,
-    origin: Origin = "file",
-    request_id: str | None = None,
-) -> NewDefinition:
-    """Return the definition of a key that the ledger has never seen."""
-    effective_from, cursor = first_sight(schedule, now)
-    held = schedule.paused or not schedule.enabled
-    return NewDefinition(
-        schedule=schedule,
-        project=project,
-        version=1,
-        series=1,
-        suffixed=False,
-        max_bucket=None,
-        effective_from=effective_from,
-        cursor=cursor,
-        next_fire_at=None if held else wake_at(schedule, cursor),
-        workflow_type=workflow_type,
-        paused=schedule.paused,
-        origin=origin,
-        request_id=request_id,
-    )
-
-
-def next_definition(
-    owed: Plan,
-    schedule: Schedule,
-    now: datetime,
-    *,
-    project: str,
-    workflow_type: str | None,
-    origin: Origin = "file",
-) -> NewDefinition:
-    """Return the definition of a changed or returning key; ``owed`` decided its windows to now."""
-    before = owed.state
-    returning = before.retired_at is not None
-    renumbered = starts_new_series(before.schedule, schedule)
-    # A clock that was set back may be behind the cursor, and no moment may be decided twice. Newer
-    # zone rules also move the cursor of a fixed-time schedule ahead, because a local time that has
-    # fired recurs. That concerns only the old windows; those of a renumbered series are new.
-    ahead = before.effective_from if renumbered and owed.reading is not None else owed.cursor
-    effective_from = cursor = max(now, before.effective_from, ahead)
-    series, suffixed = before.series, before.suffixed
-    if returning or renumbered:
-        before = replace(before, started=0)
-        series += 1
-        suffixed = _collides(schedule, cursor, owed.max_bucket)
-    return NewDefinition(
-        schedule=schedule,
-        project=project,
-        version=before.definition_version + 1,
-        series=series,
-        suffixed=suffixed,
-        max_bucket=owed.max_bucket,
-        effective_from=effective_from,
-        cursor=cursor,
-        next_fire_at=looked_at_next(before, schedule, cursor, now),
-        workflow_type=workflow_type,
-        paused=before.pause is not None,
-        origin=origin,
-    )
-
-
-def looked_at_next(
-    state: ScheduleState, schedule: Schedule, cursor: datetime, now: datetime
-) -> datetime | None:
-    """Return the next due time of a schedule that is decided up to ``cursor``.
-
-    A pause with an end is due at its end. A schedule with queued fires is due at once: what they
-    wait for may have ended, or may no longer matter under the new definition.
-    """
-    if not schedule.enabled:
-        return None
-    if state.pause is not None:
-        return state.pause.until
-    if any(fire.status == "queued" for fire in state.open_fires):
-        return now
-    if schedule.limit is not None and state.started >= schedule.limit:
-        return None
-    return wake_at(schedule, cursor)
-
-
-def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
-    """Return whether ids of a new series could repeat those of an older one."""
-    first = schedule.spec.next(after)
-    if max_bucket is None:
-        return False
-    return first is None or schedule.spec.bucket(first) <= max_bucket
-
 
 # --- refused schedules ---
 # Schedules whose workflow no worker has are not applied. Otherwise a misspelt name, or a version
@@ -164,7 +64,7 @@ async def refused(
         compared: the file compared with the ledger.
         types: the Temporal types of the file's workflows.
     """
-    written = {*compared.added, *compared.changed, *compared.returned}
+    written = {*compared.written}
     nameless = [each for each in schedules if each.key in written and _is_unknown(each, types)]
     if not nameless:
         return {}
@@ -178,7 +78,8 @@ async def refused(
         if key in written:
             reasons[key] = f"after or needs links it with {cause}, which is refused"
     return {
-        key: f"refused: {reasons[key]}" + (f"; {_GOES_ON}" if key in compared.changed else "")
+        key: f"refused: {reasons[key]}"
+        + (f"; {_GOES_ON}" if key in {*compared.changed, *compared.renamed} else "")
         for key in (each.key for each in schedules)
         if key in reasons
     }
@@ -250,6 +151,40 @@ def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Actio
     reason = "edited: no window opens then any more"
     project = states[skip.key].project
     return Action(project, skip.key, "unskip", reason, skip.workflow_id, before=before)
+
+
+# --- renames ---
+# A schedule goes on under another key: docs/adr/0070-renamed-schedules.md.
+
+
+async def rename(
+    transaction: Transaction, key: str, was: str, now: datetime, *, by: str, why: str | None
+) -> None:
+    """Give a schedule another key; both keys are locked.
+
+    Raises:
+        DefinitionUnreadable: a newer version wrote its definition.
+        KeyInUse: a schedule of the new key was created meanwhile.
+    """
+    (state,) = await read_all(transaction, [was])
+    lifted = await transaction.lift_skips([was])
+    new = renamed_definition(state, key, now)
+    action = Action(state.project, was, "rename", why, after={"key": key})
+    if await transaction.heads("", [key]):  # "" is no project: only the key's
+        await transaction.define([new], by=by)
+        await transaction.act([action], by=by)
+    else:
+        await transaction.create(new, action, by=by)
+    await transaction.rename(was, key)
+    await renew_skips(transaction, [replace(skip, key=key) for skip in lifted], by=by)
+
+
+def _is_suspect(state: ScheduleState, now: datetime, suspect_until: datetime | None) -> bool:
+    """Return whether undecided windows may have runs that the ledger has lost (rule L4)."""
+    oldest = state.schedule.first_start(state.cursor + TICK, but=state.known)
+    if suspect_until is None or oldest is None or state.retired_at is not None:
+        return False
+    return oldest <= min(now, suspect_until)
 
 
 # --- queues ---
@@ -389,7 +324,10 @@ class ApplyReport:
     Attributes:
         edits: for each changed key its differences from the ledger, a few words per field.
         refused: for each key that was not applied the reason; see ``refused``.
+        misnamed: those of them of which the reason is a former key, their own or another one's.
         waiting: for each written definition whose workflow no worker can run what is known of it.
+        renamed: the former key of each schedule that has another one now.
+        in_vain: what is to be said of a ``was`` that changes nothing, by key.
         unskipped: for each key the skipped moments at which no window opens any more.
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
@@ -407,8 +345,11 @@ class ApplyReport:
     absent: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    in_vain: Mapping[str, str] = field(default_factory=dict)
     edits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    misnamed: Mapping[str, str] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
     unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
@@ -421,7 +362,7 @@ class ApplyReport:
     def __str__(self) -> str:
         if self.already_applied:
             return f"project {self.project}: nothing changed since the last apply"
-        named = ("added", "changed", "returned", "unchanged", "refused")
+        named = ("added", "renamed", "changed", "returned", "unchanged", "refused")
         counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
         if self.absent:
             counts.append(f"{len(self.absent)} not in the file and still firing")
@@ -435,13 +376,16 @@ class ApplyReport:
     @property
     def unknown(self) -> dict[str, str]:
         """Return what is known of each workflow that no worker can run, by key, refused or not."""
-        return {**self.refused, **self.waiting}
+        nameless = {key: why for key, why in self.refused.items() if key not in self.misnamed}
+        return {**nameless, **self.waiting}
 
     @property
     def remarks(self) -> list[str]:
         """Remarks on single keys, a sentence each."""
         return [
             *(f"{key}: its time had passed, recorded as expired" for key in self.expired),
+            *(f"{ScheduleRenamed.code}: {key}: {why}" for key, why in self.misnamed.items()),
+            *(f"{key}: {why}" for key, why in self.in_vain.items()),
             *(
                 f"{key}: due windows were rejected: no worker has its previous workflow"
                 for key in self.rejected
@@ -515,6 +459,8 @@ class OwesManyError(Exception):
 class ApplyTransaction:
     """One apply, inside its transaction; ``ahead`` holds keys whose windows were decided before.
 
+    Windows up to ``suspect_until`` may have runs that the ledger has lost.
+
     Attributes:
         moved: the keys whose times have changed.
     """
@@ -526,16 +472,20 @@ class ApplyTransaction:
         *,
         by: str,
         ahead: Collection[str] = (),
+        suspect_until: datetime | None = None,
         sealing: Sealing,
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
-        self._ahead, self._sealing = ahead, sealing
+        self._ahead, self._sealing, self._suspect_until = ahead, sealing, suspect_until
         self._types: Mapping[tuple[str, str], str | None] = {}
         self._expired: list[str] = []
         self._rejected: list[str] = []
         self._edits: dict[str, tuple[str, ...]] = {}
         self._unknown: dict[str, str] = {}
         self._dropped: Dropped = {}
+        self._refused: dict[str, str] = {}
+        self._misnamed: dict[str, str] = {}
+        self._kept: list[str] = []
         self.moved: list[str] = []
 
     async def write(self) -> ApplyReport:
@@ -547,9 +497,8 @@ class ApplyTransaction:
             DefinitionUnreadable: a key that changes was written by a newer version.
         """
         transaction, file = self._transaction, self._file
-        schedules = {schedule.key: schedule for schedule in file.schedules}
-        heads = await transaction.heads(file.project, list(schedules))
-        compared = diff(file.project, file.schedules, heads)
+        compared, heads = await self._compared()
+        schedules = {each.key: with_seed(each, heads) for each in file.schedules}
         if compared.foreign:
             raise _foreign(file, {key: heads[key].owner for key in compared.foreign})
         queues = await write_queues(transaction, file, by=self._by)
@@ -557,18 +506,27 @@ class ApplyTransaction:
         hooks = await write_hooks(transaction, file, by=self._by)
         wanted = [(each.task_queue, each.workflow) for each in file.schedules if not each.external]
         self._types = await transaction.resolve(wanted)
-        refusals = await refused(transaction, file.schedules, compared, self._types)
-        compared = compared.without(refusals)
+        self._misnamed = dict(compared.unfit)
+        self._refused = await refused(transaction, file.schedules, compared, self._types)
+        compared = compared.without(self._refused)
         edited = [*compared.changed, *compared.returned]
-        await transaction.lock_edited(file.project, [*edited, *compared.absent])
+        await self._lock(compared)
         now = await transaction.now()
         for part in chunks(compared.added):
             await self._define([self._first(schedules[key], now) for key in part], {}, now)
+        await self._rename(compared.renamed, schedules, now)
+        compared = compared.without(self._kept)
         for part in chunks(edited):
             await self._edit(part, schedules, now)
         await self._note(compared)
         await transaction.mark_absent(file.project, compared.absent, now)
-        await transaction.save_project(file, by=self._by, refused=refusals)
+        self._refused |= self._misnamed
+        await transaction.save_project(file, by=self._by, refused=self._refused)
+        return self._report(compared, queues, hooks)
+
+    def _report(
+        self, compared: Diff, queues: tuple[str, ...], hooks: tuple[str, ...]
+    ) -> ApplyReport:
         return ApplyReport(
             added=compared.added,
             changed=compared.changed,
@@ -577,20 +535,67 @@ class ApplyTransaction:
             absent=compared.absent,
             expired=tuple(self._expired),
             rejected=tuple(self._rejected),
-            edits={key: self._edits[key] for key in compared.changed},
-            refused=refusals,
+            renamed=compared.renamed,
+            edits={
+                key: found for key, found in self._edits.items() if key not in compared.returned
+            },
+            refused=self._refused,
+            misnamed=self._misnamed,
+            in_vain=compared.in_vain,
             waiting=self._unknown,
             unskipped=self._dropped,
             queues=queues,
             hooks=hooks,
-            project=file.project,
+            project=self._file.project,
         )
+
+    async def _compared(self) -> tuple[Diff, dict[str, Head]]:
+        """Compare the file with the ledger, the keys that its schedules had before included."""
+        schedules = self._file.schedules
+        former = [each.was for each in schedules if each.was]
+        keys = [*(each.key for each in schedules), *former]
+        heads = await self._transaction.heads(self._file.project, keys)
+        return diff(self._file.project, schedules, heads), heads
+
+    async def _lock(self, compared: Diff) -> None:
+        """Lock what this apply writes at once, the rows of former keys too."""
+        keys = [*compared.changed, *compared.returned, *compared.absent, *compared.renamed]
+        for was in compared.renamed.values():
+            keys += await self._transaction.keys_of(was)
+        await self._transaction.lock_edited(self._file.project, keys)
+
+    async def _rename(
+        self, renamed: Mapping[str, str], schedules: Mapping[str, Schedule], now: datetime
+    ) -> None:
+        """Give locked schedules their new keys, after the other changes of their definitions.
+
+        An edit decides what is owed without a look at the runs. If the commit of a rename was lost,
+        their ids have the other key, so that the edit has to wait until they are looked up.
+        """
+        transaction, file = self._transaction, self._file
+        for key, was in renamed.items():
+            (state,) = await read_all(transaction, [was])
+            seed = None if state.schedule.seed == was else state.schedule.seed
+            new = schedules[key].model_copy(update={"key": was, "was": seed})
+            if await transaction.backfills(was, laying=True):
+                why = f"a backfill of {was} is being laid; wait for it, or `sched cancel {was}`"
+                self._misnamed[key] = why
+                self._kept.append(key)
+                continue
+            if state.retired_at is not None or state.schedule.digest != new.digest:
+                if _is_suspect(state, now, self._suspect_until):
+                    why = "its other changes wait until a worker has looked up what has run"
+                    self._misnamed[key] = f"renamed; {why}; then apply the file again"
+                else:
+                    await self._edit([was], {was: new}, now)
+                    self._edits[key] = self._edits.pop(was)
+            await rename(transaction, key, was, now, by=self._by, why=file.name)
 
     async def _note(self, compared: Diff) -> None:
         """Record the apply for each key that it changes."""
         file = self._file
         why = file.name if file.revision is None else f"{file.name}, revision {file.revision}"
-        for part in chunks([*compared.added, *compared.changed, *compared.returned]):
+        for part in chunks(compared.written):
             edited = {key: self._edits.get(key) for key in part}
             actions = [
                 Action(file.project, key, "apply", why, after={"edits": found} if found else None)
@@ -738,7 +743,7 @@ async def take(
         return ()
     heads = await transaction.heads(renamed.old, ())
     theirs = {key: each.origin for key, each in heads.items() if not each.retired}
-    declared = {schedule.key for schedule in file.schedules}
+    declared = {key for schedule in file.schedules for key in (schedule.key, schedule.was)}
     keys = [key for key, origin in theirs.items() if origin == "file" and key in declared]
     others = sorted(
         key for key, origin in theirs.items() if origin == "api" and not key.startswith(STARTS)
@@ -767,21 +772,6 @@ def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
 def chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     """Divide keys into parts that occupy the event loop and the database for tens of ms each."""
     return (keys[first : first + _PART] for first in range(0, len(keys), _PART))
-
-
-async def read_all(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
-    """Read these locked schedules. All must be readable, to decide first what they owe.
-
-    Raises:
-        DefinitionUnreadable: a newer version wrote one of them.
-    """
-    states = await transaction.read(keys)
-    if missing := sorted(set(keys) - {state.key for state in states}):
-        raise DefinitionUnreadable(
-            f"the present definitions of {', '.join(missing)} cannot be read by this version",
-            cure="apply with the version that wrote them",
-        )
-    return states
 
 
 def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Plan:

@@ -102,6 +102,7 @@ def fire_info(
         retry_intervals=_intervals(claim),
         timeout=timeout,
         retries=retries,
+        was=claim.schedule.was,
     )
 
 

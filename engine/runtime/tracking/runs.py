@@ -457,7 +457,12 @@ async def _book_unknown(
     try:
         before = await _make_room(ledger, seen, info, by=by)
     except ScheduleNotFound:
-        return  # its schedule was lost too, and owes nothing
+        if info.was is None:
+            return  # its schedule was lost too, and owes nothing
+        # So was a rename, and the schedule owes the window under its former key.
+        former = replace(info, key=info.was, was=None)
+        await _book_unknown(ledger, seen, former, by=by, on_event=on_event)
+        return
     if before is not None:
         text = f"{seen.workflow_id} has a run, and the ledger had it {before}"
         on_event(Alert(Code.RUN_FOUND, text))
@@ -634,12 +639,13 @@ class RunAuditor:
                 del self._described[key]
 
     async def look_up(self, key: str, since: datetime) -> None:
-        """Book every run of one key that started since then, according to visibility.
+        """Book every run of one schedule that started since then, according to visibility.
 
         Raises:
             RPCError: Temporal could not be queried.
         """
-        await self._book_since(since, [f"sched:{key}:"], whole=True)
+        keys = await self._ledger.keys_of(key)
+        await self._book_since(since, [f"sched:{each}:" for each in keys], whole=True)
 
     async def _look_together(self, since: datetime) -> _Shown | None:
         """Book every run since then, or reuse a recent answer; None if there are too many.
@@ -663,9 +669,9 @@ class RunAuditor:
     ) -> _Shown:
         """Book the runs of these keys: in one query, or one per key if that finds too many."""
         first, at = min(since[state.key] for state in states), self._clock.now()
-        if not await self._book_since(first, [f"sched:{state.key}:" for state in states]):
+        if not await self._book_since(first, [each for state in states for each in _ids(state)]):
             for state in states:
-                await self._book_since(since[state.key], [f"sched:{state.key}:"])
+                await self._book_since(since[state.key], _ids(state))
         return _Shown(first, at, boottime() + _GOOD_FOR)
 
     async def _book_since(
@@ -767,4 +773,11 @@ def _young(state: ScheduleState, since: datetime, now: datetime) -> Iterator[str
     begin = max(state.cursor, since)
     for at in latest(state.schedule.spec, now, _YOUNG):
         if at > begin and not state.known.get(at):
-            yield state.window(at).workflow_id(state.suffixed)
+            window = state.window(at)
+            for key in (state.key, *state.former):
+                yield replace(window, key=key).workflow_id(state.suffixed)
+
+
+def _ids(state: ScheduleState) -> list[str]:
+    """Return the prefixes of the ids of a schedule's runs, by all keys that it has had."""
+    return [f"sched:{key}:" for key in (state.key, *state.former)]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from engine.errors import Code, Problem, ScheduleFileError
-from engine.schedules.loader.relations import chain_faults
+from engine.schedules.loader.relations import chain_faults, with_present_parents
 from engine.schedules.model import FIELDS, Declaration, Schedule, ScheduleFile
 from engine.schedules.rules import Fault, faults_of, suggest
 
@@ -44,8 +44,8 @@ def joined(
     schedules = [schedule for _, schedule, _ in found if schedule]
     places = {schedule.key: each for each, schedule, _ in found if schedule}
     problems += _taken(file, found, place_of)
+    every = with_present_parents([*file.schedules, *schedules])
     if not problems:
-        every = [*file.schedules, *schedules]
         faults = chain_faults(every, {each.key for each in every})
         problems = [_problem(places[key], key, fault) for key, fault in faults if key in places]
     digest = joined_digest(file.digest, new)
@@ -53,7 +53,7 @@ def joined(
         raise ScheduleFileError(file.name, tuple(problems), digest, file.calendars)
     return replace(
         file,
-        schedules=(*file.schedules, *schedules),
+        schedules=tuple(every),
         digest=digest,
         declared=(*file.declared, *new),
     )
@@ -74,6 +74,7 @@ def inline_file(schedules: Sequence[Schedule], project: str) -> ScheduleFile:
     Raises:
         ScheduleFileError: two have one key, or do not fit together.
     """
+    schedules = with_present_parents(schedules)
     counts = Counter(each.key for each in schedules)
     problems = [
         Problem(Code.KEY_DUPLICATE, f"{key} is given {count} times", "give each its own key")

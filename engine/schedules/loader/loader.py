@@ -34,7 +34,7 @@ from engine.schedules.loader.nodes import (
     Unreadable,
     cut,
 )
-from engine.schedules.loader.relations import Relations, unmet
+from engine.schedules.loader.relations import Relations, unmet, with_present_parents
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.terms import BROKEN
@@ -163,7 +163,7 @@ class FileReader:
         for place, node, schedule in relations.read(found, shared, self.report):
             found[place] = schedule
             self._check_expectations(schedule, node)
-        self.schedules = [schedule for schedule in found if schedule is not None]
+        self.schedules = with_present_parents([each for each in found if each is not None])
         if self.asked.alone:
             keys = self.keys if self.has_every_key else None
             relations.judge(self.schedules, keys, self.report)
@@ -439,13 +439,19 @@ class _Joined:
 
     def add_relation_problems(self) -> None:
         """Check the relations between the schedules of all files."""
-        schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
+        schedules = self._schedules()
         keys = {key for _, reading in self.read for key in reading.keys}
         known = keys if all(reading.has_every_key for _, reading in self.read) else None
         for each, reading in self.read:
             if reading.relations.problems(schedules, known):
                 _, placed = _with_places(each, reading)
                 self.problems += self._named(each, placed.relations.problems(schedules, known))
+
+    def _schedules(self) -> list[Schedule]:
+        """Return the schedules of all files; a parent may have been renamed in another one."""
+        return with_present_parents(
+            [each for _, reading in self.read for each in reading.schedules]
+        )
 
     def sort(self) -> None:
         """Order the problems by file and place."""
@@ -460,7 +466,7 @@ class _Joined:
         return ScheduleFile(
             project=next((r.project for r in stated if r.project), DEFAULT_PROJECT),
             revision=next((r.revision for r in stated if r.revision is not None), None),
-            schedules=tuple(schedule for reading in stated for schedule in reading.schedules),
+            schedules=tuple(self._schedules()),
             name=name,
             digest=joint_digest(self.digests, warned=bool(self.warnings)),
             warnings=tuple(self.warnings),

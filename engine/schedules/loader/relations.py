@@ -36,6 +36,7 @@ def chain_faults(
         timeless: keys of schedules whose times are unknown.
     """
     known = {schedule.key: schedule for schedule in schedules}
+    yield from _rename_faults(schedules, known if keys is None else keys)
     for schedule in schedules:
         for path, rule in rule_paths(schedule):
             fault = _name_fault(schedule, rule, path, keys)
@@ -44,6 +45,47 @@ def chain_faults(
             if fault is not None:
                 yield schedule.key, fault
     yield from _cycles(known)
+
+
+def _rename_faults(
+    schedules: Sequence[Schedule], keys: Collection[str]
+) -> Iterator[tuple[str, Fault]]:
+    """Yield the former keys that a schedule of the file still has, or that two claim."""
+    heirs: dict[str, str] = {}
+    for schedule in schedules:
+        if schedule.was is None:
+            continue
+        heir = heirs.setdefault(schedule.was, schedule.key)
+        if schedule.was in keys:
+            message = f"{schedule.was} is the key of a schedule"
+            cure = "remove that one, or write the key that this one had before"
+        elif heir != schedule.key:
+            message = f"{schedule.was} became {heir}"
+            cure = "remove was: from one of the two"
+        else:
+            continue
+        yield schedule.key, Fault(("was",), Code.FIELD_INVALID, message, cure)
+
+
+def with_present_parents(schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Return the schedules with the present keys of parents that they name by former ones."""
+    present = {schedule.was: schedule.key for schedule in schedules if schedule.was}
+    return [
+        schedule
+        if present.keys().isdisjoint(rule.parent for rule in schedule.follows)
+        else _renamed_in(schedule, present)
+        for schedule in schedules
+    ]
+
+
+def _renamed_in(schedule: Schedule, present: Mapping[str, str]) -> Schedule:
+    changed: dict[str, Any] = {}
+    if after := schedule.after:
+        parent = present.get(after.schedule, after.schedule)
+        changed["after"] = after.model_copy(update={"schedule": parent})
+    if schedule.needs:
+        changed["needs"] = tuple(present.get(key, key) for key in schedule.needs)
+    return schedule.model_copy(update=changed)
 
 
 def require_fitting(schedules: Sequence[Schedule], key: str) -> None:
@@ -119,7 +161,7 @@ def fire_times(schedule: Schedule) -> tuple[Any, ...]:
             zone,
         )
     cron = " ".join((schedule.cron or "").upper().split())
-    key = schedule.key if depends_on_key(cron) else None
+    key = schedule.seed if depends_on_key(cron) else None
     return ("cron", cron, schedule.timezone, schedule.dst, *bounds, key)
 
 
@@ -190,7 +232,7 @@ def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
 # --- relations within one file ---
 # Schedules of one file that follow others: the places of these fields, and inherited times.
 
-_FOLLOWS: Final = ("after", "needs")
+_RELATED: Final = ("after", "needs", "was")
 _MOST: Final = 200
 """Maximum listed faults between schedules."""
 
@@ -211,7 +253,7 @@ class Relations:
 
     def note(self, node: Node, place: int) -> bool:
         """Record the schedule at ``place``; return whether it must be read after its parents."""
-        if not isinstance(node, MapNode) or not any(name in node.entries for name in _FOLLOWS):
+        if not isinstance(node, MapNode) or not any(name in node.entries for name in _RELATED):
             return False
         key = node.entries["key"][1].plain() if "key" in node.entries else None
         if isinstance(key, str):
@@ -232,6 +274,7 @@ class Relations:
             report: collects the problems.
         """
         known = {schedule.key: schedule for schedule in found if schedule}
+        known |= {schedule.was: schedule for schedule in found if schedule and schedule.was}
         waiting, before = self._waiting, -1
         while waiting and len(waiting) != before:
             before, rest = len(waiting), []

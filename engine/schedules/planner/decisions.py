@@ -391,7 +391,7 @@ def cursor_by_new_rules(schedule: Schedule, cursor: datetime, reading: datetime 
 
 
 def _is_fixed_time(schedule: Schedule) -> bool:
-    return schedule.cron is not None and not parse(schedule.cron, schedule.key).wildcard
+    return schedule.cron is not None and not parse(schedule.cron, schedule.seed).wildcard
 
 
 # --- state and plan ---
@@ -421,8 +421,9 @@ class ScheduleState:
     ``started`` is how many windows of its series have started or may still start, backfills left
     out; it is counted only of a schedule with a ``limit``, and up to that.
     ``rules`` are the time rules by which it was computed, ``cursor_reading`` is the local time of
-    its cursor by them; see ``TIME_RULES``. ``known``, ``open_fires`` and ``unread`` are what a plan
-    needs of its fires.
+    its cursor by them; see ``TIME_RULES``. ``former`` are the keys that it had before
+    it was renamed, ``successor`` is the one that it has now if this row is of a former one.
+    ``known``, ``open_fires`` and ``unread`` are what a plan needs of its fires.
     """
 
     key: str
@@ -443,6 +444,8 @@ class ScheduleState:
     rules: str
     cursor_reading: datetime | None
     origin: Origin = "file"
+    former: tuple[str, ...] = ()
+    successor: str | None = None
     known: Known = field(default_factory=dict)
     open_fires: tuple[OpenFire, ...] = ()
     unread: Unread = ALL_READ

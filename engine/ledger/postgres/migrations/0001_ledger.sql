@@ -78,9 +78,13 @@ CREATE TABLE schedules (
     project             text NOT NULL,
     origin              text NOT NULL DEFAULT 'file' CHECK (origin IN ('file', 'api')),
     request_id          text,
+    -- The keys that it had, or the key that it has now:
+    former              text[] NOT NULL DEFAULT '{}',
+    successor           text CHECK (successor IS NULL OR (retired_at IS NOT NULL AND former = '{}')),
     -- What its definition says:
     definition_version  integer NOT NULL,
     digest              text NOT NULL,
+    seed                text,
     series              integer NOT NULL CHECK (series >= 1),
     suffixed            boolean NOT NULL,
     effective_from      timestamptz NOT NULL,
@@ -116,6 +120,9 @@ CREATE TABLE schedules (
 COMMENT ON TABLE schedules IS 'One row per key, for ever. The row is the lock of the key.';
 COMMENT ON COLUMN schedules.origin IS 'Who declares it: a schedule of the API is in no file, and no file retires it.';
 COMMENT ON COLUMN schedules.request_id IS 'The clientRequestId under which an application requested it.';
+COMMENT ON COLUMN schedules.former IS 'The keys that it had before it was renamed, the oldest first.';
+COMMENT ON COLUMN schedules.successor IS 'The key under which it goes on since it was renamed; its fires up to then stay here.';
+COMMENT ON COLUMN schedules.seed IS 'The first key that it had, from which its times are derived; NULL: the present one.';
 COMMENT ON COLUMN schedules.suffixed IS 'Whether run IDs of the current series end in :s<n>.';
 COMMENT ON COLUMN schedules.workflow_type IS 'The Temporal type of the workflow; NULL until a worker announces it.';
 COMMENT ON COLUMN schedules.share IS 'Whose turn its starts take when more is due than can be started: the tenant and the workflow.';
@@ -139,6 +146,15 @@ CREATE INDEX schedules_unresolved ON schedules (namespace, task_queue, workflow)
     WHERE workflow_type IS NULL AND NOT external AND retired_at IS NULL;
 -- The few schedules whose plan fails now.
 CREATE INDEX schedules_backing_off ON schedules (namespace, key) WHERE failures > 0;
+
+-- All keys that a schedule has had, its present one too, asked by any of them.
+CREATE FUNCTION keys_of(of_namespace text, of_key text) RETURNS TABLE (key text) LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT unnest(present.key || present.former)
+    FROM schedules s
+    JOIN schedules present ON present.namespace = s.namespace AND present.key = coalesce(s.successor, s.key)
+    WHERE s.namespace = of_namespace AND s.key = of_key;
+END;
 
 CREATE FUNCTION refuse_cursor_going_back() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -272,7 +288,8 @@ BEGIN
                CASE WHEN leads.yes THEN NEW.cursor ELSE was.cursor END AS cursor,
                CASE WHEN leads.yes THEN NEW.cursor_reading ELSE was.cursor_reading END AS reading,
                greatest(was.max_bucket, NEW.max_bucket) AS max_bucket,
-               CASE WHEN NEW.next_fire_at IS DISTINCT FROM OLD.next_fire_at
+               CASE WHEN NEW.successor IS NOT NULL THEN NULL
+                    WHEN NEW.next_fire_at IS DISTINCT FROM OLD.next_fire_at
                          OR (leads.yes AND NEW.cursor <> OLD.cursor)
                     THEN NEW.next_fire_at ELSE was.next_fire_at END AS next_fire_at
         FROM was CROSS JOIN LATERAL (
@@ -289,10 +306,10 @@ END $$;
 CREATE TRIGGER position_moved AFTER UPDATE ON schedules FOR EACH ROW
     WHEN (NEW.position_step IS NOT DISTINCT FROM OLD.position_step
           AND (NEW.next_fire_at, NEW.cursor, NEW.cursor_reading, NEW.max_bucket, NEW.rules,
-               NEW.project, NEW.lane, NEW.share)
+               NEW.project, NEW.lane, NEW.share, NEW.successor)
               IS DISTINCT FROM
               (OLD.next_fire_at, OLD.cursor, OLD.cursor_reading, OLD.max_bucket, OLD.rules,
-               OLD.project, OLD.lane, OLD.share))
+               OLD.project, OLD.lane, OLD.share, OLD.successor))
     EXECUTE FUNCTION move_position();
 
 -- move_cursors.sql calls it for a cursor that would go back.
@@ -624,30 +641,36 @@ CREATE INDEX data_gaps_untold ON data_gaps (namespace, noted_at) WHERE told_at I
 
 -- The last window before a moment that has begun, or is still to begin; a window of shadow mode had its run
 -- elsewhere. The denied ones since then are walked once: the next search stops at whatever began meanwhile.
-CREATE FUNCTION window_before(of_namespace text, of_key text, moment timestamptz)
+CREATE FUNCTION window_before(of_namespace text, of_keys text[], moment timestamptz)
 RETURNS TABLE (fire_time timestamptz) LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT least(f.last_fire_time, moment)
-    FROM fires f
-    WHERE f.namespace = of_namespace AND f.key BETWEEN of_key AND of_key AND f.fire_time < moment
-      AND (f.status NOT IN ('skipped', 'expired', 'rejected', 'unvouched') OR f.reason_code = 'shadow')
-      AND f.kind IN ('window', 'rerun') AND f.data_from IS DISTINCT FROM 'infinity'
-    ORDER BY f.key, f.fire_time DESC, f.id DESC LIMIT 1;
+    SELECT least(found.last_fire_time, moment)
+    FROM unnest(of_keys) AS k (key)
+    CROSS JOIN LATERAL (
+        SELECT f.fire_time, f.last_fire_time FROM fires f
+        WHERE f.namespace = of_namespace AND f.key BETWEEN k.key AND k.key AND f.fire_time < moment
+          AND (f.status NOT IN ('skipped', 'expired', 'rejected', 'unvouched') OR f.reason_code = 'shadow')
+          AND f.kind IN ('window', 'rerun') AND f.data_from IS DISTINCT FROM 'infinity'
+        ORDER BY f.key, f.fire_time DESC, f.id DESC LIMIT 1) AS found
+    ORDER BY found.fire_time DESC LIMIT 1;
 END;
 
 -- Where the data begin of the first window after a moment that has begun; NULL if one is still to begin before
 -- that. A window that came to be pending later, by a backfill or a rerun, does not count: whoever began before
 -- had its data already.
-CREATE FUNCTION window_after(of_namespace text, of_key text, moment timestamptz)
+CREATE FUNCTION window_after(of_namespace text, of_keys text[], moment timestamptz)
 RETURNS TABLE (data_from timestamptz) LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT CASE WHEN f.status NOT IN ('claimed', 'queued') THEN f.data_from END
-    FROM fires f
-    WHERE f.namespace = of_namespace AND f.key BETWEEN of_key AND of_key AND f.fire_time > moment
-      AND f.status NOT IN ('skipped', 'expired', 'rejected', 'unvouched') AND f.kind IN ('window', 'rerun')
-      AND NOT (f.status IN ('claimed', 'queued') AND (f.kind = 'rerun' OR f.timing IS NOT DISTINCT FROM 'backfill'))
-      AND f.data_from IS DISTINCT FROM 'infinity'
-    ORDER BY f.key DESC, f.fire_time, f.id LIMIT 1;
+    SELECT CASE WHEN found.status NOT IN ('claimed', 'queued') THEN found.data_from END
+    FROM unnest(of_keys) AS k (key)
+    CROSS JOIN LATERAL (
+        SELECT f.fire_time, f.status, f.data_from FROM fires f
+        WHERE f.namespace = of_namespace AND f.key BETWEEN k.key AND k.key AND f.fire_time > moment
+          AND f.status NOT IN ('skipped', 'expired', 'rejected', 'unvouched') AND f.kind IN ('window', 'rerun')
+          AND NOT (f.status IN ('claimed', 'queued') AND (f.kind = 'rerun' OR f.timing IS NOT DISTINCT FROM 'backfill'))
+          AND f.data_from IS DISTINCT FROM 'infinity'
+        ORDER BY f.key DESC, f.fire_time, f.id LIMIT 1) AS found
+    ORDER BY found.fire_time LIMIT 1;
 END;
 
 -- Where the data begin of a window that begins now; NULL if nobody knows, because what has left the ledger may
@@ -658,11 +681,11 @@ BEGIN ATOMIC
     SELECT CASE WHEN later.data_from < moment THEN 'infinity'
                 WHEN before.fire_time IS NOT NULL THEN before.fire_time
                 WHEN NOT EXISTS (SELECT FROM chores c
-                                 WHERE c.namespace = of_namespace AND c.key = of_key
+                                 WHERE c.namespace = of_namespace AND c.key = ANY (its.keys)
                                    AND c.forgotten_until IS NOT NULL) THEN '-infinity' END
-    FROM (SELECT 1) AS always
-    LEFT JOIN LATERAL window_after(of_namespace, of_key, moment) AS later ON true
-    LEFT JOIN LATERAL window_before(of_namespace, of_key, moment) AS before ON true;
+    FROM (SELECT ARRAY(SELECT k.key FROM keys_of(of_namespace, of_key) AS k) AS keys OFFSET 0) AS its
+    LEFT JOIN LATERAL window_after(of_namespace, its.keys, moment) AS later ON true
+    LEFT JOIN LATERAL window_before(of_namespace, its.keys, moment) AS before ON true;
 END;
 
 -- Fixed when a fire is first sent, whoever sends it. A plan that begins one window of a key does the same in
@@ -673,8 +696,8 @@ BEGIN
     IF NEW.kind = 'rerun' THEN
         -- One more run of a window that had one is about the same data.
         SELECT w.data_from INTO its FROM fires w
-        WHERE w.namespace = NEW.namespace AND w.key = NEW.key AND w.series = NEW.series
-          AND w.fire_time = NEW.fire_time AND w.kind = 'window'
+        WHERE w.namespace = NEW.namespace AND w.key IN (SELECT k.key FROM keys_of(NEW.namespace, NEW.key) k)
+          AND w.series = NEW.series AND w.fire_time = NEW.fire_time AND w.kind = 'window'
           AND w.status NOT IN ('claimed', 'queued', 'skipped', 'expired', 'rejected', 'unvouched');
         IF FOUND THEN
             NEW.data_from := its.data_from;
@@ -802,9 +825,11 @@ BEGIN ATOMIC
     FROM (SELECT * FROM fires f WHERE f.id = of_fire OFFSET 0) AS q
     CROSS JOIN LATERAL jsonb_array_elements(q.awaits -> 'rules') WITH ORDINALITY AS r (rule, number)
     -- Each parent by its key: the planner expects a hundred rules, and would join all schedules instead.
+    -- It may name a key that the parent had before.
     LEFT JOIN LATERAL (
-        SELECT * FROM schedules o
-        WHERE o.namespace = q.namespace AND o.key = r.rule ->> 'parent' OFFSET 0) AS p ON true
+        SELECT o.* FROM schedules n
+        JOIN schedules o ON o.namespace = n.namespace AND o.key = coalesce(n.successor, n.key)
+        WHERE n.namespace = q.namespace AND n.key = r.rule ->> 'parent' OFFSET 0) AS p ON true
     LEFT JOIN LATERAL position_of(p.namespace, p.key) AS stands ON true
     -- A schedule that is held decides its windows when it goes on, and nobody waits for that.
     LEFT JOIN LATERAL (
@@ -823,17 +848,19 @@ BEGIN ATOMIC
             -- that began before would be the whole history of a parent that has not decided yet.
             -- closed_at is when the end was learnt: a run that is seen open before, by the ledger's clock, was
             -- not in the way of what waited for it, whatever Temporal's clock says.
-            SELECT f.status, f.lost_at, f.reason, f.reason_code,
-                   greatest(f.closed_at, f.seen_at) AS closed_at,
-                   f.fire_time, f.last_fire_time, f.series
-            FROM fires f
-            WHERE f.namespace = q.namespace AND f.key = r.rule ->> 'parent'
-              AND f.fire_time <= q.fire_time
-              -- Not `kind = 'window'`: in the index of these the series comes before the time, and all that the
-              -- parent ever had is read.
-              AND coalesce(f.kind, '') = 'window'
-              AND (r.rule ->> 'window' = 'same' OR f.status NOT IN ('skipped', 'expired'))
-            ORDER BY f.fire_time DESC LIMIT 8) AS found
+            SELECT each.* FROM unnest(p.key || p.former) AS k (key)
+            CROSS JOIN LATERAL (
+                SELECT f.status, f.lost_at, f.reason, f.reason_code,
+                       greatest(f.closed_at, f.seen_at) AS closed_at,
+                       f.fire_time, f.last_fire_time, f.series
+                FROM fires f
+                WHERE f.namespace = q.namespace AND f.key = k.key
+                  AND f.fire_time <= q.fire_time
+                  -- Not `kind = 'window'`: in the index of these the series comes before the time, and all that
+                  -- the parent ever had is read.
+                  AND coalesce(f.kind, '') = 'window'
+                  AND (r.rule ->> 'window' = 'same' OR f.status NOT IN ('skipped', 'expired'))
+                ORDER BY f.fire_time DESC LIMIT 8) AS each) AS found
         WHERE r.rule ->> 'window' = 'latest' OR found.last_fire_time >= q.fire_time
         ORDER BY CASE WHEN r.rule ->> 'window' = 'latest' THEN found.fire_time END DESC NULLS LAST,
                  found.series DESC, found.fire_time DESC
@@ -1214,7 +1241,8 @@ BEGIN
          extract(epoch FROM NEW.paused_at)::text, NEW.paused_reason),
         (4, NOT returned AND OLD.paused_at IS NOT NULL AND NEW.paused_at IS NULL, 'resumed',
          extract(epoch FROM OLD.paused_at)::text, NULL),
-        (5, OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL, 'retired', extract(epoch FROM NEW.retired_at)::text, NULL)
+        (5, OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL, 'retired', extract(epoch FROM NEW.retired_at)::text,
+         'renamed to ' || NEW.successor)
     ) AS t (nth, happened, type, mark, reason)
     WHERE t.happened AND NEW.namespace || ' ' || t.type = ANY (wanted) ORDER BY t.nth;
     RETURN NULL;

@@ -8,7 +8,8 @@ FROM (
      WHERE $3::bool AND namespace = $1 AND key = $2 AND state = 'laying'
      ORDER BY next_at, id DESC LIMIT $4)
     UNION ALL
-    (SELECT * FROM backfills
-     WHERE NOT $3 AND namespace = $1 AND key BETWEEN $2 AND $2
-     ORDER BY key DESC, id DESC LIMIT $4)) AS found
-ORDER BY CASE WHEN $3 THEN next_at END, id DESC
+    (SELECT each.* FROM keys_of($1, $2) AS k CROSS JOIN LATERAL (
+         SELECT * FROM backfills
+         WHERE NOT $3 AND namespace = $1 AND key BETWEEN k.key AND k.key
+         ORDER BY key DESC, id DESC LIMIT $4) AS each)) AS found
+ORDER BY CASE WHEN $3 THEN next_at END, id DESC LIMIT $4

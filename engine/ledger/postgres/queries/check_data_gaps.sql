@@ -7,21 +7,22 @@ WITH noted AS (
     WHERE g.namespace = $1 AND g.told_at IS NULL AND g.noted_at < clock_timestamp() - $2::interval
     ORDER BY g.key, g.fire_time DESC LIMIT $3
 ), asked AS (
-    SELECT n.key, n.fire_time, coalesce(before.fire_time, '-infinity') AS data_from,
+    SELECT n.key, its.keys, n.fire_time, coalesce(before.fire_time, '-infinity') AS data_from,
            coalesce(later.data_from, '-infinity') AS left_until,
            coalesce(later.data_from >= n.fire_time, false) AS is_left,
            EXISTS (SELECT FROM data_gaps t
                    WHERE t.namespace = $1 AND t.key = n.key AND t.told_at IS NOT NULL
                      AND t.fire_time > n.fire_time AND t.fire_time <= later.data_from) AS is_part
     FROM noted n
-    LEFT JOIN LATERAL window_before($1, n.key, n.fire_time) AS before ON true
-    LEFT JOIN LATERAL window_after($1, n.key, n.fire_time) AS later ON true
+    CROSS JOIN LATERAL (SELECT ARRAY(SELECT k.key FROM keys_of($1, n.key) AS k) AS keys OFFSET 0) AS its
+    LEFT JOIN LATERAL window_before($1, its.keys, n.fire_time) AS before ON true
+    LEFT JOIN LATERAL window_after($1, its.keys, n.fire_time) AS later ON true
 ), last AS (
     SELECT DISTINCT ON (a.key, a.data_from, a.is_left) a.key, a.fire_time, a.data_from,
            CASE WHEN a.is_left THEN a.data_from ELSE greatest(a.data_from, a.left_until) END AS since,
            a.is_left AND NOT a.is_part AND NOT EXISTS (
                SELECT FROM fires f
-               WHERE f.namespace = $1 AND f.key BETWEEN a.key AND a.key AND f.fire_time = a.fire_time
+               WHERE f.namespace = $1 AND f.key = ANY (a.keys) AND f.fire_time = a.fire_time
                  AND f.kind IN ('window', 'rerun')
                  AND f.status NOT IN ('skipped', 'expired', 'rejected', 'unvouched')) AS is_gap
     FROM asked a

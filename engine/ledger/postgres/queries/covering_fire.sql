@@ -4,8 +4,8 @@ SELECT found.* FROM schedules s
 CROSS JOIN LATERAL generate_series(1, s.series) AS n
 CROSS JOIN LATERAL (
     SELECT * FROM fire_history f
-    WHERE f.namespace = $1 AND f.key = $2 AND f.kind = 'window' AND f.series = n
+    WHERE f.namespace = $1 AND f.key = s.key AND f.kind = 'window' AND f.series = n
       AND f.fire_time <= $3
     ORDER BY f.fire_time DESC LIMIT 8) AS found
-WHERE s.namespace = $1 AND s.key = $2 AND found.last_fire_time >= $3
+WHERE s.namespace = $1 AND s.key IN (SELECT k.key FROM keys_of($1, $2) AS k) AND found.last_fire_time >= $3
 ORDER BY found.series DESC, found.fire_time DESC LIMIT 1

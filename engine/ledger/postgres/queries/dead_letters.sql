@@ -6,11 +6,11 @@ SELECT project, key, series, bucket, fire_time, windows, last_fire_time, kind, w
        tries, step_retries, sealed_input
 FROM (
     (SELECT * FROM dead_letters
-     WHERE namespace = $1 AND workflow_id = $3 AND ($2::text IS NULL OR key = $2)
+     WHERE namespace = $1 AND workflow_id = $3 AND ($2::text IS NULL OR key IN (SELECT k.key FROM keys_of($1, $2) AS k))
        AND ($4::bigint IS NULL OR bucket = $4))
     UNION ALL
     (SELECT * FROM dead_letters
-     WHERE $3::text IS NULL AND namespace = $1 AND key = $2 AND ($4::bigint IS NULL OR bucket = $4)
+     WHERE $3::text IS NULL AND namespace = $1 AND key IN (SELECT k.key FROM keys_of($1, $2) AS k) AND ($4::bigint IS NULL OR bucket = $4)
        AND fire_time <= coalesce($6::timestamptz, 'infinity')
        AND (fire_time < coalesce($6::timestamptz, 'infinity') OR workflow_id > $7)
      ORDER BY fire_time DESC, workflow_id LIMIT $5)

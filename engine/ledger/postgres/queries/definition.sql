@@ -1,1 +1,1 @@
-SELECT definition FROM definitions WHERE namespace = $1 AND key = $2 AND version = $3
+SELECT definition FROM definitions WHERE namespace = $1 AND key IN (SELECT k.key FROM keys_of($1, $2) AS k) AND version = $3

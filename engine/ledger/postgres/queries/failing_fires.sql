@@ -8,5 +8,5 @@ FROM (
     SELECT * FROM fire_history
     WHERE namespace = $1 AND status = 'started' AND lost_at IS NULL AND failing IS NOT NULL
     OFFSET 0) AS found
-WHERE $2::text IS NULL OR key = $2
+WHERE $2::text IS NULL OR key IN (SELECT k.key FROM keys_of($1, $2) AS k)
 ORDER BY fire_time DESC, key LIMIT $3

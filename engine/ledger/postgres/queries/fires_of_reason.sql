@@ -11,9 +11,9 @@ FROM (
            AND status = wanted.status
          ORDER BY fire_time DESC, key LIMIT $5) AS found)
     UNION ALL
-    (SELECT found.* FROM unnest($4::text[]) AS wanted (status) CROSS JOIN LATERAL
+    (SELECT found.* FROM unnest($4::text[]) AS wanted (status) CROSS JOIN keys_of($1, $3) AS k CROSS JOIN LATERAL
         (SELECT * FROM fire_history
-         WHERE namespace = $1 AND key = $3 AND reason_code = $2 AND reason IS NOT NULL
+         WHERE namespace = $1 AND key = k.key AND reason_code = $2 AND reason IS NOT NULL
            AND status = wanted.status
          ORDER BY fire_time DESC, key LIMIT $5) AS found)) AS found
 ORDER BY fire_time DESC, key LIMIT $5

@@ -1,1 +1,2 @@
-SELECT forgotten_until FROM chores WHERE namespace = $1 AND key = $2
+SELECT max(forgotten_until) AS forgotten_until FROM chores
+WHERE namespace = $1 AND key IN (SELECT k.key FROM keys_of($1, $2) AS k)

@@ -9,6 +9,6 @@ WITH gone AS (
 ), returned AS (
     UPDATE fires f SET dealt_at = NULL
     FROM gone
-    WHERE gone.kind = 'rerun' AND f.namespace = $1 AND f.key = gone.key AND f.bucket = gone.bucket
+    WHERE gone.kind = 'rerun' AND f.namespace = $1 AND f.key IN (SELECT k.key FROM keys_of($1, gone.key) AS k) AND f.bucket = gone.bucket
       AND f.series = gone.series AND f.dealt_at >= gone.decided_at)
 SELECT id FROM gone

@@ -15,10 +15,13 @@ FROM lines
 CROSS JOIN LATERAL (
     SELECT o.id, o.workflow_id, o.key, o.status, o.kind, o.replica,
            min(o.id) FILTER (WHERE o.status = 'queued') OVER () AS line
-    FROM (SELECT * FROM fires i
-          WHERE i.namespace = $1 AND i.key = lines.key AND i.lost_at IS NULL
-            AND i.status IN ('claimed', 'queued', 'starting', 'started')
-          ORDER BY i.id LIMIT 200) AS o) AS f
+    FROM (SELECT each.* FROM keys_of($1, lines.key) AS k
+          CROSS JOIN LATERAL (
+              SELECT * FROM fires i
+              WHERE i.namespace = $1 AND i.key = k.key AND i.lost_at IS NULL
+                AND i.status IN ('claimed', 'queued', 'starting', 'started')
+              ORDER BY i.id LIMIT 200) AS each
+          ORDER BY each.id LIMIT 200) AS o) AS f
 WHERE f.status = 'started' AND f.kind <> 'handler'
   AND (f.replica = $2 OR ($4 AND NOT EXISTS (
           SELECT FROM replicas r

@@ -10,11 +10,12 @@ SELECT s.key, s.project, s.workflow, d.definition, its.state, job_status(its.sta
        s.paused_at, s.paused_reason, s.paused_by, s.paused_until, stands.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, d.applied_at AS defined_at, s.error, s.rules, s.origin, s.request_id,
        last.last_fire_time AS last_fire_at, last.status AS last_status,
+       s.former, s.successor,
        ahead.skipped_at, ahead.skipped_why,
        CASE WHEN d.definition ? 'limit' THEN (  -- as in read_schedules.sql
-           SELECT coalesce(sum(begun.windows), 0) FROM (
+           SELECT coalesce(sum(begun.windows), 0) FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
                SELECT f.windows FROM fires f
-               WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series AND f.kind = 'window'
+               WHERE f.namespace = s.namespace AND f.key = k.key AND f.series = s.series AND f.kind = 'window'
                  AND f.status NOT IN ('skipped', 'expired', 'rejected') AND f.timing IS DISTINCT FROM 'backfill'
                ORDER BY f.fire_time DESC LIMIT (d.definition ->> 'limit')::int) AS begun)::int END AS started
 FROM schedules s
@@ -25,11 +26,13 @@ CROSS JOIN LATERAL (
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 CROSS JOIN LATERAL (SELECT schedule_state(s.retired_at, s.enabled, s.paused_at, stands.next_fire_at) AS state) AS its
 LEFT JOIN LATERAL (
-    SELECT f.last_fire_time, f.status FROM fires f
-    WHERE f.namespace = s.namespace AND f.key = s.key
-      -- Not counting windows skipped ahead.
-      AND f.fire_time <= (SELECT clock_timestamp()) AND f.kind <> 'handler'
-    ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS last ON true
+    SELECT newest.* FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
+        SELECT f.last_fire_time, f.status, f.fire_time, f.id FROM fires f
+        WHERE f.namespace = s.namespace AND f.key = k.key
+          -- Not counting windows skipped ahead.
+          AND f.fire_time <= (SELECT clock_timestamp()) AND f.kind <> 'handler'
+        ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS newest
+    ORDER BY newest.fire_time DESC, newest.id DESC LIMIT 1) AS last ON true
 LEFT JOIN LATERAL (
     SELECT array_agg(f.fire_time ORDER BY f.fire_time) AS skipped_at,
            array_agg(f.reason ORDER BY f.fire_time) AS skipped_why

@@ -9,23 +9,25 @@
 -- the line that $5 selects (from 0 to 1), so that none is missed forever.
 -- `started`: of a schedule with a limit, how many windows of its series have started or may still, up to
 -- the limit. Old runs are ranges of several windows.
+-- All of it under the present key and the former ones, of each as much.
 -- BETWEEN x AND x, and the key in ORDER BY: with `=`, and ordered by ID alone or not at all, the
 -- planner may walk the primary key through all ended fires until it has found enough.
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p.max_bucket,
        s.effective_from, p.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, p.cursor_reading, s.origin,
+       s.former, s.successor,
        d.definition, known.fire_times AS known, known.ran, in_the_way.fires AS open,
        line.waiting::int, line.pending::int, line.changes::int AS line_changes,
        CASE WHEN policy.places > $4 THEN (
-           SELECT count(*) FROM (
+           SELECT count(*) FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
                SELECT FROM fires f
-               WHERE f.namespace = s.namespace AND f.key BETWEEN s.key AND s.key AND f.lost_at IS NULL
+               WHERE f.namespace = s.namespace AND f.key BETWEEN k.key AND k.key AND f.lost_at IS NULL
                  AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
                ORDER BY f.key, f.id LIMIT policy.places) AS taken)::int END AS running,
        CASE WHEN d.definition ? 'limit' THEN (
-           SELECT coalesce(sum(begun.windows), 0) FROM (
+           SELECT coalesce(sum(begun.windows), 0) FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
                SELECT f.windows FROM fires f
-               WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series AND f.kind = 'window'
+               WHERE f.namespace = s.namespace AND f.key = k.key AND f.series = s.series AND f.kind = 'window'
                  AND f.status NOT IN ('skipped', 'expired', 'rejected') AND f.timing IS DISTINCT FROM 'backfill'
                ORDER BY f.fire_time DESC LIMIT (d.definition ->> 'limit')::int) AS begun)::int END AS started
 FROM schedules s
@@ -40,13 +42,15 @@ CROSS JOIN LATERAL (
                 THEN least(policy.places, $4) + $4 END AS running) AS most
 LEFT JOIN LATERAL (
     SELECT sum(c.waiting) AS waiting, sum(c.pending) AS pending, count(*) AS changes
-    FROM line_changes c WHERE c.namespace = s.namespace AND c.key = s.key) AS line ON true
+    FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
+        SELECT * FROM line_changes WHERE namespace = s.namespace AND key = k.key OFFSET 0) AS c) AS line ON true
 LEFT JOIN LATERAL (
     SELECT array_agg(f.fire_time ORDER BY f.fire_time) AS fire_times,
            array_agg(f.status NOT IN ('skipped', 'expired', 'rejected') ORDER BY f.fire_time) AS ran
-    FROM fires f
-    WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
-      AND f.fire_time > p.cursor AND f.kind = 'window') AS known ON true
+    FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
+        SELECT * FROM fires
+        WHERE namespace = s.namespace AND key = k.key AND series = s.series
+          AND fire_time > p.cursor AND kind = 'window' OFFSET 0) AS f) AS known ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'fire_id', f.id, 'workflow_id', f.workflow_id, 'status', f.status,
@@ -58,30 +62,30 @@ LEFT JOIN LATERAL (
                               'reason', a.reason, 'since', a.closed_at) ORDER BY a.number)
                    FROM awaited_of(f.id) AS a) END)
                ORDER BY f.id) AS fires
-    FROM (
+    FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
         (SELECT r.id FROM fires r
-         WHERE r.namespace = s.namespace AND r.key BETWEEN s.key AND s.key AND r.lost_at IS NULL
+         WHERE r.namespace = s.namespace AND r.key BETWEEN k.key AND k.key AND r.lost_at IS NULL
            AND r.status IN ('claimed', 'starting', 'started') AND r.kind <> 'handler'
          ORDER BY r.key, r.id LIMIT most.running)
         UNION ALL
         (SELECT l.fire_id FROM line l
-         WHERE l.namespace = s.namespace AND l.key = s.key AND NOT l.pending
+         WHERE l.namespace = s.namespace AND l.key = k.key AND NOT l.pending
          ORDER BY l.fire_id LIMIT most.waiting)
         UNION ALL
         (SELECT l.fire_id FROM line l
-         WHERE l.namespace = s.namespace AND l.key = s.key AND l.pending
+         WHERE l.namespace = s.namespace AND l.key = k.key AND l.pending
          ORDER BY l.fire_id LIMIT most.waiting)
         UNION ALL
         (SELECT l.fire_id FROM line l
-         WHERE l.namespace = s.namespace AND l.key = s.key AND l.pending
+         WHERE l.namespace = s.namespace AND l.key = k.key AND l.pending
            AND line.pending > most.waiting AND policy.overlap NOT IN ('queue', 'queue_one')
            AND l.fire_id > (
                SELECT head.id + ((tail.id - head.id) * $5::float8)::bigint
                FROM (SELECT h.fire_id AS id FROM line h
-                     WHERE h.namespace = s.namespace AND h.key = s.key AND h.pending
+                     WHERE h.namespace = s.namespace AND h.key = k.key AND h.pending
                      ORDER BY h.fire_id OFFSET most.waiting - 1 LIMIT 1) AS head,
                     (SELECT max(h.fire_id) AS id FROM line h
-                     WHERE h.namespace = s.namespace AND h.key = s.key AND h.pending) AS tail)
+                     WHERE h.namespace = s.namespace AND h.key = k.key AND h.pending) AS tail)
          ORDER BY l.fire_id LIMIT most.waiting)) AS read
     CROSS JOIN LATERAL (SELECT * FROM fires WHERE id = read.id OFFSET 0) AS f
     WHERE $3 OR policy.overlap <> 'allow' OR line.waiting + line.pending > 0) AS in_the_way ON true

@@ -4,5 +4,6 @@
 UPDATE fires SET status = 'skipped', reason = $3, reason_code = $3, owner = NULL, token = NULL, lease_until = NULL,
     awaits = NULL
 -- A fire that has not started is never lost; the condition allows the use of an index.
-WHERE namespace = $1 AND key = ANY ($2::text[]) AND status IN ('claimed', 'queued') AND lost_at IS NULL
+WHERE namespace = $1 AND status IN ('claimed', 'queued') AND lost_at IS NULL
+  AND key IN (SELECT k.key FROM unnest($2::text[]) AS g (key) CROSS JOIN LATERAL keys_of($1, g.key) AS k)
   AND CASE WHEN $4 THEN kind <> 'handler' ELSE status = 'claimed' AND kind = 'window' AND timing IS DISTINCT FROM 'backfill' END

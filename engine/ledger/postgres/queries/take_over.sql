@@ -1,13 +1,15 @@
 -- A lease ended: its owner is dead or suspended, or requested a later retry. SKIP LOCKED and the
 -- new token make sure that one sweeper gets it. Pause and retirement revoke what was only claimed;
 -- a starting fire may have been sent and goes on. A pause whose end has passed revokes nothing: it is
--- in the row until all its windows are decided, and some of those that it ends with may be here.
+-- in the row until all its windows are decided, and some of those that it ends with may be here. A hold is that
+-- of the schedule by its present key.
 WITH stale AS (
     SELECT f.id, f.kind, f.timing, f.status AS was, s.retired_at, d.definition,
            s.paused_at IS NOT NULL
                AND (s.paused_until IS NULL OR s.paused_until > (SELECT clock_timestamp())) AS paused
     FROM fires f
-    JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
+    JOIN schedules own ON own.namespace = f.namespace AND own.key = f.key
+    JOIN schedules s ON s.namespace = own.namespace AND s.key = coalesce(own.successor, own.key)
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
     WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
       AND f.lease_until >= $6 AND f.lease_until <= (SELECT clock_timestamp())

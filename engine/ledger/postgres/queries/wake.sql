@@ -4,8 +4,8 @@
 -- The cost depends on the number of keys with a line, not on its length: each key is checked once
 -- and counted no further than its limit. Of the fires that wait for other schedules, $3 are checked
 -- from the head of each line and as many from a place in it ($4, from 0 to 1); beyond $5 of all
--- keys, fewer of each, so that a long line starves no other. The count uses `long.key`: by the
--- schedule's key it would run for each schedule first. BETWEEN: see read_schedules.sql.
+-- keys, fewer of each, so that a long line starves no other. The line of a former key is that of
+-- its schedule, and the fires of all its keys are counted. BETWEEN: see read_schedules.sql.
 -- A locked key is returned as locked, due or not: its plan may not have read the latest change and
 -- will put it off; other keys do not wait for it. Free keys are made due by wake_moved.sql: a plan may
 -- have moved one since this statement began, which only another statement sees.
@@ -35,16 +35,17 @@ asked AS MATERIALIZED (
 ready AS MATERIALIZED (
     SELECT o.key
     FROM long
-    JOIN schedules o ON o.namespace = $1 AND o.key = long.key
+    JOIN schedules own ON own.namespace = $1 AND own.key = long.key
+    JOIN schedules o ON o.namespace = $1 AND o.key = coalesce(own.successor, own.key)
     JOIN definitions d ON d.namespace = o.namespace AND d.key = o.key
                       AND d.version = o.definition_version
     CROSS JOIN LATERAL (
         SELECT coalesce((d.definition ->> 'maxConcurrentRuns')::int, 1) AS places) AS most
     WHERE long.waiting > 0
       AND (
-          SELECT count(*) FROM (
+          SELECT count(*) FROM unnest(o.key || o.former) AS k (key) CROSS JOIN LATERAL (
               SELECT FROM fires f
-              WHERE f.namespace = $1 AND f.key BETWEEN long.key AND long.key AND f.lost_at IS NULL
+              WHERE f.namespace = $1 AND f.key BETWEEN k.key AND k.key AND f.lost_at IS NULL
                 AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
               ORDER BY f.key, f.id LIMIT most.places) AS open) < most.places
       AND NOT EXISTS (
@@ -54,8 +55,8 @@ ready AS MATERIALIZED (
             AND h.fire_id < (SELECT min(q.fire_id) FROM line q
                              WHERE q.namespace = $1 AND q.key = long.key AND NOT q.pending))
     UNION
-    SELECT a.key
-    FROM (
+    SELECT coalesce(min(own.successor), a.key)
+    FROM schedules own JOIN (
         SELECT asked.key, asked.fire_id, w.became <> 'pending' AS final,
                CASE w.wants
                    WHEN 'success' THEN w.became = 'completed'
@@ -63,6 +64,7 @@ ready AS MATERIALIZED (
                    ELSE w.became = 'completed' OR w.became = ANY ($2::text[])
                END AS met
         FROM asked CROSS JOIN LATERAL awaited_of(asked.fire_id) AS w) AS a
+        ON own.namespace = $1 AND own.key = a.key
     GROUP BY a.key, a.fire_id
     HAVING bool_and(a.final) OR bool_or(a.final AND NOT a.met)),
 able AS MATERIALIZED (

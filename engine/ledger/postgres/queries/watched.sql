@@ -8,11 +8,13 @@ LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_array(f.status, f.windows, f.reason_code, f.timing, f.fire_time, f.started_at, f.error)
                      ORDER BY f.fire_time DESC, f.id DESC) AS fires
     FROM (
-        SELECT f.id, f.status, f.windows, f.reason_code,
-               f.timing, f.fire_time, f.started_at, f.error
-        FROM fires f
-        WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
-          AND f.kind = 'window' AND f.fire_time <= (SELECT clock_timestamp())
-        ORDER BY f.fire_time DESC, f.id DESC LIMIT 100) AS f) AS newest ON true
+        SELECT last.* FROM unnest(s.key || s.former) AS k (key) CROSS JOIN LATERAL (
+            SELECT f.id, f.status, f.windows, f.reason_code,
+                   f.timing, f.fire_time, f.started_at, f.error
+            FROM fires f
+            WHERE f.namespace = s.namespace AND f.key = k.key AND f.series = s.series
+              AND f.kind = 'window' AND f.fire_time <= (SELECT clock_timestamp())
+            ORDER BY f.fire_time DESC, f.id DESC LIMIT 100) AS last
+        ORDER BY last.fire_time DESC, last.id DESC LIMIT 100) AS f) AS newest ON true
 WHERE d.namespace = $1 AND (d.definition ? 'alert' OR d.definition ? 'pauseAfterFailures') AND s.retired_at IS NULL AND s.enabled
 ORDER BY s.key LIMIT $2

@@ -1,0 +1,1 @@
+SELECT k.key FROM keys_of($1, $2) AS k
