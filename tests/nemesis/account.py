@@ -32,6 +32,11 @@ class Definition:
     applied_by: str
 
 
+def first_key(key: str) -> str:
+    """Return the first key of a schedule that a verb has renamed: the account has all under it."""
+    return key.partition(".r")[0]
+
+
 @dataclass
 class Schedule:
     """The state of a key."""

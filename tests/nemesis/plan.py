@@ -106,7 +106,7 @@ def _span(chance: random.Random, longest: float) -> float:
 _VERBS: dict[str, int] = {
     "pause": 6, "resume": 7, "trigger": 12, "backfill": 5, "skip": 8, "unskip": 3, "cancel": 6,
     "rerun": 6, "edit": 5, "remove": 2, "return": 3, "at": 4, "repeat": 1, "reschedule": 2,
-    "cancel_own": 1, "dead_rerun": 3, "dead_drop": 2,
+    "cancel_own": 1, "dead_rerun": 3, "dead_drop": 2, "rename": 4,
 }  # fmt: skip
 
 
@@ -124,7 +124,7 @@ _WHOM: dict[str, Sequence[str]] = {
     "return": REMOVED,
     "dead_rerun": _FAILING,
     "dead_drop": _FAILING,
-    **dict.fromkeys(("at", "repeat", "reschedule", "cancel_own"), ("own",)),
+    **dict.fromkeys(("at", "repeat", "reschedule", "rename", "cancel_own"), ("own",)),
 }
 """The keys that a verb is for, where that is not any."""
 

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecution
 
-from tests.nemesis.account import Action, Definition, Note, Row, Run, Schedule
+from tests.nemesis.account import Action, Definition, Note, Row, Run, Schedule, first_key
 
 _ROWS = """
 SELECT f.id AS number, h.key, h.series, h.bucket, h.fire_time, h.windows, h.last_fire_time, h.kind,
@@ -26,7 +26,8 @@ FROM sched.fire_history h JOIN sched.fires f USING (namespace, workflow_id) ORDE
 _SCHEDULES = """
 SELECT s.key, s.definition_version, p.cursor, s.origin, s.enabled, s.paused_at, s.paused_until,
        s.retired_at, s.error
-FROM sched.schedules s, sched.position_of(s.namespace, s.key) p ORDER BY s.key
+FROM sched.schedules s, sched.position_of(s.namespace, s.key) p
+WHERE s.successor IS NULL ORDER BY s.key
 """
 _DEFINITIONS = """
 SELECT key, version, series, definition::text AS entry, effective_from, applied_at, applied_by
@@ -48,21 +49,25 @@ _ENDS = {
 }
 
 
+def _named(row: asyncpg.Record) -> dict[str, Any]:
+    return {**row, "key": first_key(row["key"])}
+
+
 async def rows(connection: asyncpg.Connection) -> list[Row]:
-    return [Row(**each) for each in await connection.fetch(_ROWS)]
+    return [Row(**_named(each)) for each in await connection.fetch(_ROWS)]
 
 
 async def schedules(connection: asyncpg.Connection) -> list[Schedule]:
-    return [Schedule(**each) for each in await connection.fetch(_SCHEDULES)]
+    return [Schedule(**_named(each)) for each in await connection.fetch(_SCHEDULES)]
 
 
 async def definitions(connection: asyncpg.Connection) -> list[Definition]:
     found = await connection.fetch(_DEFINITIONS)
-    return [Definition(**{**each, "entry": json.loads(each["entry"])}) for each in found]
+    return [Definition(**{**_named(each), "entry": json.loads(each["entry"])}) for each in found]
 
 
 async def actions(connection: asyncpg.Connection) -> list[Action]:
-    return [Action(**each) for each in await connection.fetch(_ACTIONS)]
+    return [Action(**_named(each)) for each in await connection.fetch(_ACTIONS)]
 
 
 async def letters(connection: asyncpg.Connection) -> list[str]:
@@ -92,6 +97,7 @@ def run_of(workflow_id: str, run_id: str, events: Any) -> Run:
     )  # fmt: skip
     if "sched" in begin.memo.fields:
         run.fire = json.loads(begin.memo.fields["sched"].data)
+        run.fire["key"] = first_key(run.fire["key"])
     places: dict[int, str] = {}
     for event in events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:

@@ -13,7 +13,7 @@ def test_a_longer_run_has_every_fault_and_every_verb() -> None:
         *("kill", "stop", "leave", "cut", "hold", "delay", "drop_replies"),
         *("restart_fast", "restart_now"),
         *("pause", "resume", "trigger", "backfill", "skip", "unskip", "cancel", "rerun", "edit"),
-        *("remove", "return", "at", "repeat", "reschedule", "cancel_own"),
+        *("remove", "return", "at", "repeat", "reschedule", "rename", "cancel_own"),
         *("dead_rerun", "dead_drop"),
     }
     assert BEGIN <= acts[0].at <= acts[-1].at <= 1800 + 2

@@ -14,7 +14,7 @@ from tests.nemesis.windows import windows
 _ENDS_WITHIN = timedelta(seconds=60)
 """How long what was asked to end may take, once nothing is broken any more."""
 
-_NOTED = {"pause", "trigger", "rerun", "drop", "at", "repeat", "reschedule"}
+_NOTED = {"pause", "trigger", "rerun", "drop", "at", "repeat", "reschedule", "rename"}
 """Verbs that always leave an action when they change something."""
 
 

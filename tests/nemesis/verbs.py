@@ -22,7 +22,7 @@ from engine.schedules import load_schedules
 from engine.schedules.model import CatchUp
 from engine.service import ScheduleService
 from tests.acceptance.fleet import SCHED
-from tests.nemesis.account import Verb
+from tests.nemesis.account import Verb, first_key
 from tests.nemesis.plan import Act
 from tests.nemesis.schedules import EDITS, Entry, text
 from tests.nemesis.windows import windows
@@ -98,7 +98,7 @@ class Operator:
         return self._end(said)
 
     def _begin(self, verb: str, key: str, given: dict[str, Any]) -> Verb:
-        said = Verb(len(self.verbs), verb, key, datetime.now(UTC), _plain(given))
+        said = Verb(len(self.verbs), verb, first_key(key), datetime.now(UTC), _plain(given))
         self.verbs.append(said)
         return said
 
@@ -280,18 +280,29 @@ class Operator:
             self._own.append(key)
 
     async def _reschedule(self, act: Act) -> None:
-        key = self._one_of(self._own, act)
+        key = await self._own_key(act)
         at = datetime.now(UTC) + timedelta(seconds=act.given["ahead"])
         await self.say("reschedule", key, lambda s: s.reschedule(key, at=at), at=at)
 
     async def _cancel_own(self, act: Act) -> None:
-        key = self._one_of(self._own, act)
+        key = await self._own_key(act)
         await self.cancel(key, key)
 
-    def _one_of(self, names: Sequence[str], act: Act) -> str:
-        if not names:
+    async def _rename(self, act: Act) -> None:
+        key = await self._own_key(act)
+        to = f"{first_key(key)}.r{len(self.verbs)}"
+        await self.say("rename", key, lambda s: s.rename(key, to), to=to)
+
+    async def _own_key(self, act: Act) -> str:
+        """Return the present key of one of the last schedules that were declared here."""
+        if not self._own:
             raise NothingThere
-        return names[-1 - int(act.given["which"] * min(len(names), 6))]
+        first = self._own[-1 - int(act.given["which"] * min(len(self._own), 6))]
+        row = await self._choose(
+            0, "SELECT key FROM sched.schedules WHERE successor IS NULL"
+            " AND (key = $1 OR starts_with(key, $1 || '.r'))", first,
+        )  # fmt: skip
+        return str(row["key"])
 
     async def _edit(self, act: Act) -> None:
         key = act.target
