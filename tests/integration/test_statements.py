@@ -246,7 +246,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "create_schedule": [
         (RULES, "fresh", "default", 1, "digest", None, 1, False, None, NOW, NOW, NOW, "noop",
          "noop@1", "sched", False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api", "fresh",
-         ""),
+         "", "\x1fnoop"),
     ],
     "unread_ends": [(20, "")],
     "unvouched_until": [(None,)],

@@ -154,7 +154,7 @@ def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Actio
 
 
 # --- renames ---
-# A schedule goes on under another key: docs/adr/0070-renamed-schedules.md.
+# A schedule goes on under another key: docs/adr/0074-renamed-schedules.md.
 
 
 async def rename(
