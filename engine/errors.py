@@ -69,6 +69,7 @@
     │   ├── DefinitionUnreadable
     │   ├── InputsSealed               an input is sealed, and the codec is not here
     │   └── LedgerRequired             SCHED_DATABASE_URL is not set
+    ├── BoundElsewhere                 the ledger belongs to another Temporal namespace
     ├── RetentionTooShort              the namespace's retention is shorter than four leases
     ├── ArchiveFailed                  old rows may not be in the archive
     ├── TemporalUnavailable
@@ -107,6 +108,7 @@ class Code(StrEnum):
     SETUP_INVALID = "SCHEDULE_SETUP_INVALID"
     EMBEDDED_ERROR = "SCHEDULE_EMBEDDED_ERROR"
     TEMPORAL_UNAVAILABLE = "SCHEDULE_TEMPORAL_UNAVAILABLE"
+    BOUND_ELSEWHERE = "SCHEDULE_BOUND_ELSEWHERE"
     RETENTION_TOO_SHORT = "SCHEDULE_RETENTION_TOO_SHORT"
     LEDGER_ERROR = "SCHEDULE_LEDGER_ERROR"
     LEDGER_UNAVAILABLE = "SCHEDULE_LEDGER_UNAVAILABLE"
@@ -772,6 +774,12 @@ class LedgerRequired(LedgerError):
     """This needs a ledger: set SCHED_DATABASE_URL."""
 
     code = Code.LEDGER_REQUIRED
+
+
+class BoundElsewhere(EngineError):
+    """The ledger belongs to another Temporal namespace."""
+
+    code = Code.BOUND_ELSEWHERE
 
 
 class RetentionTooShort(EngineError):

@@ -85,6 +85,7 @@ EXAMPLES = {
         "sched takeover nightly-report",
         "sched takeover nightly-report --temporal-schedule nightly --reason move",
     ),
+    "move": ("sched move --old-is-gone",),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
     "events": (
         "sched events",
@@ -285,7 +286,7 @@ _COMMANDS = {
     "show": "show",
     "simulate": "simulate",
     "status": "status workers",
-    "takeover": "compare takeover",
+    "takeover": "compare takeover move",
     "up.up": "up worker watch",
 }
 MODULES = {name: module for module, names in _COMMANDS.items() for name in names.split()}
@@ -341,6 +342,7 @@ GROUPS = {
         "schema": "Print the JSON Schema of the schedule file, for editors.",
         "token": "Make, list and revoke tokens of the REST API.",
         "history": "Export histories of runs, to replay them against new code.",
+        "move": "Let the ledger belong to the Temporal namespace that TEMPORAL_* name.",
         "versions": "List versions of workflows with their open runs, and which can be removed.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
         "docs": "Print a page of the documentation. Without PAGE, the list of pages.",

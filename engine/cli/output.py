@@ -39,7 +39,7 @@ from engine.page.text import (
 )
 from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives
 from engine.schedules import in_ms, instant_text
-from engine.service import Backfill, Fire, RunSummary, ScheduleRow, ScheduleService, Served
+from engine.service import Backfill, Binding, Fire, RunSummary, ScheduleRow, ScheduleService, Served
 
 __all__ = [
     "ASKED_LATER",
@@ -321,6 +321,19 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
     return any_without_worker((row for row in fires if not problem_of(row)), served)
+
+
+def binding_json(each: Binding) -> dict[str, object]:
+    """Return a Temporal namespace of the ledger as in ``sched move --json``."""
+    return fields(each, "number namespace_id place current bound_at bound_by closed_at")
+
+
+def binding_text(each: Binding) -> str:
+    """Return what a Temporal namespace is to the ledger."""
+    if each.current:
+        return f"{each.place}: windows start here since {instant_text(each.bound_at)}"
+    closed = each.closed_at or each.bound_at
+    return f"{each.place}: closed at {instant_text(closed)}"
 
 
 def any_without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:

@@ -1,4 +1,4 @@
-"""Commands compare and takeover."""
+"""Commands compare, takeover and move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from temporalio.client import Client
 
 from engine.audit.comparison import Comparison, SourceKind, TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
-from engine.cli.output import counted, fields, instant_text, print_json, print_table
+from engine.cli.output import (
+    binding_json,
+    binding_text,
+    counted,
+    fields,
+    instant_text,
+    print_json,
+    print_table,
+)
 from engine.cli.target import (
     AnyKey,
     Key,
@@ -24,10 +32,10 @@ from engine.cli.target import (
     one_of,
     parsed,
 )
-from engine.cli.temporal import connected
+from engine.cli.temporal import connected, described
 from engine.runtime import Setup
 from engine.schedules import first_of, parse_duration
-from engine.service import ScheduleService
+from engine.service import MoveReport, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -208,3 +216,41 @@ def takeover(
     )
     notes = (f"note: {key}: {note}" for note in done["notes"])
     session.print(done, "\n".join([text, *notes]))
+
+
+# --- move ---
+# ``sched move``: the ledger belongs to another Temporal namespace from now on.
+
+OldIsGone = Annotated[
+    bool,
+    typer.Option(
+        "--old-is-gone",
+        help="End what is open where it belonged before, because that is no more.",
+    ),
+]
+
+
+@command(commands)
+def move(session: Session, *, old_is_gone: OldIsGone = False, setup: SetupFunction = None) -> None:
+    """Let the ledger belong to the Temporal namespace that TEMPORAL_* name.
+
+    It belongs to the first namespace that a worker came with, and workers of another are refused.
+    With --old-is-gone a start without an answer becomes `unvouched`, and an open run is lost.
+    `sched docs takeover` says when to use it.
+    """
+    if not old_is_gone:
+        raise typer.BadParameter("give --old-is-gone if the namespace it belongs to is no more")
+
+    async def act(opened: ScheduleService) -> MoveReport:
+        return await opened.move(await described(session.target, Setup.load(setup)))
+
+    done = session.ask(act)
+    bindings = [binding_json(each) for each in done.bindings]
+    starts, runs = counted(done.unvouched, "start"), counted(done.lost, "open run")
+    session.print(
+        {**fields(done, "moved_from unvouched lost"), "bindings": bindings},
+        [
+            *map(binding_text, done.bindings),
+            f"{starts} without an answer became unvouched, {runs} lost",
+        ],
+    )

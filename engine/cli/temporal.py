@@ -24,8 +24,12 @@ from engine.runtime import Setup
 from engine.runtime.run_ends import read_counts
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import connect_temporal, read_search_attributes
-from engine.service import OPEN, Fire, ReasonCode, ScheduleService, Status, Try
+from engine.runtime.temporal_client import (
+    connect_temporal,
+    describe_namespace,
+    read_search_attributes,
+)
+from engine.service import OPEN, Fire, ReasonCode, ScheduleService, Status, TemporalNamespace, Try
 
 
 async def connected(of: Target, setup: Setup) -> Client:
@@ -41,6 +45,19 @@ async def connected(of: Target, setup: Setup) -> Client:
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
     return await connect_temporal(**setup.client_options(), **here, namespace=of.namespace)
+
+
+async def described(of: Target, setup: Setup) -> TemporalNamespace:
+    """Describe the namespace of that server.
+
+    Raises:
+        TemporalUnavailable: the server does not answer, or does not say.
+    """
+    client = await connected(of, setup)
+    try:
+        return await describe_namespace(client, Settings.from_environment().rpc_timeout)
+    except RPCError as error:
+        raise TemporalUnavailable(f"namespace {of.namespace}: {error.message}") from error
 
 
 # --- search attributes ---

@@ -419,6 +419,46 @@ def _as_text(value: object) -> str:
     raise TypeError(f"nothing says how {type(value).__name__} is noted")
 
 
+# --- bindings ---
+# The Temporal namespaces that a ledger belongs, or has belonged, to.
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalNamespace:
+    """A namespace as Temporal describes it.
+
+    Attributes:
+        id: Temporal's own ID. A namespace that is deleted and made again has another.
+        place: the cluster and the address, for people.
+        retention: how long it keeps closed runs.
+    """
+
+    id: str
+    place: str
+    retention: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A Temporal namespace that the ledger belongs, or has belonged, to.
+
+    Attributes:
+        number: in the rows of the fires that are, or were, sent there.
+        namespace_id: Temporal's own ID of it.
+        place: the cluster and the address where it was found, for people.
+        current: whether its workers are served.
+        closed_at: since when nothing there counts any more.
+    """
+
+    number: int
+    namespace_id: str
+    place: str
+    current: bool
+    bound_at: datetime
+    bound_by: str
+    closed_at: datetime | None
+
+
 # --- replicas ---
 # What a replica serves and probes, what schedules want of workers, and the lineage of the database.
 

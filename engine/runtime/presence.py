@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine import __version__
-from engine.errors import Code, RetentionTooShort, TemporalUnavailable
-from engine.ledger import Ledger, Serving, Transaction
+from engine.errors import (
+    BoundElsewhere,
+    Code,
+    LedgerUnavailable,
+    RetentionTooShort,
+    TemporalUnavailable,
+)
+from engine.ledger import Ledger, Serving, TemporalNamespace, Transaction
 from engine.ledger.floors import again_after
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
@@ -26,13 +31,14 @@ from engine.runtime.events import (
 )
 from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import classify_rpc_error
+from engine.runtime.temporal_client import classify_rpc_error, describe_namespace
 from engine.runtime.workflow_workers import mixed_queues, unresolved_workflow_hint
 from engine.schedules import TZDATA_VERSION, utc_text
 from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
 # --- presence ---
-# Announces that a replica lives and what it can run; checks the namespace's retention.
+# Announces that a replica lives and what it can run; compares the namespace with the ledger's, and
+# checks its retention.
 
 _ASKS = "namespace"
 _LEASES = 4
@@ -50,6 +56,8 @@ class Presence:
     Attributes:
         living: number of living replicas of the namespace, as last read; None before.
         answered_at: when Temporal answered last (``boottime``); None before.
+        on_unanswered: called when Temporal does not answer.
+        on_refused: called when the ledger belongs to another namespace than the one that answers.
     """
 
     def __init__(
@@ -72,27 +80,31 @@ class Presence:
         self.answered_at: float | None = None
         self._unanswered: str | None = None
         self._told = False
+        self.on_unanswered: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[BoundElsewhere], None] = lambda _: None
 
     async def begin(self) -> None:
         """Announce for the first time.
 
         Raises:
+            BoundElsewhere: the ledger belongs to another namespace.
             RetentionTooShort: a run could be forgotten while its start is still in doubt.
             TemporalUnavailable: the namespace cannot be described.
         """
-        retention = await self._retention()
-        if retention is None:
+        found = await self._described()
+        if found is None:
             raise TemporalUnavailable(
                 f"namespace {self._client.namespace} cannot be described",
                 cure="check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE",
             )
-        if retention < self._settings.lease * _LEASES:
+        if found.retention < self._settings.lease * _LEASES:
             raise RetentionTooShort(
-                f"namespace {self._client.namespace} keeps closed runs for {retention},"
+                f"namespace {self._client.namespace} keeps closed runs for {found.retention},"
                 f" less than {_LEASES} leases of {self._settings.lease}",
                 cure="raise the namespace's retention, or lower SCHED_LEASE",
             )
-        await self._announce(retention)
+        await self._ledger.bind(found, by=self._serving.replica)
+        await self._announce(found.retention)
         await self._warn_of_others()
 
     async def _warn_of_others(self) -> None:
@@ -105,14 +117,35 @@ class Presence:
 
     async def run_once(self) -> timedelta:
         """Announce again; return the wait until the next time."""
-        retention = await self._retention()
+        found = await self._described()
         self._report_temporal()
-        await self._announce(retention)
+        if found is not None and await self._refusal(found) is not None:
+            return self._settings.heartbeat
+        await self._announce(found.retention if found else None)
         await self._compare_rules()
         self.living = await self._ledger.replicas(alive=self._settings.alive)
         self._budget.share(self.living)
         self._budget.report()
         return self._settings.heartbeat
+
+    async def confirm(self) -> str | None:
+        """Ask whether the ledger's namespace still answers; return why nothing may start, if so."""
+        found = await self._described()
+        if found is None:
+            return self._unanswered or "the namespace cannot be described"
+        try:
+            return await self._refusal(found)
+        except LedgerUnavailable as error:
+            return words_of(error)
+
+    async def _refusal(self, found: TemporalNamespace) -> str | None:
+        """Return why this replica has to leave, and report it: another namespace has answered."""
+        try:
+            await self._ledger.bind(found, by=self._serving.replica)
+        except BoundElsewhere as error:
+            self.on_refused(error)
+            return str(error)
+        return None
 
     def _report_temporal(self) -> None:
         """Report that Temporal does not answer, or answers again.
@@ -182,22 +215,19 @@ class Presence:
         unbroken = self._steady is not None and now - self._steady[1] <= self._gap
         self._steady = (self._steady[0] if self._steady and unbroken else now, now)
 
-    async def _retention(self) -> timedelta | None:
-        """Return the namespace's retention of closed runs; None while it cannot be read."""
-        request = DescribeNamespaceRequest(namespace=self._client.namespace)
+    async def _described(self) -> TemporalNamespace | None:
+        """Return the namespace; None while it cannot be described."""
         try:
             with temporal_call("DescribeNamespace"):
-                answer = await self._client.workflow_service.describe_namespace(
-                    request, timeout=self._settings.rpc_timeout
-                )
+                found = await describe_namespace(self._client, self._settings.rpc_timeout)
         except (RPCError, RuntimeError) as error:  # RuntimeError while the SDK cannot connect
             away = classify_rpc_error(error) == "unavailable"  # else it refuses, which is an answer
             self._unanswered = words_of(error) if away else None
+            self.on_unanswered()
             return None
         self._unanswered = None
         self.answered_at = boottime()
-        ttl = answer.config.workflow_execution_retention_ttl
-        return timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000)
+        return found
 
 
 # --- watchdog ---

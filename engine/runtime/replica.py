@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.errors import EngineError, LedgerUnavailable, RevisionTooLow, TemporalUnavailable
+from engine.errors import (
+    BoundElsewhere,
+    EngineError,
+    LedgerUnavailable,
+    RevisionTooLow,
+    TemporalUnavailable,
+)
 from engine.events.addresses import Allowed
 from engine.events.delivery import Deliverer
 from engine.events.listeners import Listener
@@ -23,7 +29,7 @@ from engine.runtime.apply.attempts import REFUSALS, apply_source
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
 from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_for
-from engine.runtime.dispatch.backpressure import Budget
+from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import (
@@ -162,6 +168,7 @@ class Replica:
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._emit = serving, settings, on_event
         self._stopping = asyncio.Event()
+        self._refused: BoundElsewhere | None = None
         self._loops: list[Loop] = []
 
     def stop(self) -> None:
@@ -178,6 +185,7 @@ class Replica:
         """Run until stopped.
 
         Raises:
+            BoundElsewhere: the ledger belongs to another namespace than the one that answers.
             RetentionTooShort: the namespace forgets runs too fast for the lease.
             LedgerTooNew: the ledger belongs to a newer version.
         """
@@ -201,6 +209,8 @@ class Replica:
         self._sealing = Sealing(ledger, client.data_converter, by=self._serving.replica)
         starter = Starter(client, clock, settings, on_event)
         dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
+        starter.confirm, presence.on_unanswered = presence.confirm, starter.doubt
+        presence.on_refused = partial(self._refuse, dispatcher.breaker)
 
         async def begin() -> str:
             await asyncio.gather(presence.begin(), starter.attributes.read())
@@ -224,12 +234,25 @@ class Replica:
         with self._observed(presence, dispatcher):
             async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
                 await asyncio.gather(*(loop.run() for loop in self._loops))
+        await self._leave(presence)
+
+    async def _leave(self, presence: Presence) -> None:
         others = [keeper.end()] if (keeper := self._queue_manager) else []
         await asyncio.gather(self._poller.drain(), *others)
         try:
             await presence.end()
         except LedgerUnavailable as error:
-            on_event(degraded_by("presence", error))
+            self._on_event(degraded_by("presence", error))
+        if self._refused is not None:
+            raise self._refused
+
+    def _refuse(self, breaker: Breaker, error: BoundElsewhere) -> None:
+        """Send nothing more, and stop: the server that answers is not the ledger's."""
+        breaker.shut()
+        if self._refused is None:
+            self._refused = error
+            self._emit(Alert(error.code, str(error)))
+        self.stop()
 
     async def _own_client(self) -> Client:
         return await patient_client(self._client, *([self._traces] if self._traces else ()))
@@ -245,7 +268,7 @@ class Replica:
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
         settings, on_event = self._settings, self._on_event
-        inspector, lookups = self._run_lookups(client, ledger, identity, clock)
+        inspector, lookups = self._run_lookups(client, ledger, identity, clock, presence)
         self._lookups = lookups
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
@@ -397,7 +420,12 @@ class Replica:
         return [(number(pool), {"queue": pool.queue}) for pool in pools]
 
     def _run_lookups(
-        self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
+        self,
+        client: Client,
+        ledger: Ledger,
+        identity: str,
+        clock: LedgerClock,
+        presence: Presence,
     ) -> tuple[RunInspector, RunLookups]:
         settings, serving, on_event = self._settings, self._serving, self._on_event
         budget = self._budget
@@ -416,6 +444,7 @@ class Replica:
             clock,
             settings,
             ledger_id=identity,
+            confirm=presence.confirm,
             notices=(failing.notice,),
             on_open=failing.compare,
             budget=budget,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
@@ -95,6 +95,14 @@ async def lets_plain_through(codec: PayloadCodec) -> bool:
         return list(await codec.decode([plain])) == [plain]
     except Exception:  # noqa: BLE001 - a codec may raise anything
         return False
+
+
+Confirm: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Returns why an answer of the server does not count, if so: it may be that of another one."""
+
+
+async def nothing_to_confirm() -> None:
+    """Confirm any answer: there is no ledger to compare with."""
 
 
 async def description_of(

@@ -19,6 +19,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import LedgerTimeout, LedgerUnavailable, SettingsInvalid, TemporalUnavailable
+from engine.ledger import TemporalNamespace
 from engine.runtime.events import Degraded, ServerName, words_of
 
 # --- connection ---
@@ -72,6 +73,24 @@ async def connect_temporal(**instead: Any) -> Client:
         if error.status != RPCStatusCode.PERMISSION_DENIED:
             raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
     return client
+
+
+async def describe_namespace(client: Client, patience: timedelta) -> TemporalNamespace:
+    """Describe the client's namespace.
+
+    Raises:
+        RPCError: the server does not answer, or refuses to say.
+        RuntimeError: the SDK cannot connect.
+    """
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    found = await client.workflow_service.describe_namespace(request, timeout=patience)
+    ttl = found.config.workflow_execution_retention_ttl
+    cluster = found.replication_config.active_cluster_name
+    return TemporalNamespace(
+        found.namespace_info.id,
+        f"cluster {cluster} at {client.service_client.config.target_host}",
+        timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000),
+    )
 
 
 # --- search attributes ---

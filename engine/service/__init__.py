@@ -17,6 +17,7 @@ from engine.ledger import (
     AlertRow as AlertRow,
     Backfill as Backfill,
     BackfillOverlap as BackfillOverlap,
+    Binding as Binding,
     Condition as Condition,
     DataGap as DataGap,
     DeadLetter as DeadLetter,
@@ -40,6 +41,7 @@ from engine.ledger import (
     State as State,
     Status as Status,
     Subscription as Subscription,
+    TemporalNamespace as TemporalNamespace,
     Timing as Timing,
     TokenRow as TokenRow,
     Try as Try,
@@ -77,6 +79,7 @@ from engine.service.status import (
     StatusReport as StatusReport,
     WorkerRow as WorkerRow,
 )
+from engine.service.takeover import MoveReport as MoveReport
 
 if TYPE_CHECKING:  # only what connects loads the driver
     from engine.ledger import Ledger as Ledger

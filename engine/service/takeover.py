@@ -1,4 +1,4 @@
-"""Operations to move from another scheduler: compare with it in shadow mode, then take over."""
+"""Operations to move from another scheduler, and to another Temporal namespace."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from engine.audit.comparison import (
     windows_of,
 )
 from engine.errors import TakeoverRefused, TakeoverUncertain
+from engine.ledger import Binding, TemporalNamespace
 from engine.runtime.schedule_lock import Locked
 from engine.schedules import NATIVE, TICK, Schedule, exact_text, format_duration, utc_text
 from engine.service.audit import Accounts
@@ -61,8 +62,48 @@ class TakenOver:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """Result of a move to another Temporal namespace.
+
+    Attributes:
+        bindings: the Temporal namespaces that the ledger belongs, or has belonged, to.
+        moved_from: where it belonged before; None if that is the same, or there was none.
+        unvouched: number of fires that have become unvouched.
+        lost: number of open runs that count as lost from now on.
+    """
+
+    bindings: Sequence[Binding]
+    moved_from: str | None = None
+    unvouched: int = 0
+    lost: int = 0
+
+
 class Takeovers(Accounts):
-    """Operations to compare with another scheduler, and to take over from it."""
+    """Operations to compare with another scheduler, to take over from it, and to move Temporal."""
+
+    async def move(self, to: TemporalNamespace) -> MoveReport:
+        """Let the ledger belong to a Temporal namespace, because the one before is no more.
+
+        Fires that may have been started there are unvouched, and open runs are lost. Repeating it
+        changes nothing.
+        """
+        was = next((each for each in await self._ledger.bindings() if each.current), None)
+        moves = was is None or was.namespace_id != to.id
+        if moves:
+            async with self._ledger.transaction() as transaction:
+                await transaction.bind_to(to, by=self._actor)
+        closed = await self._close_moved()
+        return replace(closed, moved_from=was.place if was and moves else None)
+
+    async def _close_moved(self) -> MoveReport:
+        unvouched, lost, more = 0, 0, True
+        while more:
+            async with self._ledger.transaction() as transaction:
+                some, others, more = await transaction.close_bindings()
+            unvouched, lost = unvouched + some, lost + others
+        await self._ledger.wake()  # windows may have waited for runs that are lost
+        return MoveReport(await self._ledger.bindings(), unvouched=unvouched, lost=lost)
 
     async def compare(
         self,

@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine.schedules import Schedule, ScheduleFile
-from tests.acceptance.forked import Forked
+from tests.acceptance.forked import Forked, ended
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +92,13 @@ class Fleet:
                 stdout=sink, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
         return self._note(process, log)
+
+    async def sched(self, *arguments: str) -> tuple[int, str]:
+        """Run another command beside them; returns its exit code and everything it printed."""
+        code, output, told = await ended(
+            *arguments, program=SCHED, folder=self.folder, environment=self.environment
+        )
+        return code, output + told
 
     def _prepare(
         self, file: str, code: Path | str, environment: Mapping[str, str]

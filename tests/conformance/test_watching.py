@@ -9,6 +9,7 @@ from typing import cast
 from unittest.mock import AsyncMock
 
 import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
 from temporalio.client import Client
 
 from engine.errors import Code
@@ -345,12 +346,14 @@ async def test_a_worker_says_at_its_start_which_workers_of_its_queue_lack_its_wo
 ):
     await bench.announce(Serving("replica-old", "shop", "sched", frozenset({"other@1"})))
     told: list[Event] = []
-    config = SimpleNamespace(
-        workflow_execution_retention_ttl=SimpleNamespace(seconds=86_400, nanos=0)
+    answer = DescribeNamespaceResponse()
+    answer.config.workflow_execution_retention_ttl.FromTimedelta(timedelta(days=1))
+    service = SimpleNamespace(describe_namespace=AsyncMock(return_value=answer))
+    connection = SimpleNamespace(config=SimpleNamespace(target_host="localhost:7233"))
+    there = SimpleNamespace(
+        namespace="default", workflow_service=service, service_client=connection
     )
-    described = AsyncMock(return_value=SimpleNamespace(config=config))
-    service = SimpleNamespace(describe_namespace=described)
-    client = cast("Client", SimpleNamespace(namespace="default", workflow_service=service))
+    client = cast("Client", there)
     presence = Presence(client, bench.ledger, bench.serving, Settings(), on_event=told.append)
     await presence.begin()
     (notice,) = told

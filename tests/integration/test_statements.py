@@ -127,6 +127,8 @@ FROM generate_series({LAST - 100_000}, {LAST}, 100) n;
 EVENTS = ROWS // 5
 HOOK = "hook:default:a.example#1"
 KEPT_BY_TRIGGERS += f"""
+INSERT INTO bindings (namespace, number, namespace_id, place, current, bound_by)
+VALUES ('{NAMESPACE}', 1, 'id', 'here', true, 'me'), ('{NAMESPACE}', 2, 'else', '-', false, 'me');
 INSERT INTO event_heads VALUES ('{NAMESPACE}', {EVENTS});
 INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, url,
                            secret, declared_by)
@@ -200,6 +202,11 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "act": [("me", ["default"], ["busy"], ["pause"], [None], [None], [None], [None])],
     "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", DAY)],
     "announce_retention": [(DAY, None)],
+    "bind": [("id", "here", "me")],
+    "bindings": [()],
+    "close_bindings": [(1000, "gone", "may_have_run", "lost")],
+    "leave_binding": [("id",)],
+    "move_here": [("id", "here", "me")],
     "announce_types": [("sched", ["noop@1"], [None], [None])],
     "announced_input": [("sched", "noop@1")],
     "announced_types": [(["sched"],)],
@@ -292,7 +299,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                         for key in (None, "busy", QUIET) for statuses in (["queued"], STATUSES)],
     "forgotten_until": [("busy",)],
     "found_run": [
-        ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run", NOW),
+        ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run", NOW, 1),
     ],
     "freeze_days": [("busy", [date(2000, 1, 2)])],
     "give_back_slots": [("one",)],
@@ -305,12 +312,12 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "hold_slots": [("one", ["sched/emails"], ["emails"], [1], [5], A_MINUTE, True, 1, [False])],
     "in_the_way": [("one", A_MINUTE, True, 100), ("one", A_MINUTE, False, 100)],
     "insert_backfill": [
-        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, [1] * 2, [1, LAST],
+        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, 1, [1] * 2, [1, LAST],
          [NOW - 900 * DAY, NOW], ["id", f"sched:busy:{LAST}"], [None, TOKEN]),
     ],
     "insert_fires": [
         (
-            "one", A_MINUTE, ["default"], ["busy"], [1], [LAST + 1], [NOW + A_MINUTE], [1],
+            "one", A_MINUTE, 1, ["default"], ["busy"], [1], [LAST + 1], [NOW + A_MINUTE], [1],
             [NOW + A_MINUTE], [1], [f"sched:busy:{LAST + 1}"], ["noop@1"], ["sched"], ["starting"],
             [None], [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
             [None],
@@ -366,7 +373,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                        *(([key], False, 100, 0.5)
                          for key in ("busy", "crowded", "waiting", QUIET))],
     "refill": [
-        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, [1], [LAST - 500],
+        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, 1, [1], [LAST - 500],
          [NOW - 500 * A_MINUTE], [RUN], [None]),
     ],
     "release": [(IDS,)],
@@ -444,7 +451,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "started": [("noop", "7")],
     "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],
     "rollup_days": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
-    "take_over": [("default", "one", 50, A_MINUTE, AGO)],
+    "take_over": [("default", "one", 50, A_MINUTE, AGO, 1)],
     "take_stops": [("default", 50, A_MINUTE)],
     "totals": [(1000, "default", ["sched", ""])],
     "unservable": [("default", "sched", A_MINUTE, ["noop@1"], DAY, 50, RULES)],
@@ -456,7 +463,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "window_fire": [("busy", LAST - ROWS // 2, None), ("busy", 1, None), (QUIET, LAST, 1)],
     "wish_stops": [(IDS, ["cancel"] * 2, [None] * 2, [None] * 2)],
     "withdraw": [("one",)],
-    "record_evidence": [([RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
+    "record_evidence": [(1, [RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
                          ["run"], [None], [None], [None], [None], [None], [False])],
     "uncounted": [(20,)],
     "note_counts": [([RUN], ["run"], [1], [0], [None])],

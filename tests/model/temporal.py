@@ -35,6 +35,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.workflow_service = self
+        self.service_client = SimpleNamespace(config=SimpleNamespace(target_host="model:7233"))
 
     async def describe_workflow_execution(self, _: Any, *, timeout: timedelta) -> None:  # noqa: ASYNC109 - the SDK's
         await self._there()
@@ -44,7 +45,11 @@ class Client:
         await self._there()
         kept = SimpleNamespace(seconds=self._server.retention // SECOND, nanos=0)
         await self._back()
-        return SimpleNamespace(config=SimpleNamespace(workflow_execution_retention_ttl=kept))
+        return SimpleNamespace(
+            config=SimpleNamespace(workflow_execution_retention_ttl=kept),
+            namespace_info=SimpleNamespace(id="model"),
+            replication_config=SimpleNamespace(active_cluster_name="active"),
+        )
 
     async def start_workflow(self, workflow: str, **given: Any) -> Handle:
         server = self._server

@@ -57,6 +57,17 @@ _SAGAS: Final = "tests/fundamentals/test_sagas.py"
 
 # --- claims and sends ---
 
+_OF_MOVES: Final = (
+    Mutant(
+        "sent-without-comparison",
+        "moves",
+        "After a call without an answer the namespace is compared before the next send.",
+        "engine/runtime/dispatch/starter.py",
+        {"if (doubts := self._doubts) != self._cleared:": "if False:"},
+        (f"{_STARTER}::test_after_a_call_without_an_answer_nothing_is_sent_to_another_temporal",),
+    ),
+)
+
 _OF_CLAIMS: Final = (
     Mutant(
         "no-lock-of-due-schedules",
@@ -188,9 +199,7 @@ _OF_CLAIMS: Final = (
         "faults",
         "Nothing is sent after the lease of its claim has ended.",
         "engine/runtime/dispatch/starter.py",
-        {
-            "if boottime() >= lease_ends:\n            return None\n        if not claim.fresh": "if not claim.fresh"
-        },
+        {"if boottime() >= lease_ends:\n            return None\n        if (doubts": "if (doubts"},
         (f"{_STARTER}::test_nothing_is_sent_once_the_lease_of_its_claim_has_ended",),
     ),
     Mutant(
@@ -230,7 +239,7 @@ _OF_CLAIMS: Final = (
         "faults",
         "A namespace that forgets runs within four leases is refused.",
         "engine/runtime/presence.py",
-        {"if retention < self._settings.lease * _LEASES:": "if retention is None:"},
+        {"if found.retention < self._settings.lease * _LEASES:": "if found is None:"},
         (
             "tests/integration/test_replica.py::test_a_namespace_that_forgets_too_fast_is_refused_at_start",
         ),
@@ -885,5 +894,5 @@ _OF_DOORS: Final = (
 )
 
 MUTANTS: Final = (
-    *_OF_CLAIMS, *_OF_TIME, *_OF_DECISIONS, *_OF_RUNS, *_OF_THE_ACCOUNT, *_OF_DOORS,
+    *_OF_MOVES, *_OF_CLAIMS, *_OF_TIME, *_OF_DECISIONS, *_OF_RUNS, *_OF_THE_ACCOUNT, *_OF_DOORS,
 )  # fmt: skip

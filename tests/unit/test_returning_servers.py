@@ -99,7 +99,11 @@ def describing(answers: list[Exception | None]) -> Client:
         return DescribeNamespaceResponse()
 
     service = SimpleNamespace(describe_namespace=describe_namespace)
-    return cast("Client", SimpleNamespace(namespace="default", workflow_service=service))
+    connection = SimpleNamespace(config=SimpleNamespace(target_host="localhost:7233"))
+    return cast(
+        "Client",
+        SimpleNamespace(namespace="default", workflow_service=service, service_client=connection),
+    )
 
 
 async def test_a_replica_without_anything_to_start_says_that_temporal_is_away_and_back(

@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.ledger.fires import Claim
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.starter import Starter
+from engine.runtime.run_memo import nothing_to_confirm
 from engine.runtime.settings import Settings
 from tests.conformance.conftest import Bench
 
@@ -62,6 +63,33 @@ async def test_a_claim_that_was_taken_over_is_looked_up_before_it_is_sent_again(
     assert answer is not None
     assert answer.outcome.status == "started"
     assert server.asked == [f"describe {claim.workflow_id}", f"start {claim.workflow_id}"]
+
+
+async def another_one() -> str:
+    return "another namespace answers"
+
+
+async def test_after_a_call_without_an_answer_nothing_is_sent_to_another_temporal(virtual_ledger):
+    claim, server, _, starter = await claimed(virtual_ledger)
+    starter.confirm = another_one
+    starter.doubt()
+    answer = await starter.start(claim, FOR_EVER)
+    assert answer is not None
+    assert (answer.outcome.status, answer.failure) == ("starting", "unavailable")
+    assert server.asked == []
+    starter.confirm = nothing_to_confirm
+    answer = await starter.start(claim, FOR_EVER)
+    assert answer is not None
+    assert answer.outcome.status == "started"
+
+
+async def test_a_start_without_an_answer_is_not_repeated_at_another_temporal(virtual_ledger):
+    claim, server, _, starter = await claimed(virtual_ledger)
+    starter.confirm = another_one
+    answer = await starter.start(replace(claim, fresh=False), FOR_EVER)
+    assert answer is not None
+    assert answer.outcome.status == "starting"
+    assert server.asked == [f"describe {claim.workflow_id}"]
 
 
 async def test_a_start_that_temporal_may_have_forgotten_is_not_repeated(virtual_ledger):

@@ -56,7 +56,12 @@ from engine.runtime.discovery import UserCode, import_user_code, imports_from_en
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName
 from engine.runtime.loop import beside
 from engine.runtime.settings import Settings, database_schema, database_url, require_database_url
-from engine.runtime.temporal_client import connect_temporal, register_keyword, temporal_target
+from engine.runtime.temporal_client import (
+    connect_temporal,
+    describe_namespace,
+    register_keyword,
+    temporal_target,
+)
 from engine.runtime.watch.watch import WatchProcess
 from engine.runtime.workflow_check import unsound
 from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
@@ -496,6 +501,7 @@ class _Application:
             await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))
+            await self._bind(embedded, lazy, lines)
             living = await self._living(lazy, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.log(await open_page(target.ui_url))
@@ -570,6 +576,18 @@ class _Application:
         lines.log(f"Web UI       {target.ui_url}")
         lines.log(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
         return target
+
+    async def _bind(self, embedded: EmbeddedServers, lazy: LazyService, lines: LinePrinter) -> None:
+        """Bind a ledger of our own to a Temporal that begins anew, as if its file was deleted."""
+        if embedded.postgres is None:
+            return
+        client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
+        found = await describe_namespace(client, self.settings.rpc_timeout)
+        async with lazy.service() as service:
+            done = await service.move(found)
+        if done.moved_from is not None:
+            ended = f"{done.lost} open runs are lost, {done.unvouched} starts unvouched"
+            lines.log(f"Temporal has begun anew, the ledger goes on with it: {ended}", "yellow")
 
     async def _living(self, lazy: LazyService, project: str) -> int:
         """Return the number of schedules in force; raise the file's error if there are none."""

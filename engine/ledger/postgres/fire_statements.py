@@ -193,6 +193,7 @@ class FireStatements(Statements):
             seen.started_at,
             seen.first_run_id,
             data_from,
+            self._binding,
         )
 
     async def forgotten_until(self, key: str) -> datetime | None:
@@ -343,7 +344,9 @@ class BackfillStatements(Statements):
             if not fires:
                 continue
             given = [values(name, fire) for fire in fires]
-            rows = await self.run(name, *about, overlap, owner, lease, *arrays(given))
+            rows = await self.run(
+                name, *about, overlap, owner, lease, self._binding, *arrays(given)
+            )
             laid |= {row["workflow_id"] for row in rows}
             claims += claimed(fires, rows)
         new = [each.window.bucket for each in windows if not each.again]

@@ -103,7 +103,13 @@ class RunStatements(LedgerPart):
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys."""
         rows = await self._run(
-            "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
+            "take_over",
+            serving.project,
+            serving.replica,
+            limit,
+            lease,
+            self._floors.of(serving)[1],
+            self.binding,
         )
         claims = []
         for row in rows:
@@ -133,7 +139,7 @@ class RunStatements(LedgerPart):
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write evidence of runs; return the workflow IDs of the fires that it changed."""
-        rows = await self._write("record_evidence", evidence, self._namespace)
+        rows = await self._write("record_evidence", evidence, self._namespace, self.binding)
         return [row["workflow_id"] for row in rows]
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
@@ -359,6 +365,7 @@ class Ledger(RunStatements, Reads, Replicas):
                 connection,
                 self._namespace,
                 patience,
+                self.binding,
                 floors=self._floors,
                 unparsed=self._unparsed,
             )

@@ -1,25 +1,64 @@
-"""Statements about replicas: what they announce, their duties, and slots of step queues."""
+"""Statements about replicas: bindings, announcements, duties, and slots of step queues."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from engine.errors import BoundElsewhere
 from engine.ledger.floors import Floors
 from engine.ledger.postgres.rows import LedgerPart
-from engine.ledger.records import PolledQueue, Served, Serving, SlotAsk, Wanted, as_served
+from engine.ledger.records import (
+    Binding,
+    PolledQueue,
+    Served,
+    Serving,
+    SlotAsk,
+    TemporalNamespace,
+    Wanted,
+    as_served,
+)
 from engine.schedules import TZDATA_VERSION
 from engine.schedules.planner import TIME_RULES
 
 
 class Replicas(LedgerPart):
-    """Replicas: announced, served, on duty, and holding slots.
+    """Replicas: bound, announced, served, on duty, and holding slots.
 
     No more slots of a lane are held than its queue's concurrency, except while steps that began
     before the queue was made smaller still run.
     """
 
     _floors: Floors
+
+    async def bind(self, found: TemporalNamespace, *, by: str) -> Binding:
+        """Bind the ledger to the Temporal namespace that answers, unless it belongs to one.
+
+        What is sent and tracked from now on belongs to this binding. Only IDs are compared: behind
+        a failover of Temporal the names of cluster and address may change.
+
+        Raises:
+            BoundElsewhere: the ledger belongs to another namespace.
+        """
+        bindings = await self.bindings()
+        if not bindings:
+            await self._run("bind", found.id, found.place, by)
+            bindings = await self.bindings()
+        for each in bindings:
+            if each.namespace_id == found.id and each.closed_at is None:
+                self.binding = each.number
+                return each
+        (own,) = (each for each in bindings if each.current)
+        raise BoundElsewhere(
+            f"the ledger belongs to the namespace {self._namespace} of {own.place}, with the ID"
+            f" {own.namespace_id}; that of {found.place} has the ID {found.id}",
+            cure="check TEMPORAL_ADDRESS and SCHED_DATABASE_URL; if the other namespace is no more,"
+            " `sched move --old-is-gone` moves the ledger here",
+        )
+
+    async def bindings(self) -> list[Binding]:
+        """Return the Temporal namespaces that the ledger belongs, or has belonged, to."""
+        return [Binding(**row) for row in await self._run("bindings")]
 
     async def served(self, *, alive: timedelta) -> Served:
         """Return the projects, task queues and types that replicas announced within ``alive``."""

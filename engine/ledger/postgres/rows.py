@@ -341,8 +341,10 @@ def arrays(rows: Iterable[Sequence[object]]) -> list[list[object]]:
 class Statements:
     """The connection of one transaction, and the statements that its parts share."""
 
-    def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: Connection, namespace: str, patience: float, binding: int
+    ) -> None:
+        self.connection, self._binding = connection, binding
         self._namespace, self._patience = namespace, patience
 
     async def now(self) -> datetime:
@@ -363,7 +365,9 @@ class Statements:
             values("insert_fires", fire, awaits=fire.awaits and json.dumps(fire.awaits.to_json()))
             for fire in fires
         ]
-        return claimed(fires, await self.run("insert_fires", owner, lease, *arrays(given)))
+        return claimed(
+            fires, await self.run("insert_fires", owner, lease, self._binding, *arrays(given))
+        )
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Apply what plans decided on open fires."""
@@ -415,8 +419,13 @@ logger = logging.getLogger("sched")
 
 
 class LedgerPart:
-    """The connections of one ledger, and how its parts run statements on them."""
+    """The connections of one ledger, and how its parts run statements on them.
 
+    Attributes:
+        binding: the number of the binding whose fires are sent and tracked here.
+    """
+
+    binding = 1
     _connections: Connections
     _namespace: str
 

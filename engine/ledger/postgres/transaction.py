@@ -40,9 +40,10 @@ from engine.ledger.records import (
     ProjectRow,
     QueueRow,
     Serving,
+    TemporalNamespace,
     action_json,
 )
-from engine.schedules import Hook, Queue, Schedule, ScheduleFile, resolve_type
+from engine.schedules import Hook, Queue, Reason, Schedule, ScheduleFile, code_of, resolve_type
 from engine.schedules.diff import Head
 from engine.schedules.planner import READ_AHEAD, TIME_RULES, Pause, Plan, ScheduleState, reading_at
 
@@ -224,8 +225,14 @@ _REMEMBERED = 1000
 """Superseded files of a project that the ledger knows."""
 
 
+_UNANSWERED = Reason(
+    "may_have_run", "may have run: its start was not answered, and its Temporal is asked no more"
+)
+_CLOSED = "it was open when the ledger was moved for good, so nobody has seen its end"
+
+
 class ProjectStatements(Statements):
-    """Projects: their files, seals, hooks, queues and workflow types."""
+    """Projects and bindings: files, seals, hooks, queues and workflow types of a namespace."""
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """Lock the project against another apply, and return the file that was applied last.
@@ -262,6 +269,21 @@ class ProjectStatements(Statements):
     async def raise_epoch(self) -> None:
         """Raise the epoch, so that replicas resolve the workflows of schedules again."""
         await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+
+    async def bind_to(self, to: TemporalNamespace, *, by: str) -> None:
+        """Let the workers of this Temporal namespace claim from this commit on, and no others."""
+        await self.raise_epoch()  # one move at a time: its row is locked
+        await self.run("leave_binding", *values("leave_binding", to))
+        await self.run("move_here", *values("move_here", to, by=by))
+
+    async def close_bindings(self, limit: int = 1000) -> tuple[int, int, bool]:
+        """End fires that are open in Temporal namespaces whose workers do not claim.
+
+        Return how many are unvouched now, how many runs are lost, and whether there may be more.
+        """
+        reason = _UNANSWERED
+        (row,) = await self.run("close_bindings", limit, reason, code_of(reason), _CLOSED)
+        return row["unvouched"], row["lost"], row["more"]
 
     async def seal(self, project: str) -> str | None:
         """Return the encoded key of the digests of a project's inputs; None if these are plain."""
@@ -372,11 +394,12 @@ class Transaction(
         connection: Connection,
         namespace: str,
         patience: float,
+        binding: int,
         *,
         floors: Floors,
         unparsed: set[str],
     ) -> None:
-        super().__init__(connection, namespace, patience)
+        super().__init__(connection, namespace, patience, binding)
         self._floors, self._unparsed = floors, unparsed
 
     async def lock_due(

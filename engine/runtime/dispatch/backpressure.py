@@ -101,6 +101,11 @@ class Breaker:
         self._trials += 1
         return timedelta(seconds=jittered(pause))
 
+    def shut(self) -> None:
+        """Let nothing start, until a trial call is answered."""
+        self._state = "open"
+        self._decided.set()
+
     def give_up(self) -> None:
         """Decide without trial calls from now on: the replica is leaving."""
         self._given_up = True

@@ -31,11 +31,13 @@ from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_ends import evidence_of
 from engine.runtime.run_memo import (
+    Confirm,
     OnAlert,
     RunAttributes,
     description_of,
     first_run_of,
     lets_plain_through,
+    nothing_to_confirm,
     read_chain_info,
 )
 from engine.runtime.sealing import opened, payload_of
@@ -259,7 +261,11 @@ class Answer:
 
 
 class Starter:
-    """Starter of runs. It returns answers; the dispatcher writes them."""
+    """Starter of runs. It returns answers; the dispatcher writes them.
+
+    Attributes:
+        confirm: compares the namespace that answers with the ledger's.
+    """
 
     def __init__(
         self,
@@ -271,6 +277,8 @@ class Starter:
         self._client, self._clock, self._settings = client, clock, settings
         self.attributes = RunAttributes(client, settings.rpc_timeout, on_alert)
         self.ledger = ""
+        self.confirm: Confirm = nothing_to_confirm
+        self._doubts = self._cleared = 0
         self._plain: bool | None = None
 
     async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
@@ -280,6 +288,10 @@ class Starter:
         """
         if boottime() >= lease_ends:
             return None
+        if (doubts := self._doubts) != self._cleared:
+            if (why := await self.confirm()) is not None:
+                return replace(self._unknown(claim, LookupError(why)), failure="unavailable")
+            self._cleared = doubts
         if not claim.fresh:
             answer = await self._look(claim)
             if answer is not None:
@@ -287,6 +299,10 @@ class Starter:
             if boottime() >= lease_ends:
                 return None
         return await self._send(claim, lease_ends)
+
+    def doubt(self) -> None:
+        """Confirm before the next send: a call was not answered, and another server may be next."""
+        self._doubts += 1
 
     async def ask(self) -> str | None:
         """Make a call that needs the whole server; return why there was no answer, if so.
@@ -303,8 +319,9 @@ class Starter:
                     request, timeout=self._settings.rpc_timeout
                 )
         except Exception as error:  # noqa: BLE001 - any error is classified here
-            return _words(error) if classify_rpc_error(error) == "unavailable" else None
-        return None
+            if classify_rpc_error(error) == "unavailable":
+                return _words(error)
+        return await self.confirm()
 
     async def _send(self, claim: Claim, lease_ends: float) -> Answer:
         now = self._clock.about()
@@ -425,7 +442,8 @@ class Starter:
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, error)
         if run is None:
-            return self._forgotten(claim)
+            why = await self.confirm()
+            return self._unknown(claim, LookupError(why)) if why else self._forgotten(claim)
         info = None
         try:
             info = await read_chain_info(self._client, run, rpc_timeout=timeout)
@@ -498,7 +516,10 @@ class Starter:
         outcome = Outcome(
             claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
         )
-        return Answer(outcome, failure=classify_rpc_error(error))
+        failure = classify_rpc_error(error)
+        if failure == "unavailable":
+            self.doubt()
+        return Answer(outcome, failure=failure)
 
     def _timing(self, claim: Claim, started: datetime) -> Timing:
         if claim.timing != "on_time":

@@ -27,9 +27,11 @@ from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.past_windows import has_window, split_range
 from engine.runtime.run_ends import evidence_of
 from engine.runtime.run_memo import (
+    Confirm,
     UnreadableHere,
     description_of,
     first_run_of,
+    nothing_to_confirm,
     read_chain_info,
     read_fire_info,
 )
@@ -82,6 +84,7 @@ class RunInspector:
 
     Args:
         ledger_id: the ledger; runs of any other are foreign and ignored.
+        confirm: compares the namespace that answers with the ledger's.
         notices: called in turn with each open run that was described.
         on_open: called with what ``Ledger.seen_open`` returned of runs that were described, and
             with whether that was on tracker duty.
@@ -98,6 +101,7 @@ class RunInspector:
         settings: Settings,
         *,
         ledger_id: str,
+        confirm: Confirm = nothing_to_confirm,
         notices: Sequence[Callable[[WorkflowExecutionDescription], Awaitable[None]]] = (),
         on_open: OnOpen | None = None,
         budget: Budget | None = None,
@@ -106,7 +110,7 @@ class RunInspector:
         self.budget = budget or Budget()
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
-        self._notices, self._on_open = notices, on_open
+        self._notices, self._on_open, self._confirm = notices, on_open, confirm
 
     async def inspect(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
         """Describe these runs and record which are closed; return whether any is no longer open.
@@ -162,7 +166,9 @@ class RunInspector:
         return workflow_id, found[0] if found else None, asked
 
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
-        lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
+        if not workflow_ids or await self._confirm() is not None:
+            return []
+        lost = await self._ledger.lose(workflow_ids, _LOST)
         for workflow_id in lost:
             self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
         return lost

@@ -28,6 +28,25 @@ COMMENT ON COLUMN ledger.timeline IS 'Timeline of that server. It grows whenever
 COMMENT ON COLUMN ledger.doubted_at IS 'Last sign of lost commits: windows up to then are looked up in Temporal before they are decided.';
 INSERT INTO ledger DEFAULT VALUES;
 
+CREATE TABLE bindings (
+    namespace     text NOT NULL,
+    number        integer NOT NULL CHECK (number >= 1),
+    namespace_id  text NOT NULL,
+    place         text NOT NULL,
+    current       boolean NOT NULL,
+    bound_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    bound_by      text NOT NULL,
+    closed_at     timestamptz,
+    PRIMARY KEY (namespace, number),
+    UNIQUE (namespace, namespace_id)
+);
+COMMENT ON TABLE bindings IS 'The Temporal namespaces that the ledger belongs, or has belonged, to: the first that a worker came with, and those it was moved to.';
+COMMENT ON COLUMN bindings.namespace_id IS 'Temporal''s own ID of the namespace. One that is deleted and made again under its name has another.';
+COMMENT ON COLUMN bindings.place IS 'Cluster and address where it was found, for people. Neither is ever compared.';
+COMMENT ON COLUMN bindings.current IS 'Whether its workers are served.';
+COMMENT ON COLUMN bindings.closed_at IS 'Since when its workers are refused; fires that were open then are unvouched or lost.';
+CREATE UNIQUE INDEX bindings_current ON bindings (namespace) WHERE current;
+
 CREATE TABLE projects (
     namespace     text NOT NULL,
     project       text NOT NULL,
@@ -370,6 +389,7 @@ CREATE TABLE fires (
     attempts            integer NOT NULL DEFAULT 0,
     starting_at         timestamptz,
     replica             text,
+    binding             integer NOT NULL DEFAULT 1,
     -- Its run:
     run_id              text,
     first_run_id        text,
@@ -424,6 +444,7 @@ COMMENT ON COLUMN fires.history IS 'Statuses that this fire had before evidence 
 COMMENT ON COLUMN fires.waited_since IS 'It was decided after its grace, and is not missed: after this moment it waited for other schedules only.';
 COMMENT ON COLUMN fires.merged_at IS 'When old rows became this one, which names no run; a window that is taken out of it again keeps this.';
 COMMENT ON COLUMN fires.lease_until IS 'When a sweeper may take the fire: the end of its owner''s lease.';
+COMMENT ON COLUMN fires.binding IS 'Number of the binding whose Temporal namespace it was sent to; without a meaning before.';
 COMMENT ON COLUMN fires.run_id IS 'The newest run of the chain that was recorded.';
 COMMENT ON COLUMN fires.first_run_id IS 'The first run of the chain, once known. Whatever a run continues as, retries as or is reset to has the same one.';
 COMMENT ON COLUMN fires.second_runs IS 'Runs of other chains that somebody has started under this id.';

@@ -4,7 +4,7 @@
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, windows, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    reason_code, timing, missed, missed_from, owner, replica, token, lease_until, starting_at, attempts, awaits,
-                   overlap, waited_since, data_from)
+                   overlap, waited_since, data_from, binding)
 SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_fire_time,
        d.version, d.workflow_id, d.workflow_type, d.task_queue, d.status, d.reason,
        d.reason_code, d.timing, d.missed, d.missed_from,
@@ -15,7 +15,7 @@ SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_
                      WHEN 'claimed' THEN coalesce(d.not_before, clock_timestamp()) END,
        CASE WHEN d.status = 'starting' THEN clock_timestamp() END,
        CASE WHEN d.status = 'starting' THEN 1 ELSE 0 END,
-       d.awaits::jsonb, d.overlap, d.waited_since, begins.data_from
+       d.awaits::jsonb, d.overlap, d.waited_since, begins.data_from, $4
 FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest(
             :project::text[], :key::text[], :series::int[], :bucket::bigint[], :fire_time::timestamptz[], :windows::int[],
             :last_fire_time::timestamptz[], :definition_version::int[], :workflow_id::text[], :workflow_type::text[],

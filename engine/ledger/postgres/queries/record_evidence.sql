@@ -26,7 +26,7 @@ WITH locked AS (
     SELECT *, coalesce(tries, CASE WHEN is_first THEN 1 END) AS number FROM evidence)
 UPDATE fires f
 SET status = coalesce(e.closed, 'started'),
-    run_id = e.run_id,
+    binding = $2, run_id = e.run_id,
     first_run_id = coalesce(f.first_run_id, e.first_run_id),
     started_at = coalesce(f.started_at, e.started_at),
     closed_at = e.closed_at,

@@ -9,7 +9,7 @@ SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'startin
     token = d.token,
     lease_until = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() + $9::interval END,
     starting_at = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() END,
-    attempts = CASE WHEN d.token IS NULL THEN 0 ELSE 1 END,
+    attempts = CASE WHEN d.token IS NULL THEN 0 ELSE 1 END, binding = $10,
     missed = 0, missed_from = NULL, data_from = NULL,
     history = history || jsonb_build_object('status', status, 'reason', reason, 'error', error,
                                             'reason_code', reason_code,

@@ -20,7 +20,7 @@ WITH stale AS (
     SET status = CASE WHEN revoked.reason IS NULL THEN 'starting' ELSE 'skipped' END,
         reason = coalesce(revoked.reason, f.reason), reason_code = coalesce(revoked.reason, f.reason_code),
         owner = CASE WHEN revoked.reason IS NULL THEN $3 END,
-        replica = coalesce($3, f.replica),
+        replica = coalesce($3, f.replica), binding = $7,
         token = CASE WHEN revoked.reason IS NULL THEN gen_random_uuid() END,
         lease_until = CASE WHEN revoked.reason IS NULL THEN clock_timestamp() + $5::interval END,
         starting_at = CASE WHEN revoked.reason IS NULL THEN coalesce(f.starting_at, clock_timestamp()) END,

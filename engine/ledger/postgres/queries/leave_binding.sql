@@ -1,0 +1,1 @@
+UPDATE bindings SET current = false WHERE namespace = $1 AND current AND namespace_id <> :id
