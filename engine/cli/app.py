@@ -85,7 +85,11 @@ EXAMPLES = {
         "sched takeover nightly-report",
         "sched takeover nightly-report --temporal-schedule nightly --reason move",
     ),
-    "move": ("sched move --old-is-gone",),
+    "move": (
+        "sched move",
+        "sched move --close",
+        "sched move --old-is-gone",
+    ),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
     "events": (
         "sched events",

@@ -324,16 +324,17 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
 
 
 def binding_json(each: Binding) -> dict[str, object]:
-    """Return a Temporal namespace of the ledger as in ``sched move --json``."""
-    return fields(each, "number namespace_id place current bound_at bound_by closed_at")
+    """Return a Temporal namespace of the ledger as in ``sched status --json``."""
+    return fields(each, "number namespace_id place current bound_at bound_by closed_at open")
 
 
 def binding_text(each: Binding) -> str:
     """Return what a Temporal namespace is to the ledger."""
     if each.current:
         return f"{each.place}: windows start here since {instant_text(each.bound_at)}"
-    closed = each.closed_at or each.bound_at
-    return f"{each.place}: closed at {instant_text(closed)}"
+    if each.closed_at is not None:
+        return f"{each.place}: closed at {instant_text(each.closed_at)}"
+    return f"{each.place}: {counted(each.open, 'fire')} still open"
 
 
 def any_without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:

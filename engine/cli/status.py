@@ -8,7 +8,15 @@ from datetime import timedelta
 
 import typer
 
-from engine.cli.output import console, fields, instant_text, print_json, relative
+from engine.cli.output import (
+    binding_json,
+    binding_text,
+    console,
+    fields,
+    instant_text,
+    print_json,
+    relative,
+)
 from engine.cli.target import Session, SetupFunction, Target, command
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
@@ -125,6 +133,7 @@ def status_json(report: StatusReport) -> dict[str, object]:
     return {
         **fields(report, "good=is_good at"),
         "servers": [fields(each, "server answers error") for each in report.servers],
+        "bindings": [binding_json(each) for each in report.bindings],
         "workers": [worker_json(each) for each in report.workers],
         **fields(report, "unserved lag_ms=lag"),
         **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
@@ -142,6 +151,9 @@ def _print(report: StatusReport, target: Target) -> None:
         _line(f"{_NOUNS[each.server]}{place}", state, good=each.answers)
     if report.at is None:
         return
+    if any(not each.current and each.closed_at is None for each in report.bindings):
+        for binding in report.bindings:
+            _line("moving", binding_text(binding), good=True)
     living = sum(each.state == "alive" for each in report.workers)
     silent = len(report.workers) - living
     said = f"{living} alive" + (f", {silent} silent" if silent else "")

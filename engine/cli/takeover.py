@@ -225,32 +225,41 @@ OldIsGone = Annotated[
     bool,
     typer.Option(
         "--old-is-gone",
-        help="End what is open where it belonged before, because that is no more.",
+        help="Also end what is open where it belonged before, because that is no more.",
     ),
+]
+Close = Annotated[
+    bool, typer.Option("--close", help="Move nothing, and end what is still open elsewhere.")
 ]
 
 
 @command(commands)
-def move(session: Session, *, old_is_gone: OldIsGone = False, setup: SetupFunction = None) -> None:
+def move(
+    session: Session,
+    *,
+    old_is_gone: OldIsGone = False,
+    close: Close = False,
+    setup: SetupFunction = None,
+) -> None:
     """Let the ledger belong to the Temporal namespace that TEMPORAL_* name.
 
-    It belongs to the first namespace that a worker came with, and workers of another are refused.
-    With --old-is-gone a start without an answer becomes `unvouched`, and an open run is lost.
-    `sched docs takeover` says when to use it.
+    From then on its workers claim windows, and those of the one before only look after what they
+    have begun. Repeat it to see how much that is. --old-is-gone and --close end it: a start without
+    an answer becomes `unvouched`, an open run is lost. `sched docs takeover` has the steps.
     """
-    if not old_is_gone:
-        raise typer.BadParameter("give --old-is-gone if the namespace it belongs to is no more")
+    if close and old_is_gone:
+        raise typer.BadParameter("give --close or --old-is-gone, not both")
 
     async def act(opened: ScheduleService) -> MoveReport:
-        return await opened.move(await described(session.target, Setup.load(setup)))
+        if close:
+            return await opened.close_moved()
+        to = await described(session.target, Setup.load(setup))
+        return await opened.move(to, old_is_gone=old_is_gone)
 
     done = session.ask(act)
     bindings = [binding_json(each) for each in done.bindings]
-    starts, runs = counted(done.unvouched, "start"), counted(done.lost, "open run")
-    session.print(
-        {**fields(done, "moved_from unvouched lost"), "bindings": bindings},
-        [
-            *map(binding_text, done.bindings),
-            f"{starts} without an answer became unvouched, {runs} lost",
-        ],
-    )
+    lines = [*map(binding_text, done.bindings)]
+    if close or old_is_gone:
+        starts, runs = counted(done.unvouched, "start"), counted(done.lost, "open run")
+        lines.append(f"{starts} without an answer became unvouched, {runs} lost")
+    session.print({**fields(done, "moved_from unvouched lost"), "bindings": bindings}, lines)

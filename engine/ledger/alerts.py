@@ -57,6 +57,7 @@ class SeenReplica:
 
     Attributes:
         heartbeat: the time until its next one.
+        is_current: whether it claims windows; after a move the old ones only look after theirs.
     """
 
     replica: str
@@ -68,6 +69,7 @@ class SeenReplica:
     started_at: datetime
     seen_at: datetime
     heartbeat: timedelta
+    is_current: bool = True
 
     def is_silent(self, now: datetime) -> bool:
         """Return whether it has missed so many heartbeats that it counts as vanished."""

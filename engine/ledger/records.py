@@ -446,8 +446,9 @@ class Binding:
         number: in the rows of the fires that are, or were, sent there.
         namespace_id: Temporal's own ID of it.
         place: the cluster and the address where it was found, for people.
-        current: whether its workers are served.
+        current: whether its workers claim windows; those of others look after what they have begun.
         closed_at: since when nothing there counts any more.
+        open: number of its fires that have not ended, up to a thousand; 0 of the current one.
     """
 
     number: int
@@ -457,6 +458,7 @@ class Binding:
     bound_at: datetime
     bound_by: str
     closed_at: datetime | None
+    open: int = 0
 
 
 # --- replicas ---
@@ -566,6 +568,7 @@ class Probe:
         suspect_until: when a replica last saw a sign of lost commits.
         chained: whether schedules of the project wait for windows of others.
         lay_at: when a backfill that this replica could serve has its turn, if any.
+        is_current: whether the replica's binding is; if not, nothing is due and nothing is laid.
     """
 
     now: datetime
@@ -579,6 +582,7 @@ class Probe:
     suspect_until: datetime | None = None
     chained: bool = False
     lay_at: datetime | None = None
+    is_current: bool = True
     met: int | None = None
 
 

@@ -19,7 +19,16 @@ from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.shares import LATE, Crowd, TickRoom
-from engine.runtime.events import Alert, OnEvent, Recovered, emit_decided, log, logger, words_of
+from engine.runtime.events import (
+    Alert,
+    Notice,
+    OnEvent,
+    Recovered,
+    emit_decided,
+    log,
+    logger,
+    words_of,
+)
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.schedule_lock import still_valid
 from engine.runtime.settings import Settings
@@ -52,6 +61,11 @@ _REFILLED = timedelta(milliseconds=50)
 _BEHIND = timedelta(milliseconds=250)
 _MANY = 50
 """Lateness, and claims of one tick, from which on windows come before the delivery of events."""
+_MOVED = (
+    "the ledger was moved to another Temporal namespace: this worker claims nothing more, and looks"
+    " after what was started here until it has ended; `sched move` says how much is left"
+)
+_HERE_AGAIN = "the ledger was moved back: this worker claims windows again"
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -118,6 +132,7 @@ class Poller:
 
     Attributes:
         epoch: the ledger's epoch at the last probe; every apply raises it.
+        is_current: whether windows are claimed for the Temporal of this replica, by the last probe.
         rouse: called when decisions of this poller made other keys due.
         on_tick: called with each tick that claimed or decided something, if anything is traced.
         is_behind: whether the last tick claimed many windows, or some that were late.
@@ -151,7 +166,7 @@ class Poller:
         self._wakes = 0
         self._failover = FailoverDetector(ledger, margin=settings.margin, on_event=on_event)
         self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
-        self.epoch = 0
+        self.epoch, self.is_current = 0, True
         self.probed_at: float | None = None
         self.is_behind = False
         self._crowd = Crowd()
@@ -273,6 +288,7 @@ class Poller:
         probe = await self._ledger.probe(self._serving, ahead=self._settings.tick)
         answered = boottime()
         self.epoch = probe.epoch
+        self._report_move(probe)
         if await self._failover.observe(probe):
             self._lookups.forget()
         self._read_clock(probe.now, asked, answered)
@@ -369,6 +385,12 @@ class Poller:
         if woken:
             self.rouse()
         return woken
+
+    def _report_move(self, probe: Probe) -> None:
+        """Report once that windows are claimed elsewhere from now on, or here again."""
+        if probe.is_current != self.is_current:
+            self.is_current = probe.is_current
+            self._emit(Notice(_HERE_AGAIN if probe.is_current else _MOVED, good=True))
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
         """Take the ledger's time, or hold while it deviates from elapsed time."""

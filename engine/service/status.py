@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from engine.errors import Code
-from engine.ledger import AlertRow, Condition, Facts, Fire, Load, Serving, Totals
+from engine.ledger import AlertRow, Binding, Condition, Facts, Fire, Load, Serving, Totals
 from engine.runtime.events import ServerName
 from engine.runtime.watch.conditions import WatchContext, judge
 from engine.service.base import ReadOperations
@@ -70,6 +70,7 @@ class StatusReport:
     Attributes:
         at: the ledger's time; None without a ledger.
         servers: those that were asked.
+        bindings: the Temporal namespaces that the ledger belongs, or has belonged, to.
         workers: as of ``workers``.
         unserved: whether schedules are to fire, and no worker at all is alive.
         lag: age of the oldest window that is due and not decided; zero if none is.
@@ -81,6 +82,7 @@ class StatusReport:
 
     at: datetime | None = None
     servers: Sequence[ServerState] = ()
+    bindings: Sequence[Binding] = ()
     workers: Sequence[WorkerRow] = ()
     unserved: bool = False
     lag: timedelta = timedelta(0)
@@ -136,6 +138,7 @@ class Overview(ReadOperations):
         return StatusReport(
             at=facts.now,
             servers=[ServerState("ledger"), *asked],
+            bindings=await self._ledger.bindings(),
             workers=workers,
             unserved=load.awaits and all(each.state == "silent" for each in workers),
             lag=facts.now - load.due_since if load.due_since else timedelta(0),

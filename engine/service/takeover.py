@@ -68,7 +68,7 @@ class MoveReport:
 
     Attributes:
         bindings: the Temporal namespaces that the ledger belongs, or has belonged, to.
-        moved_from: where it belonged before; None if that is the same, or there was none.
+        moved_from: where windows were claimed before; None if that is the same, or there was none.
         unvouched: number of fires that have become unvouched.
         lost: number of open runs that count as lost from now on.
     """
@@ -82,21 +82,28 @@ class MoveReport:
 class Takeovers(Accounts):
     """Operations to compare with another scheduler, to take over from it, and to move Temporal."""
 
-    async def move(self, to: TemporalNamespace) -> MoveReport:
-        """Let the ledger belong to a Temporal namespace, because the one before is no more.
+    async def move(self, to: TemporalNamespace, *, old_is_gone: bool = False) -> MoveReport:
+        """Let the workers of a Temporal namespace claim windows from now on, and no others.
 
-        Fires that may have been started there are unvouched, and open runs are lost. Repeating it
-        changes nothing.
+        Those of the namespace before look after what they have begun, until it has ended or
+        ``close_moved`` is called; with ``old_is_gone`` that is done at once. Repeating it changes
+        nothing.
         """
         was = next((each for each in await self._ledger.bindings() if each.current), None)
         moves = was is None or was.namespace_id != to.id
         if moves:
             async with self._ledger.transaction() as transaction:
                 await transaction.bind_to(to, by=self._actor)
-        closed = await self._close_moved()
-        return replace(closed, moved_from=was.place if was and moves else None)
+        before = was.place if was and moves else None
+        if old_is_gone:
+            return replace(await self.close_moved(), moved_from=before)
+        return MoveReport(await self._ledger.bindings(), before)
 
-    async def _close_moved(self) -> MoveReport:
+    async def close_moved(self) -> MoveReport:
+        """End what is open in Temporal namespaces that the ledger was moved away from.
+
+        Fires that may have been started there are unvouched, and open runs are lost.
+        """
         unvouched, lost, more = 0, 0, True
         while more:
             async with self._ledger.transaction() as transaction:

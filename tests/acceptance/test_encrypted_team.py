@@ -28,7 +28,9 @@ schedules:
 """
 OTHERS = "{project: others, schedules: [{key: tick, workflow: noop, everyMs: 1000}]}"
 SETUP = {"SCHED_SETUP": "tests.encrypted_team:setup"}
-HOLDER = "SELECT holder FROM sched.duties WHERE duty = 'tracker' AND expires_at > clock_timestamp()"
+HOLDER = (
+    "SELECT holder FROM sched.duties WHERE duty = 'tracker:1' AND expires_at > clock_timestamp()"
+)
 
 
 async def everything(connection: asyncpg.Connection) -> str:

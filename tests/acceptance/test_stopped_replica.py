@@ -86,7 +86,7 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
     pulse = "schedules: [{key: pulse, workflow: noop, everyMs: 1000}]"
     replicas = [await fleet.start(pulse, SCHED_LEASE="3s", SCHED_TRACK="500ms") for _ in range(3)]
     await books.until_fired(["pulse"], 4, timeout=60)
-    duty = "SELECT holder, expires_at FROM duties WHERE duty = 'tracker'"
+    duty = "SELECT holder, expires_at FROM duties WHERE duty = 'tracker:1'"
     holder = (await database.fetchrow(duty))["holder"]
     stopped = next(r for r in replicas if f":{r.process.pid}:" in holder)
     stopped.send(signal.SIGSTOP)
@@ -96,7 +96,7 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
 
     async def taken_over():
         row = await database.fetchrow(
-            "SELECT *, clock_timestamp() AS now FROM duties WHERE duty = 'tracker'"
+            "SELECT *, clock_timestamp() AS now FROM duties WHERE duty = 'tracker:1'"
         )
         return row if row["holder"] != holder else None
 

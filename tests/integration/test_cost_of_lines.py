@@ -64,7 +64,7 @@ async def pages(connection: asyncpg.Connection, name: str, *arguments: object) -
 
 @pytest.mark.parametrize(("key", "awaits"), [("busy", None), ("child", AWAITS)])
 async def test_a_plan_and_a_wake_cost_the_same_however_many_windows_wait(connection, key, awaits):
-    plan = ("read_schedules", [key], False, READ_AHEAD, 0.5)
+    plan = ("read_schedules", [key], False, READ_AHEAD, 0.5, 1)
     wake = ("wake", sorted(FAILED), 200, 0.5, 5000)
     await connection.execute(WAITING, key, 500, awaits)
     await connection.execute("VACUUM ANALYZE")

@@ -128,7 +128,7 @@ TABLES = {"schedules", "positions"}
 async def test_what_a_tick_asks_uses_the_index_however_many_schedules_there_are(crowded, name):
     arguments = ["test", "default", SERVING.lanes, list(SERVING.types), TIME_RULES]
     more: list[object] = (
-        [EVER] * 3 + [timedelta(seconds=1)] if name == "probe" else [200, EVER, [], None]
+        [EVER] * 3 + [timedelta(seconds=1), 1] if name == "probe" else [200, EVER, [], None, 1]
     )
     text = f"EXPLAIN (ANALYZE, FORMAT JSON) {query(name)}"
     (row,) = await crowded.fetch(text, *arguments, *more)

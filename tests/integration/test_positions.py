@@ -92,7 +92,7 @@ async def test_what_another_replica_has_just_moved_is_not_locked_again(ledger, s
     async with other.transaction():
         begun = await other.cursor(
             query("lock_due"), "test", "default", SERVING.lanes, ["noop@1"], TIME_RULES, 100, EVER,
-            [], None,
+            [], None, 1,
         )  # fmt: skip
         await moves(ledger)
         assert await begun.fetch(100) == []

@@ -21,7 +21,9 @@ from tests.waiting import eventually
 
 FILE = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]")
 SETTINGS = Settings(track=timedelta(seconds=1))
-HOLDER = "SELECT holder FROM sched.duties WHERE duty = 'tracker' AND expires_at > clock_timestamp()"
+HOLDER = (
+    "SELECT holder FROM sched.duties WHERE duty = 'tracker:1' AND expires_at > clock_timestamp()"
+)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ class Mutant:
 
 _CLAIMS: Final = "tests/conformance/test_claims.py"
 _STARTER: Final = "tests/unit/test_starter.py"
+_MOVES: Final = "tests/conformance/test_bindings.py"
 _FOREIGN: Final = (
     "tests/integration/test_replica.py::test_a_foreign_run_under_a_windows_id_is_rejected_and_told"
 )
@@ -58,6 +59,32 @@ _SAGAS: Final = "tests/fundamentals/test_sagas.py"
 # --- claims and sends ---
 
 _OF_MOVES: Final = (
+    Mutant(
+        "swept-elsewhere",
+        "moves",
+        "A fire that may have been sent is swept by workers of the Temporal that it was sent to.",
+        f"{SQL}/take_over.sql",
+        {"ELSE f.binding = $7 END": "ELSE true END"},
+        (
+            f"{_MOVES}::test_a_fire_that_was_being_sent_at_the_move_is_swept_where_it_was_sent_alone",
+        ),
+    ),
+    Mutant(
+        "claimed-at-both",
+        "moves",
+        "After a move only the workers of the new Temporal claim windows.",
+        f"{SQL}/lock_due.sql",
+        {"b.current AND b.number <> $10": "false"},
+        (f"{_MOVES}::test_after_a_move_only_the_workers_of_the_new_namespace_find_something_due",),
+    ),
+    Mutant(
+        "lost-elsewhere",
+        "moves",
+        "A run is lost only if its own Temporal does not know it.",
+        f"{SQL}/lose.sql",
+        {"      AND binding = $4\n": ""},
+        (f"{_MOVES}::test_only_its_own_namespace_is_asked_about_a_run_and_can_lose_it",),
+    ),
     Mutant(
         "sent-without-comparison",
         "moves",

@@ -119,9 +119,9 @@ class Bench:
 
     async def is_free(self) -> bool:
         """Whether another replica could take the duty just now."""
-        free = await self.ledger.hold_duty("tracker", "other", timedelta(0)) is not None
+        free = await self.ledger.hold_duty("tracker:1", "other", timedelta(0)) is not None
         if free:
-            await self.ledger.release_duty("tracker", "other")
+            await self.ledger.release_duty("tracker:1", "other")
         return free
 
 
@@ -134,8 +134,8 @@ def bench(
 
 async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits(bench):
     tracker = bench.tracker()
-    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
-    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker:1", "one", NOW - timedelta(minutes=4))
     await tracker.run_once()
     await tracker.run_once()
     assert bench.booked == [1]
@@ -231,8 +231,8 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
     bench.temporal.runs = (closed("bad"), closed("good"))
     bench.temporal.undescribable = {"bad"}
     tracker = bench.tracker()
-    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
-    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker:1", "one", NOW - timedelta(minutes=4))
     await tracker.run_once()
     assert bench.booked == [1]
     assert not await bench.is_free()
@@ -249,8 +249,8 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
 async def describing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Twenty runs that have to be described, which takes a second for each."""
     bench.temporal.runs = tuple(closed(f"r{number}") for number in range(20))
-    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
-    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker:1", "one", NOW - timedelta(minutes=4))
     looked = bench.temporal.seen_closed
 
     async def look(run: Any) -> object:
@@ -280,8 +280,8 @@ async def test_what_is_another_s_duty_by_now_is_left_to_it(describing, monkeypat
     looked, tracker = describing.temporal.seen_closed, describing.tracker()
 
     async def look(run: Any) -> object:
-        await describing.ledger.release_duty("tracker", "one")
-        await describing.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+        await describing.ledger.release_duty("tracker:1", "one")
+        await describing.ledger.hold_duty("tracker:1", "other", timedelta(minutes=1))
         return await looked(run)
 
     monkeypatch.setattr(describing.temporal, "seen_closed", look)
@@ -421,10 +421,10 @@ async def test_a_codec_that_fails_is_told_once_and_holds_up_nothing_else(bench, 
         bench.time.advance(LEASE)
     (alert,) = [each for each in bench.told if isinstance(each, Alert)]
     assert (alert.code, "KeyError" in alert.text) == (Code.UNREADABLE_HERE, True)
-    watermark = await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    watermark = await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
     assert watermark > NOW - timedelta(minutes=2)
-    await bench.ledger.release_duty("tracker", "one")
-    await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+    await bench.ledger.release_duty("tracker:1", "one")
+    await bench.ledger.hold_duty("tracker:1", "other", timedelta(minutes=1))
     await tracker.run_once()  # beside the duty it does not fail either
 
 
@@ -438,7 +438,7 @@ async def test_who_has_the_codec_writes_sealed_handlers_beside_who_has_the_duty(
         asked.append(True)
 
     monkeypatch.setattr(engine.runtime.tracking.tracker, "follow", follow)
-    await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+    await bench.ledger.hold_duty("tracker:1", "other", timedelta(minutes=1))
     tracker, converter = bench.tracker(), replace(DataConverter.default, payload_codec=codec)
     tracker._sealing = Sealing(bench.ledger, converter)
     await tracker.run_once()

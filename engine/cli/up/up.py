@@ -584,7 +584,7 @@ class _Application:
         client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
         found = await describe_namespace(client, self.settings.rpc_timeout)
         async with lazy.service() as service:
-            done = await service.move(found)
+            done = await service.move(found, old_is_gone=True)
         if done.moved_from is not None:
             ended = f"{done.lost} open runs are lost, {done.unvouched} starts unvouched"
             lines.log(f"Temporal has begun anew, the ledger goes on with it: {ended}", "yellow")

@@ -266,8 +266,14 @@ class BackfillStatements(Statements):
 
     async def lock_laying(self, serving: Serving) -> str | None:
         """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
-        types = list(serving.types)
-        rows = await self.run("lock_laying", serving.project, serving.lanes, types, TIME_RULES)
+        rows = await self.run(
+            "lock_laying",
+            serving.project,
+            serving.lanes,
+            list(serving.types),
+            TIME_RULES,
+            self._binding,
+        )
         return rows[0]["key"] if rows else None
 
     async def backfills(

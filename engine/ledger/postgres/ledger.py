@@ -154,7 +154,7 @@ class RunStatements(LedgerPart):
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """Return started fires not seen closed, longest unseen first."""
         begin, begun = self._unseen.begin(), time.monotonic()
-        rows = await self._run("open_runs", limit, started_before, begin)
+        rows = await self._run("open_runs", limit, started_before, begin, self.binding)
         oldest = [row["unseen_since"] for row in rows]
         # The runs found are seen now, and all others were seen after them.
         self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
@@ -162,7 +162,7 @@ class RunStatements(LedgerPart):
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         """Mark started runs that Temporal does not know as lost; return those not marked before."""
-        rows = await self._run("lose", list(workflow_ids), error)
+        rows = await self._run("lose", list(workflow_ids), error, self.binding)
         return [row["workflow_id"] for row in rows]
 
     async def known_runs(self, workflow_ids: Sequence[str]) -> dict[str, KnownRun]:
@@ -185,14 +185,14 @@ class RunStatements(LedgerPart):
         These are runs that this replica started; with ``orphans`` also those whose replica has not
         announced itself within ``alive``.
         """
-        rows = await self._run("in_the_way", replica, alive, orphans, limit)
+        rows = await self._run("in_the_way", replica, alive, orphans, limit, self.binding)
         return [BlockingRun(**row) for row in rows]
 
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta
     ) -> list[StopOrder]:
         """Take runs to cancel or terminate now; no other replica takes them for a lease."""
-        rows = await self._run("take_stops", serving.project, limit, lease)
+        rows = await self._run("take_stops", serving.project, limit, lease, self.binding)
         return [StopOrder(**row) for row in rows]
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
@@ -222,7 +222,8 @@ class RunStatements(LedgerPart):
 
         ``after`` is the key to begin behind.
         """
-        return [UnreadEnd(**row) for row in await self._run("unread_ends", limit, after)]
+        rows = await self._run("unread_ends", limit, after, self.binding)
+        return [UnreadEnd(**row) for row in rows]
 
     async def note_failures(self, ends: Sequence[Evidence]) -> set[str]:
         """Note why runs ended badly; return the workflow IDs of the fires that it changed."""
@@ -231,7 +232,8 @@ class RunStatements(LedgerPart):
 
     async def uncounted(self, limit: int) -> list[Uncounted]:
         """Return closed runs whose tries or step retries are to be read, newest fires first."""
-        return [Uncounted(**row) for row in await self._run("uncounted", limit)]
+        rows = await self._run("uncounted", limit, self.binding)
+        return [Uncounted(**row) for row in rows]
 
     async def note_counts(self, counts: Sequence[RunCounts]) -> None:
         """Note what was read of closed runs. It counts for the run that was read alone."""
@@ -392,7 +394,14 @@ class Ledger(RunStatements, Reads, Replicas):
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
         types = list(serving.types)
         (row,) = await self._run(
-            "probe", serving.project, serving.lanes, types, TIME_RULES, *begin, ahead
+            "probe",
+            serving.project,
+            serving.lanes,
+            types,
+            TIME_RULES,
+            *begin,
+            ahead,
+            self.binding,
         )
         probe = Probe(**row, met=self._connections.met(row["server"]))
         self._floors.learn(serving, probe, begin)
@@ -530,7 +539,7 @@ class Ledger(RunStatements, Reads, Replicas):
 
         ``margin``: as in ``announce``.
         """
-        (row,) = await self._run("unvouched_until", margin)
+        (row,) = await self._run("unvouched_until", margin, self.binding)
         until: datetime | None = row["until"]
         return until
 
@@ -549,9 +558,10 @@ class Ledger(RunStatements, Reads, Replicas):
         async with self.transaction(long=True) as transaction:
             run = transaction.run
             said = {"types": types, "engine": engine, "tzdata": tzdata, "heartbeat": heartbeat}
+            said["binding"] = self.binding
             await run("announce_replica", *values("announce_replica", serving, **said))
             if keeps[0] is not None:
-                for row in await run("announce_retention", *keeps):
+                for row in await run("announce_retention", *keeps, self.binding):
                     silent_since = row["silent_since"]
             await run("forget_replicas")
             rules, inputs = (

@@ -21,6 +21,8 @@ from engine.ledger.records import (
 from engine.schedules import TZDATA_VERSION
 from engine.schedules.planner import TIME_RULES
 
+_COUNTED = 1000
+
 
 class Replicas(LedgerPart):
     """Replicas: bound, announced, served, on duty, and holding slots.
@@ -52,13 +54,13 @@ class Replicas(LedgerPart):
         raise BoundElsewhere(
             f"the ledger belongs to the namespace {self._namespace} of {own.place}, with the ID"
             f" {own.namespace_id}; that of {found.place} has the ID {found.id}",
-            cure="check TEMPORAL_ADDRESS and SCHED_DATABASE_URL; if the other namespace is no more,"
-            " `sched move --old-is-gone` moves the ledger here",
+            cure="check TEMPORAL_ADDRESS and SCHED_DATABASE_URL; `sched move` moves the ledger"
+            " here, with --old-is-gone if the other namespace is no more",
         )
 
     async def bindings(self) -> list[Binding]:
         """Return the Temporal namespaces that the ledger belongs, or has belonged, to."""
-        return [Binding(**row) for row in await self._run("bindings")]
+        return [Binding(**row) for row in await self._run("bindings", _COUNTED)]
 
     async def served(self, *, alive: timedelta) -> Served:
         """Return the projects, task queues and types that replicas announced within ``alive``."""

@@ -425,6 +425,7 @@ class Transaction(
             due,
             list(but),
             None if only is None else list(only),
+            self._binding,
         )
         return [row["key"] for row in rows]
 
@@ -473,7 +474,9 @@ class Transaction(
         columns = zip(
             *((each.key, each.lane, each.share, each.due_at) for each in chosen), strict=True
         )
-        rows = await self.run("lock_chosen", project, *map(list, columns)) if chosen else []
+        rows = []
+        if chosen:
+            rows = await self.run("lock_chosen", project, *map(list, columns), self._binding)
         locked = {row["key"] for row in rows}
         return [each.key for each in chosen if each.key in locked]
 
@@ -508,7 +511,10 @@ class Transaction(
         out, and its schedule backs off; ``on_unread`` receives its key and the error.
         """
         states, unparsed = [], 0
-        for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
+        place = random.random()
+        for row in await self.run(
+            "read_schedules", keys, all_open, READ_AHEAD, place, self._binding
+        ):
             text = row["definition"]
             if at_once and waits_for_thread(text):
                 unparsed += len(text)

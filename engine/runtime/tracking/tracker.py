@@ -226,7 +226,11 @@ _QUEUES_AT_ONCE: Final = 10
 
 
 class Polls:
-    """Recorder of the last poll of external task queues, with alerts for unpolled ones."""
+    """Recorder of the last poll of external task queues, with alerts for unpolled ones.
+
+    Args:
+        is_current: whether windows are claimed here; elsewhere other workers poll these queues.
+    """
 
     def __init__(
         self,
@@ -235,10 +239,11 @@ class Polls:
         settings: Settings,
         *,
         budget: Budget,
+        is_current: Callable[[], bool] = lambda: True,
         on_event: OnEvent,
     ) -> None:
         self._client, self._ledger, self._settings = client, ledger, settings
-        self._budget, self._emit = budget, on_event
+        self._budget, self._emit, self._is_current = budget, on_event, is_current
         self._asked_last = ""
         self._reported: set[str] = set()
         self._had_any = True
@@ -249,6 +254,8 @@ class Polls:
         Raises:
             RPCError: the server is unavailable.
         """
+        if not self._is_current():
+            return
         queues = await self._ledger.external_queues()
         later = [queue for queue in queues if queue > self._asked_last]
         turn = [*later, *(queue for queue in queues if queue not in later)][:_QUEUES_AT_ONCE]
@@ -391,6 +398,7 @@ class Tracker:
         self._breaker, self._polls = breaker, polls
         self._lease = max(min(settings.lease, _LEASE), settings.track * 3)
         self.on_unread: Callable[[Sequence[Evidence]], None] = lambda _: None
+        self._duty = f"{_DUTY}:{ledger.binding}"  # of the runs of one Temporal
         self._seen: dict[str, None] = {}
         self._aside: dict[str, float] = {}
         self._later: dict[str, WorkflowExecution] = {}
@@ -456,12 +464,12 @@ class Tracker:
         """Release the duty to other replicas."""
         if self._held_until:
             self._held_until = 0.0
-            await self._ledger.release_duty(_DUTY, self._replica)
+            await self._ledger.release_duty(self._duty, self._replica)
 
     async def _hold(self) -> datetime | None:
         """Take or renew the duty; return its watermark, or None if another replica holds it."""
         asked = boottime()
-        watermark = await self._ledger.hold_duty(_DUTY, self._replica, self._lease)
+        watermark = await self._ledger.hold_duty(self._duty, self._replica, self._lease)
         held = watermark is not None
         self._held_until = asked + self._lease.total_seconds() if held else 0.0
         return watermark
@@ -521,7 +529,7 @@ class Tracker:
             await self._report_second_runs(since)
             done = now - VISIBILITY_LAG
             done = min(done, self._oldest_later) if self._later else done
-            await self._ledger.set_watermark(_DUTY, self._replica, done)
+            await self._ledger.set_watermark(self._duty, self._replica, done)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
                 self._emit(Alert(Code.DATA_GAP, gap.description))
             if self._polls is not None:

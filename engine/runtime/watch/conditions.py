@@ -81,7 +81,7 @@ def judge(facts: Facts, around: WatchContext) -> Judgement:
     known = facts.replicas if around.clock is None else ()
     living = [each for each in known if not each.is_silent(facts.now)]
     conditions = [
-        *_not_fired(facts.overdue, living, around),
+        *_not_fired(facts.overdue, [each for each in living if each.is_current], around),
         *_vanished(known, living, facts.now),
         *_mixed(living, facts.now - around.drain * 2),
         *_unpolled(facts),

@@ -43,7 +43,7 @@ CREATE TABLE bindings (
 COMMENT ON TABLE bindings IS 'The Temporal namespaces that the ledger belongs, or has belonged, to: the first that a worker came with, and those it was moved to.';
 COMMENT ON COLUMN bindings.namespace_id IS 'Temporal''s own ID of the namespace. One that is deleted and made again under its name has another.';
 COMMENT ON COLUMN bindings.place IS 'Cluster and address where it was found, for people. Neither is ever compared.';
-COMMENT ON COLUMN bindings.current IS 'Whether its workers are served.';
+COMMENT ON COLUMN bindings.current IS 'Whether its workers claim windows; those of others look after what they have begun.';
 COMMENT ON COLUMN bindings.closed_at IS 'Since when its workers are refused; fires that were open then are unvouched or lost.';
 CREATE UNIQUE INDEX bindings_current ON bindings (namespace) WHERE current;
 
@@ -444,7 +444,7 @@ COMMENT ON COLUMN fires.history IS 'Statuses that this fire had before evidence 
 COMMENT ON COLUMN fires.waited_since IS 'It was decided after its grace, and is not missed: after this moment it waited for other schedules only.';
 COMMENT ON COLUMN fires.merged_at IS 'When old rows became this one, which names no run; a window that is taken out of it again keeps this.';
 COMMENT ON COLUMN fires.lease_until IS 'When a sweeper may take the fire: the end of its owner''s lease.';
-COMMENT ON COLUMN fires.binding IS 'Number of the binding whose Temporal namespace it was sent to; without a meaning before.';
+COMMENT ON COLUMN fires.binding IS 'Number of the binding whose Temporal namespace it was sent to; without a meaning before. A handler has that of the fire it follows.';
 COMMENT ON COLUMN fires.run_id IS 'The newest run of the chain that was recorded.';
 COMMENT ON COLUMN fires.first_run_id IS 'The first run of the chain, once known. Whatever a run continues as, retries as or is reset to has the same one.';
 COMMENT ON COLUMN fires.second_runs IS 'Runs of other chains that somebody has started under this id.';
@@ -513,7 +513,7 @@ CREATE INDEX fires_to_stop ON fires (namespace, project, stop_at)
 
 -- Runs. Open ones by when they were last seen. Had those that nobody has seen yet no place in this order, they
 -- would be together at its end, and beside an old snapshot all that ever began would be read for the next one.
-CREATE INDEX fires_unseen ON fires (namespace, (coalesce(seen_at, started_at)))
+CREATE INDEX fires_unseen ON fires (namespace, binding, (coalesce(seen_at, started_at)))
     WHERE status = 'started' AND lost_at IS NULL;
 -- With the expression of fire_history, so that its readers use it. The server keeps no statistics of that, and
 -- expects nearly every row to have it: by the other two conditions it knows that they are few.
@@ -521,8 +521,8 @@ CREATE INDEX fires_failing ON fires (namespace, fire_time DESC, key)
     WHERE status = 'started' AND lost_at IS NULL
       AND CASE WHEN status = 'started' AND lost_at IS NULL THEN failing END IS NOT NULL;
 -- The few closed runs whose counts are still to be read.
-CREATE INDEX fires_uncounted ON fires (namespace, id DESC) WHERE counted = 'wanted';
-CREATE INDEX fires_unread ON fires (namespace, key, id DESC) WHERE counted = 'unread';
+CREATE INDEX fires_uncounted ON fires (namespace, binding, id DESC) WHERE counted = 'wanted';
+CREATE INDEX fires_unread ON fires (namespace, binding, key, id DESC) WHERE counted = 'unread';
 
 -- Bad ends. Each is followed once; a dead letter is one that nobody has dealt with.
 CREATE INDEX fires_to_follow ON fires (namespace, id)
@@ -908,8 +908,10 @@ CREATE TABLE replicas (
     started_at  timestamptz NOT NULL,
     seen_at     timestamptz NOT NULL,
     heartbeat   interval NOT NULL,
+    binding     integer NOT NULL,
     PRIMARY KEY (namespace, replica)
 );
+COMMENT ON COLUMN replicas.binding IS 'Number of the binding whose Temporal namespace it works for. Only those of the current one claim windows.';
 COMMENT ON COLUMN replicas.heartbeat IS 'The time until its next announcement. Announced, because readers may have another SCHED_HEARTBEAT.';
 
 CREATE TABLE workflow_types (
@@ -927,12 +929,13 @@ COMMENT ON COLUMN workflow_types.rules IS 'Timeout and retry of a run, and wheth
 
 CREATE TABLE retentions (
     namespace   text NOT NULL,
+    binding     integer NOT NULL,
     retention   interval NOT NULL,
     seen_from   timestamptz NOT NULL,
     seen_until  timestamptz NOT NULL,
-    PRIMARY KEY (namespace, seen_from)
+    PRIMARY KEY (namespace, binding, seen_from)
 );
-COMMENT ON TABLE retentions IS 'The retention of the Temporal namespace over time. A fire that was being started may have run and been forgotten only after the smallest retention in force since.';
+COMMENT ON TABLE retentions IS 'The retention of each Temporal namespace over time. A fire that was being started may have run and been forgotten only after the smallest retention in force since.';
 
 CREATE TABLE duties (
     namespace   text NOT NULL,
@@ -1376,6 +1379,8 @@ WITH alive AS (
     SELECT r.namespace, r.project, r.task_queue, r.types FROM replicas r
     -- Two and a half heartbeats, as in conditions.py.
     WHERE r.seen_at >= clock_timestamp() - r.heartbeat * 2.5
+      AND NOT EXISTS (SELECT FROM bindings b
+                      WHERE b.namespace = r.namespace AND b.current AND b.number <> r.binding)
 ), late AS (
     SELECT p.namespace, p.key, p.next_fire_at AS fire_time, NULL::text AS status, NULL::text AS answer
     FROM positions p JOIN schedules s ON s.namespace = p.namespace AND s.key = p.key

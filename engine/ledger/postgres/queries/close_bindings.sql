@@ -1,6 +1,7 @@
 -- Nobody asks these namespaces again. A fire that was being sent there may have run. Nobody will see an
--- open run end, so it stands in no window's way. As many as $2: however many are open, each statement is
--- short. Locked in ID order, as in record_evidence.sql.
+-- open run end, so it stands in no window's way. A handler that waits is sent to the current binding. As
+-- many as $2: however many are open, each statement is short. Locked in ID order, as in
+-- record_evidence.sql.
 WITH here AS (
     SELECT number FROM bindings WHERE namespace = $1 AND current
 ), closed AS (
@@ -9,7 +10,7 @@ WITH here AS (
 ), next AS (
     SELECT f.id FROM fires f, here
     WHERE f.namespace = $1 AND f.binding <> here.number AND f.lost_at IS NULL
-      AND f.status IN ('claimed', 'starting', 'started') AND f.status <> 'claimed'
+      AND f.status IN ('claimed', 'starting', 'started') AND (f.status <> 'claimed' OR f.kind = 'handler')
     ORDER BY f.key, f.id LIMIT $2
 ), locked AS (
     SELECT f.id FROM fires f JOIN next USING (id) ORDER BY f.id FOR UPDATE OF f
@@ -18,11 +19,14 @@ WITH here AS (
     SET status = CASE f.status WHEN 'starting' THEN 'unvouched' ELSE f.status END,
         reason = CASE f.status WHEN 'starting' THEN :reason ELSE f.reason END,
         reason_code = CASE f.status WHEN 'starting' THEN :code ELSE f.reason_code END,
-        owner = NULL, token = NULL, lease_until = NULL,
+        binding = CASE f.status WHEN 'claimed' THEN here.number ELSE f.binding END,
+        owner = NULL, token = NULL,
+        lease_until = CASE f.status WHEN 'claimed' THEN f.lease_until END,
         lost_at = CASE f.status WHEN 'started' THEN clock_timestamp() END,
         error = CASE f.status WHEN 'started' THEN :error ELSE f.error END,
         failing = NULL
-    FROM locked WHERE f.id = locked.id AND f.status IN ('starting', 'started') AND f.lost_at IS NULL
+    FROM locked, here
+    WHERE f.id = locked.id AND f.status IN ('claimed', 'starting', 'started') AND f.lost_at IS NULL
     RETURNING f.status)
 SELECT count(*) FILTER (WHERE status = 'unvouched') AS unvouched,
        count(*) FILTER (WHERE status = 'started') AS lost,

@@ -19,6 +19,7 @@ CROSS JOIN LATERAL (
           CROSS JOIN LATERAL (
               SELECT * FROM fires i
               WHERE i.namespace = $1 AND i.key = k.key AND i.lost_at IS NULL
+                AND (i.binding = $6 OR i.status = 'queued')
                 AND i.status IN ('claimed', 'queued', 'starting', 'started')
               ORDER BY i.id LIMIT 200) AS each
           ORDER BY each.id LIMIT 200) AS o) AS f

@@ -3,7 +3,8 @@
 -- schedules is a key's lock. The row of positions is locked after it, so that a schedule that
 -- another replica has moved meanwhile is no longer due here. `clock_timestamp()` is in a sub-select
 -- so that the index can use it; $7 skips the dead entries before any live one. $8 are keys that are
--- planned separately; with $9 only these keys are locked.
+-- planned separately; with $9 only these keys are locked. Nothing is due while another binding than $10
+-- is current.
 SELECT due.key
 FROM unnest($3::text[]) AS lanes (lane)
 CROSS JOIN LATERAL (
@@ -12,6 +13,8 @@ CROSS JOIN LATERAL (
     WHERE p.namespace = $1 AND p.project = $2 AND p.lane = lanes.lane
       AND p.due_at >= $7 AND p.due_at <= (SELECT clock_timestamp())
       AND (s.external OR s.workflow_type = ANY ($4::text[])) AND p.rules <= $5
+      AND (SELECT NOT EXISTS (SELECT FROM bindings b
+                              WHERE b.namespace = $1 AND b.current AND b.number <> $10))
       AND s.key <> ALL ($8::text[]) AND ($9::text[] IS NULL OR s.key = ANY ($9::text[]))
     ORDER BY p.due_at LIMIT $6
     FOR UPDATE OF s, p SKIP LOCKED) AS due

@@ -2,7 +2,7 @@
 -- old snapshot no dead index entry is removed: $4 is where to begin.
 WITH chosen AS (
     SELECT id, coalesce(seen_at, started_at) AS unseen_since FROM fires
-    WHERE namespace = $1 AND status = 'started' AND lost_at IS NULL
+    WHERE namespace = $1 AND binding = $5 AND status = 'started' AND lost_at IS NULL
       AND coalesce(seen_at, started_at) >= $4 AND coalesce(seen_at, started_at) < $3
     ORDER BY coalesce(seen_at, started_at) LIMIT $2
     FOR UPDATE SKIP LOCKED)

@@ -10,6 +10,8 @@
 -- `started`: of a schedule with a limit, how many windows of its series have started or may still, up to
 -- the limit. Old runs are ranges of several windows.
 -- All of it under the present key and the former ones, of each as much.
+-- `open_at`: a run of another binding than $6 cannot be asked about here. It counts as open until those
+-- who can ask see its end.
 -- BETWEEN x AND x, and the key in ORDER BY: with `=`, and ordered by ID alone or not at all, the
 -- planner may walk the primary key through all ended fires until it has found enough.
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p.max_bucket,
@@ -55,7 +57,7 @@ LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'fire_id', f.id, 'workflow_id', f.workflow_id, 'status', f.status,
                'fire_time', CASE WHEN f.kind = 'rerun' THEN f.decided_at ELSE f.fire_time END,
-               'open_at', f.open_at, 'overlap', f.overlap,
+               'open_at', CASE WHEN f.binding = $6 THEN f.open_at ELSE clock_timestamp() END, 'overlap', f.overlap,
                'stop', f.stop, 'timing', f.timing, 'awaited', CASE WHEN f.awaits IS NOT NULL THEN (
                    SELECT jsonb_agg(jsonb_build_object(
                               'parent', a.parent, 'when', a.wants, 'became', a.became,

@@ -3,6 +3,7 @@
 -- a starting fire may have been sent and goes on. A pause whose end has passed revokes nothing: it is
 -- in the row until all its windows are decided, and some of those that it ends with may be here. A hold is that
 -- of the schedule by its present key.
+-- A fire that may have been sent is swept where it was sent, any other where windows are claimed.
 WITH stale AS (
     SELECT f.id, f.kind, f.timing, f.status AS was, s.retired_at, d.definition,
            s.paused_at IS NOT NULL
@@ -12,6 +13,10 @@ WITH stale AS (
     JOIN schedules s ON s.namespace = own.namespace AND s.key = coalesce(own.successor, own.key)
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
     WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
+      AND CASE WHEN f.status = 'claimed' AND f.kind <> 'handler'
+               THEN (SELECT NOT EXISTS (SELECT FROM bindings b
+                                        WHERE b.namespace = $1 AND b.current AND b.number <> $7))
+               ELSE f.binding = $7 END
       AND f.lease_until >= $6 AND f.lease_until <= (SELECT clock_timestamp())
     ORDER BY f.lease_until, f.id LIMIT $4
     FOR UPDATE OF f SKIP LOCKED
@@ -42,7 +47,7 @@ SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fir
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
        -- In force since the start: those seen after it, and the stretch that it fell into.
        (SELECT min(r.retention) FROM retentions r
-        WHERE r.namespace = $1 AND (r.seen_until >= taken.starting_at OR r.seen_from = (
+        WHERE r.namespace = $1 AND r.binding = $7 AND (r.seen_until >= taken.starting_at OR r.seen_from = (
             SELECT max(before.seen_from) FROM retentions before
-            WHERE before.namespace = $1 AND before.seen_from <= taken.starting_at))) AS retention
+            WHERE before.namespace = $1 AND before.binding = $7 AND before.seen_from <= taken.starting_at))) AS retention
 FROM taken WHERE taken.status = 'starting'

@@ -6,7 +6,7 @@ SET stop_at = clock_timestamp() + $4::interval,
 WHERE id IN (
     SELECT id FROM fires
     WHERE namespace = $1 AND project = $2 AND stop IS NOT NULL AND status = 'started'
-      AND stop_at <= (SELECT clock_timestamp())
+      AND binding = $5 AND stop_at <= (SELECT clock_timestamp())
     ORDER BY stop_at LIMIT $3
     FOR UPDATE SKIP LOCKED)
 RETURNING id AS fire_id, workflow_id, first_run_id, stop, stop_grace, stop_reason,

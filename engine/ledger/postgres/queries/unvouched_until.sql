@@ -1,5 +1,6 @@
 -- Between two stretches, and between the last one and now, no worker was seen. What ran then, by a ledger of
 -- which this is an old copy, Temporal has forgotten once it is older than the retention less the margin ($2).
+-- $3 is the binding to that Temporal.
 SELECT max(gap.ended - gap.kept) AS until
 FROM (
     SELECT r.seen_until AS begun, coalesce(following.seen_from, clock_timestamp()) AS ended,
@@ -8,6 +9,6 @@ FROM (
     FROM retentions r
     LEFT JOIN LATERAL (
         SELECT n.seen_from, n.retention FROM retentions n
-        WHERE n.namespace = $1 AND n.seen_from > r.seen_from ORDER BY n.seen_from LIMIT 1) AS following ON true
-    WHERE r.namespace = $1) AS gap
+        WHERE n.namespace = $1 AND n.binding = $3 AND n.seen_from > r.seen_from ORDER BY n.seen_from LIMIT 1) AS following ON true
+    WHERE r.namespace = $1 AND r.binding = $3) AS gap
 WHERE gap.ended - gap.begun > gap.kept
