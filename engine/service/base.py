@@ -169,7 +169,7 @@ class ReadOperations:
         return await self._ledger.children(key)
 
     async def keys_of(self, key: str) -> list[str]:
-        """Return all keys that a schedule has had, by any of them; see `sched show`."""
+        """Return all keys that a schedule has had, by any of them, the present one first."""
         return await self._ledger.keys_of(key)
 
     async def find(self, key: str) -> ScheduleRow | None:

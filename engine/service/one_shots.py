@@ -32,7 +32,13 @@ from engine.runtime.schedule_lock import (
 from engine.runtime.workflow_workers import type_of
 from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
 from engine.schedules.diff import WHEN
-from engine.schedules.loader.relations import inherited, parents_of, require_fitting, takes_times
+from engine.schedules.loader.relations import (
+    inherited,
+    parents_of,
+    require_fitting,
+    takes_times,
+    with_parents,
+)
 from engine.schedules.planner import ScheduleState
 from engine.service.base import ReadOperations, as_json, require_request_id, workflow_text
 
@@ -231,13 +237,27 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
 async def _parents(
     transaction: Transaction, keys: Sequence[str], project: str
 ) -> dict[str, Schedule]:
-    """Return those of these schedules that are of the project and not retired."""
+    """Return those of these schedules that are of the project and not retired.
+
+    One that was renamed is returned under the key by which it is asked for.
+    """
     states = await transaction.read([*dict.fromkeys(keys)]) if keys else []
-    return {
+    present = {state.key: state.successor or state.key for state in states}
+    if heirs := {*present.values()} - present.keys():
+        states += await transaction.read([*heirs])
+    found = {
         state.key: state.schedule
         for state in states
         if state.project == project and state.retired_at is None
     }
+    return {key: found[now] for key, now in present.items() if now in found}
+
+
+def _require_fitting(schedule: Schedule, parents: Mapping[str, Schedule]) -> None:
+    """See ``require_fitting``; the parents by the keys that the schedule names."""
+    named = with_parents(schedule, {key: parent.key for key, parent in parents.items()})
+    others = {parent.key: parent for parent in parents.values()}
+    require_fitting([*others.values(), named], schedule.key)
 
 
 async def require_fitting_parents(
@@ -250,7 +270,7 @@ async def require_fitting_parents(
     """
     if schedule.follows:
         parents = await _parents(transaction, [rule.parent for rule in schedule.follows], project)
-        require_fitting([*parents.values(), schedule], schedule.key)
+        _require_fitting(schedule, parents)
 
 
 async def require_fitting_children(
@@ -262,9 +282,9 @@ async def require_fitting_children(
         ParentTimesDiffer: a child needs windows of the same fire times.
     """
     for child in (await _parents(transaction, children, project)).values():
-        others = {rule.parent for rule in child.follows} - {schedule.key}
-        around = await _parents(transaction, [*others], project)
-        require_fitting([*around.values(), schedule, child], child.key)
+        around = await _parents(transaction, [rule.parent for rule in child.follows], project)
+        edited = {key: each for key, each in around.items() if each.key == schedule.key}
+        _require_fitting(child, {**around, **dict.fromkeys(edited, schedule)})
 
 
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:

@@ -15,6 +15,8 @@ from engine.errors import (
     KeyForeign,
     KeyInUse,
     OwnedByFile,
+    ParentTimesDiffer,
+    ParentUnknown,
     RequestInUse,
     ScheduleError,
     ScheduleFileError,
@@ -233,6 +235,22 @@ async def test_an_application_s_child_waits_for_the_parent_by_its_old_key(bench)
     await bench.ledger.wake()
     await bench.claim()
     assert [claim.key for claim in await taken(bench)] == ["child"]
+    await ops.reschedule("child", every="1h")
+    with pytest.raises(ParentTimesDiffer):
+        await ops.reschedule("child", every="2h")
+    await ops.schedule_repeat("noop", key="second", after={"schedule": "old"})
+    with pytest.raises(ParentUnknown):
+        await ops.schedule_repeat("noop", key="third", every="1h", after={"schedule": "other"})
+
+
+async def test_children_by_an_old_key_bind_the_times_of_an_application_s_parent(bench):
+    ops = operator(bench)
+    await ops.schedule_repeat("noop", key="old", every="1h")
+    await ops.schedule_repeat("noop", key="child", after={"schedule": "old"})
+    await ops.rename("old", "new")
+    await ops.reschedule("new", every="1h")
+    with pytest.raises(ParentTimesDiffer):
+        await ops.reschedule("new", every="2h")
 
 
 async def test_a_file_that_still_has_the_old_key_is_refused_for_it_and_retires_nothing(bench):

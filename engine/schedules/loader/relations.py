@@ -73,12 +73,13 @@ def with_present_parents(schedules: Sequence[Schedule]) -> list[Schedule]:
     return [
         schedule
         if present.keys().isdisjoint(rule.parent for rule in schedule.follows)
-        else _renamed_in(schedule, present)
+        else with_parents(schedule, present)
         for schedule in schedules
     ]
 
 
-def _renamed_in(schedule: Schedule, present: Mapping[str, str]) -> Schedule:
+def with_parents(schedule: Schedule, present: Mapping[str, str]) -> Schedule:
+    """Return a schedule that names its parents by their present keys, by former ones."""
     changed: dict[str, Any] = {}
     if after := schedule.after:
         parent = present.get(after.schedule, after.schedule)
