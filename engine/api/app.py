@@ -36,7 +36,6 @@ from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
 from engine.service import ScheduleService
-from engine.service.tokens import SESSION_LASTS
 
 if TYPE_CHECKING:
     from temporalio.converter import DataConverter
@@ -130,7 +129,7 @@ async def _forget_old(ledger: Ledger) -> None:
     """Delete old requests and sign-ins, again and again."""
     while True:
         await asyncio.sleep(_FORGETS_EVERY)
-        await ledger.access.forget(requests=KEPT_FOR, sessions=SESSION_LASTS)
+        await ledger.access.forget(requests=KEPT_FOR)
 
 
 def _open_routes(app: FastAPI, ledger: Ledger) -> APIRouter:

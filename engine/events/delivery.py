@@ -19,7 +19,13 @@ from typing import Final, cast
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
 from engine.events.messages import MOST_AT_ONCE, PATIENCE, ScheduleEvent
-from engine.events.subscriber import LEASE, DeliveryContext, Send, Subscriber, pause_after
+from engine.events.subscriber import (
+    LEASE,
+    DeliveryContext as DeliveryContext,
+    Send,
+    Subscriber,
+    pause_after,
+)
 from engine.ledger import EventRow, EventStore, EventWork, Subscription
 from engine.schedules import Schedule
 from engine.telemetry import instruments

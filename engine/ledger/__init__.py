@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from engine.lazy import lazy_exports
 from engine.ledger.access import (
     SCOPES as SCOPES,
+    SESSION_LASTS as SESSION_LASTS,
     BrowserSession as BrowserSession,
     RepeatedRequest as RepeatedRequest,
     RequestKey as RequestKey,

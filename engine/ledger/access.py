@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, get_args
 from uuid import UUID
 
@@ -14,6 +14,10 @@ Scope = Literal["read", "operate", "admin"]
 """What a token may do; each scope includes those before it."""
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+
+
+SESSION_LASTS: Final = timedelta(days=30)
+"""Age up to which a sign-in of a browser is good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from engine.runtime.schedule_lock import still_valid
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
 from engine.runtime.tracking.lookups import RunLookups
-from engine.schedules import TICK
+from engine.schedules import TICK, share_text
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
 from engine.telemetry.instruments import (
     CLAIMS,
@@ -317,10 +317,9 @@ class Poller:
             sends += self._hand_over(due, lease_ends, chained=probe.chained)
             _count_due(probe, due.claims, due.plans)
         self._plan_beside(room, kept, chained=probe.chained)
-        full, laid = len(claims) >= room or (stale_now and not most), False
-        next_at = None if due_now else probe.due_at
-        if due_now and self._crowd.lasts:
-            full, next_at = True, self._crowd.next_at
+        crowded = due_now and self._crowd.lasts
+        full, laid = len(claims) >= room or (stale_now and not most) or crowded, False
+        next_at = self._crowd.next_at if due_now else probe.due_at
         if room and not full and probe.lay_at is not None and probe.lay_at <= probe.now:
             laid = await self._lay(probe, claims, sends, lease_ends)
         return Tick(probe, tuple(claims), full, laid=laid, next_at=next_at), sends
@@ -626,7 +625,7 @@ class Poller:
                 plans.append(self._put_off(planned, now))
                 rows -= len(planned.decisions)
                 rooms.planned(planned, now)
-        alerts += rooms.end(now)
+        alerts += starmap(_overload_alert, rooms.end(now).items())
         return plans
 
     def _put_off(self, planned: Plan, now: datetime) -> Plan:
@@ -634,6 +633,17 @@ class Poller:
         if not planned.withheld:
             return planned
         return planned.put_off(now, now + self._lookups.patience(planned))
+
+
+_OVERLOAD_CURE = "start fewer at one moment (`spread`), or add workers"
+
+
+def _overload_alert(share: str, windows: int) -> Alert:
+    noun = "window was" if windows == 1 else "windows were"
+    text = f"{share_text(share)}: more is due than its share of the starts, and {windows} {noun}"
+    return Alert(
+        Code.OVERLOADED, f"{text} coalesced; more will be until it catches up; {_OVERLOAD_CURE}"
+    )
 
 
 def _count_taken_over(claims: Sequence[Claim]) -> None:

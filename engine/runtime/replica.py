@@ -20,9 +20,8 @@ from engine.errors import (
     TemporalUnavailable,
 )
 from engine.events.addresses import Allowed
-from engine.events.delivery import Deliverer
+from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
-from engine.events.subscriber import DeliveryContext
 from engine.ledger import Ledger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, apply_source

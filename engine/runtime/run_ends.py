@@ -49,7 +49,6 @@ from engine.ledger import (
 from engine.runtime.run_histories import RUN_ENDS
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import classify_rpc_error
 from engine.schedules import storable
 
 # --- why a run failed ---
@@ -285,16 +284,14 @@ async def with_failure(evidence: Evidence, client: Client, settings: Settings) -
 
     Raises:
         UnreadableHere: the cause cannot be read here; see ``without_failure``.
-        RPCError: the server does not answer.
+        RPCError: the server does not answer, or has forgotten the run.
     """
     workflow_id, run_id = evidence.workflow_id, evidence.run_id
     try:
         run = await read_events(client, workflow_id, run_id, settings, most=SHORT + 1)
         found = await run.error(client.data_converter)
-    except RPCError as error:
-        if classify_rpc_error(error) is not None:
-            raise
-        return without_failure(evidence, error)
+    except RPCError:
+        raise
     except Exception as error:
         raise UnreadableHere(f"{type(error).__name__}: {error}", run_id) from error
     evidence = replace(evidence, error=None, unread=False)

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from engine.errors import TokenInvalid, TokenNameInUse, TokenNotFound
-from engine.ledger import SCOPES, BrowserSession, Scope, TokenRow
+from engine.ledger import SCOPES, SESSION_LASTS, BrowserSession, Scope, TokenRow
 from engine.schedules import utc_text
 from engine.service.base import ReadOperations
 
@@ -23,7 +23,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERN: Final = re.compile(r"[a-z0-9._*?-]{1,200}")
 _MOST_PATTERNS: Final = 50
 _MINUTE: Final = timedelta(minutes=1)
-SESSION_LASTS: Final = timedelta(days=30)
 _LONGEST: Final = timedelta(days=3650)
 _FORM: Final = re.compile(r"sched_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 """A token: a public id, and 256 random bits."""

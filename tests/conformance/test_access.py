@@ -99,7 +99,7 @@ async def test_a_refused_request_and_one_of_yesterday_count_for_nothing(ledger, 
     third, is_mine = await claimed(ledger, "third", kept=NOTHING)
     assert (is_mine, third.attempts, third.answer) == (True, 1, None)
     clock.advance(MINUTE)
-    await ledger.access.forget(NOTHING)
+    await ledger.access.forget(requests=NOTHING, sessions=NOTHING)
     assert (await claimed(ledger, "fourth"))[1] is True
 
 

@@ -364,8 +364,8 @@ async def test_of_many_ends_to_describe_each_key_has_its_turn_and_the_others_sta
     one = closed("one")
     one.id = "sched:other:manual:one"
     bench.temporal.runs = (*flood, one)
-    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
-    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker:1", "one", NOW - timedelta(minutes=4))
     tracker = bench.tracker()
     await tracker.run_once()
     assert "one" in bench.temporal.asked[:2]

@@ -10,7 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from engine.ledger.access import BrowserSession, RepeatedRequest, RequestKey, TokenRow
+from engine.ledger.access import (
+    SESSION_LASTS,
+    BrowserSession,
+    RepeatedRequest,
+    RequestKey,
+    TokenRow,
+)
 from engine.ledger.postgres.connections import values
 
 
@@ -96,7 +102,7 @@ class AccessStore:
         """Delete a session."""
         await self._run("end_session", digest)
 
-    async def forget(self, *, requests: timedelta, sessions: timedelta) -> None:
+    async def forget(self, *, requests: timedelta, sessions: timedelta = SESSION_LASTS) -> None:
         """Delete the requests and the sessions that are older than this."""
         await self._run("forget_requests", requests)
         await self._run("forget_sessions", sessions)

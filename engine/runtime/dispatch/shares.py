@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from engine.errors import Code
 from engine.ledger import DueByShare, DueKey
-from engine.runtime.events import Alert
-from engine.schedules import code_of, share_text, tenant_of
+from engine.schedules import code_of, tenant_of
 from engine.schedules.planner import Plan, ScheduleState, ShareTurn
 
 T = TypeVar("T")
@@ -284,20 +282,15 @@ class TickRoom:
         if given_up:
             self._overloads[share] = self._overloads.get(share, 0) + given_up
 
-    def end(self, now: datetime) -> Iterator[Alert]:
-        """Record the end of the tick; yield an alert for each share that became overloaded."""
+    def end(self, now: datetime) -> dict[str, int]:
+        """Record the end of the tick.
+
+        Return the shares that are overloaded since now, and how many of their windows were given
+        up.
+        """
         if self._crowd is None:
-            return
+            return {}
         self._crowd.end(now, self._due)
-        for share, windows in self._overloads.items():
-            if self._crowd.is_news(share):
-                noun = "window was" if windows == 1 else "windows were"
-                text = (
-                    f"{share_text(share)}: more is due than its share of the starts, and {windows}"
-                )
-                yield Alert(Code.OVERLOADED, f"{text} {noun} coalesced; {_OVERLOAD_CURE}")
-
-
-_OVERLOAD_CURE: Final = (
-    "more follow until it catches up; start less at one moment (`spread`), or add workers"
-)
+        return {
+            share: each for share, each in self._overloads.items() if self._crowd.is_news(share)
+        }

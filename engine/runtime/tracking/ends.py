@@ -93,8 +93,10 @@ class EndReader:
                 return False
             evidence = without_failure(evidence, why)
         except RPCError as error:
-            logger.debug("why %s ended badly is read later: %s", end.workflow_id, error)
-            return False
+            if classify_rpc_error(error) is not None:
+                logger.debug("why %s ended badly is read later: %s", end.workflow_id, error)
+                return False
+            evidence = without_failure(evidence, error)
         if await self._ledger.note_failures([evidence]):
             self._emit(Closed(evidence))
         self._recorded.pop(end.run_id, None)

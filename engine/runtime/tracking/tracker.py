@@ -49,7 +49,6 @@ from engine.runtime.tracking.runs import (
     reconcile_runs,
 )
 from engine.runtime.workflow_workers import no_worker_polls
-from engine.schedules import parse_workflow_id
 
 # --- long polls for closes ---
 # Long polls for the closes of runs that windows wait in line for. The tracker lists closes only
@@ -351,8 +350,7 @@ def _in_turns(runs: Iterable[WorkflowExecution]) -> list[WorkflowExecution]:
     by_key: defaultdict[str, list[WorkflowExecution]] = defaultdict(list)
     newest = sorted(runs, key=lambda run: run.close_time or run.start_time, reverse=True)
     for run in newest:
-        parsed = parse_workflow_id(run.id)
-        by_key[parsed.key if parsed else run.id].append(run)
+        by_key[run.id.split(":")[1]].append(run)  # they begin with "sched:" and the key
     turns = zip_longest(*by_key.values())
     return [run for turn in turns for run in turn if run is not None]
 
