@@ -21,7 +21,7 @@ from engine.events.listeners import Listener
 from engine.events.messages import MOST_AT_ONCE, PATIENCE, ScheduleEvent
 from engine.events.subscriber import (
     LEASE,
-    DeliveryContext as DeliveryContext,
+    DeliveryContext as DeliveryContext,  # noqa: PLC0414 - for who makes a deliverer
     Send,
     Subscriber,
     pause_after,
