@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -45,7 +45,7 @@ from engine.cli.target import (
 )
 from engine.errors import EngineError, LedgerError, Problem, ScheduleFileError, TemporalUnavailable
 from engine.runtime.apply.source import Source, locate, located_remarks, unknown_workflows
-from engine.schedules import Declaration, Schedule, ScheduleFile, first_of
+from engine.schedules import Declaration, Schedule, ScheduleFile, first_of, format_duration
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
 from engine.service import (
@@ -520,6 +520,16 @@ def _show(found: DryRun, file: ScheduleFile, problems: Sequence[Problem]) -> Non
         out.print(Text(line, style="red"), soft_wrap=True)
     if note := describe_missing_timezones(missing_timezones(file)):
         typer.echo(note, err=True)
+    if found.retention is not None and found.forgetful:
+        typer.echo(_describe_forgetful(found.forgetful, found.retention), err=True)
+
+
+def _describe_forgetful(keys: Sequence[str], retention: timedelta) -> str:
+    return (
+        f"note: catchUp.window is longer than Temporal keeps closed runs"
+        f" ({format_duration(retention)}): {first_of(keys, _NAMED)}; after an outage of that length"
+        " older windows are unvouched, and no run is started for them"
+    )
 
 
 def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
@@ -631,7 +641,10 @@ def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
         "unchanged": len(found.unchanged),
         **fields(found, "absent foreign fires_on_apply=fires"),
         "drift": [fields(row, drift) for row in found.drift],
-        **fields(found, "misnamed in_vain resumed queues hooks left_behind"),
+        **fields(
+            found,
+            "misnamed in_vain resumed queues hooks left_behind retention_ms=retention forgetful",
+        ),
     }
 
 

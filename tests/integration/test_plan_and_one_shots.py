@@ -227,3 +227,21 @@ async def test_a_pause_enters_the_files_that_the_map_names(sched, tmp_path):
     assert unnamed == set()
     unused = {name for name in counted if not any(file.endswith(f"/{name}") for file in files)}
     assert unused == set()
+
+
+async def test_plan_names_what_catches_up_more_than_temporal_keeps(sched, ledger, tmp_path):
+    (tmp_path / "schedules.yaml").write_text(
+        "schedules:\n"
+        "  - {key: long, workflow: w, every: 1h, catchUp: {policy: all, window: 7d}}\n"
+        "  - {key: short, workflow: w, every: 1h, catchUp: {policy: all, window: 1d}}\n"
+        "  - {key: never, workflow: w, every: 1h, catchUp: {policy: none, window: 7d}}\n"
+    )
+    _, _, said = await sched("plan")
+    assert "catchUp.window" not in said, "no worker has read the retention"
+    serving = Serving("one", "default", "sched", frozenset({"w@1"}))
+    await ledger.announce(serving, engine="0", tzdata="0", retention=timedelta(days=3))
+    _, out, said = await sched("plan", "--json")
+    found = json.loads(out)
+    assert (found["retention_ms"], found["forgetful"]) == (259_200_000, ["long"])
+    _, _, said = await sched("plan")
+    assert "longer than Temporal keeps closed runs (3d): long; after an outage" in said

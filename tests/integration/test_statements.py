@@ -255,6 +255,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
          "noop@1", "sched", False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api", "fresh",
          "", "\x1fnoop"),
     ],
+    "retention": [()],
     "unread_ends": [(20, "", 1)],
     "unvouched_until": [(None, 1)],
     "unresolved_workflows": [("sched",)],

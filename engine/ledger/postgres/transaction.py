@@ -156,6 +156,11 @@ class DefinitionStatements(Statements):
         """Return the project's schedules that are paused, skip windows, or are in no file."""
         return [as_drift(row) for row in await self.run("drift", project)]
 
+    async def retention(self) -> timedelta | None:
+        """Return how long Temporal keeps closed runs; None if no worker has read it yet."""
+        rows = await self.run("retention")
+        return rows[0]["retention"] if rows else None
+
     async def asked_under(self, request_id: str) -> str | None:
         """Return the key of the schedule that an application declared under this request ID."""
         rows = await self.run("asked_under", request_id)

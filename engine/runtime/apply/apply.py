@@ -365,6 +365,8 @@ class DryRun:
         queues: changes to the step queues, a sentence each.
         hooks: changes to the webhooks, the same.
         left_behind: see ``ApplyReport``.
+        retention: how long Temporal keeps closed runs; None if no worker has read it yet.
+        forgetful: keys whose ``catchUp.window`` is longer than that.
     """
 
     project: str
@@ -385,6 +387,8 @@ class DryRun:
     queues: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     left_behind: tuple[str, ...] = ()
+    retention: timedelta | None = None
+    forgetful: tuple[str, ...] = ()
 
     @property
     def until(self) -> datetime:
@@ -458,6 +462,14 @@ def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRo
             yield replace(row, pause=None)
 
 
+def _forgetful(file: ScheduleFile, retention: timedelta | None) -> Iterator[str]:
+    """Yield the keys that catch up windows older than Temporal keeps runs."""
+    for schedule in file.schedules:
+        policy = schedule.catch_up
+        if retention is not None and policy.policy != "none" and policy.window > retention:
+            yield schedule.key
+
+
 class _DryRunTransaction(ApplyTransaction):
     """One dry run, inside its transaction."""
 
@@ -501,6 +513,8 @@ class _DryRunTransaction(ApplyTransaction):
             queues=queues,
             hooks=hooks,
             left_behind=stay,
+            retention=(retention := await transaction.retention()),
+            forgetful=tuple(_forgetful(file, retention)),
         )
 
     def _require_allowed(self, last: ProjectRow | None, leaving: Sequence[str]) -> None:
