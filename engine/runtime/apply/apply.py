@@ -440,7 +440,9 @@ async def dry_run(
             stage = _DryRunTransaction(
                 transaction, file, by=by, suspect_until=suspect_until, sealing=sealing
             )
-            found.append(await stage.play(prune=prune, force=force, take_from=take_from))
+            played = await stage.play(prune=prune, force=force, take_from=take_from)
+            kept = await transaction.retention()
+            found.append(replace(played, retention=kept, forgetful=tuple(_forgetful(file, kept))))
             raise _TakenBackError
     return found[0]
 
@@ -513,8 +515,6 @@ class _DryRunTransaction(ApplyTransaction):
             queues=queues,
             hooks=hooks,
             left_behind=stay,
-            retention=(retention := await transaction.retention()),
-            forgetful=tuple(_forgetful(file, retention)),
         )
 
     def _require_allowed(self, last: ProjectRow | None, leaving: Sequence[str]) -> None:
