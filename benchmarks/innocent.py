@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import asyncpg
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
@@ -21,6 +22,10 @@ OFFSET = 0.5
 ENTRY = f"{{key: {KEY}, workflow: bare, everyMs: 1000, offsetMs: {OFFSET * 1000:.0f}}}"
 _PATIENCE = 10.0
 """Seconds after the last window until one that has not started counts as if it did just then."""
+_CLOSES = """
+SELECT extract(epoch FROM seen_at - closed_at) * 1000 AS ms FROM fires
+WHERE key = $1 AND kind = 'window' AND fire_time = ANY ($2::timestamptz[]) AND closed_at IS NOT NULL
+"""
 _FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 
 
@@ -63,6 +68,21 @@ async def lags(client: Client, count: int) -> Lags:
         if not missing or now > deadline:
             values = [(starts.get(at, now) - at) * 1000 for at in wanted]
             return Lags([round(value, 1) for value in values], len(missing))
+        await asyncio.sleep(0.5)
+
+
+async def closes(connection: asyncpg.Connection, count: int) -> Lags:
+    """Watch the closes of its next runs: the time from each, by Temporal, until it is recorded."""
+    first = math.ceil(time.time()) + OFFSET
+    await asyncio.sleep(first + count - time.time())
+    deadline = time.time() + _PATIENCE
+    moments = [datetime.fromtimestamp(first + number, UTC) for number in range(count)]
+    while True:
+        rows = await connection.fetch(_CLOSES, KEY, moments)
+        missing = count - len(rows)
+        if not missing or time.time() > deadline:
+            late = [_PATIENCE * 1000.0] * missing
+            return Lags([*(max(float(row["ms"]), 0.0) for row in rows), *late], missing)
         await asyncio.sleep(0.5)
 
 

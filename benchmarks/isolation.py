@@ -21,6 +21,8 @@ Temporal, so that it ends with the caller's patience.
 *one-shots*: 10,000 one-shots are due at one moment, of another tenant; *one-shots-untold*: of the
 same one, in the sense that neither names a tenant. Nobody executes their runs.
 *failing*: 50 schedules of one second, all runs of which fail, watched from the second minute on.
+*closes*: the same, but of the innocent's closes until they are recorded; then a second more is
+allowed. *closes-far*: also that, while 1,000 runs fail at one moment, over a link of 300 ms.
 *plan*: a definition in the ledger that no plan can be made of.
 *hooks*: receivers that hang, answer byte by byte, with 50 MB in gzip, a redirect, 410, 429 or 500,
 refuse each end of a run, or have gone. Here the lag is that of a healthy receiver: from the fire
@@ -54,7 +56,7 @@ from engine.embedded import PostgresServer
 
 SAMPLES, SAMPLES_QUICK = 60, 20
 _WARM_UP = 5
-_TIMES, _MORE_MS = 2, 50
+_TIMES, _MORE_MS, _MORE_MS_OF_CLOSES = 2, 50, 1000
 _AS_SHIPPED = {"shared_buffers": "128MB", "min_wal_size": "80MB", "max_wal_size": "1GB"}
 
 
@@ -66,10 +68,12 @@ async def run(*, quick: bool = False, only: str | None = None) -> Measured:
         for name in [only] if only else TROUBLES:
             trouble = TROUBLES[name]
             alones, beside = await _sample(server, trouble, quick=quick)
-            rows.append(_row(trouble.title, max(alones, key=lambda lags: lags.spread.p95), beside))
+            more = _MORE_MS_OF_CLOSES if trouble.closes else _MORE_MS
+            alone = max(alones, key=lambda lags: lags.spread.p95)
+            rows.append(_row(trouble.title, alone, beside, more))
             print(f"{name}: {rows[-1]}", file=sys.stderr, flush=True)  # the rest takes long
-            for alone, when in zip(alones, ("alone", "alone again"), strict=False):
-                samples[f"{name}, {when}"] = [*alone.values]
+            for each, when in zip(alones, ("alone", "alone again"), strict=False):
+                samples[f"{name}, {when}"] = [*each.values]
             samples[f"{name}, beside"] = [*beside.values]
     return Measured("isolation", rows, samples)
 
@@ -88,6 +92,8 @@ async def _sample(
         of = trouble.replicas, trouble.costless, count, quick, receivers
         scene = Scene(behind_link, connection, *of)
         lags = receivers.lags if trouble.hooked else partial(innocent.lags, place.client)
+        if trouble.closes:
+            lags = partial(innocent.closes, connection)
         scene.head = receivers.head([HEALTHY]) if trouble.hooked else ""
         scene.declare(*trouble.alone)
         try:
@@ -106,8 +112,8 @@ async def _sample(
             await scene.stop()
 
 
-def _row(title: str, alone: Lags, beside: Lags) -> Row:
-    limit = _TIMES * alone.spread.p95 + _MORE_MS
+def _row(title: str, alone: Lags, beside: Lags, more: float) -> Row:
+    limit = _TIMES * alone.spread.p95 + more
     kept = not alone.missing and not beside.missing and beside.spread.p95 <= limit
     return {
         "beside": title,

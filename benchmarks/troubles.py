@@ -145,6 +145,7 @@ class RpcFailure:
         again: seconds after the trouble until the innocent is watched alone once more, of one that
             lasts so long that the machine itself may be another.
         hooked: whether a webhook is watched in place of the runs.
+        closes: whether the closes of the innocent's runs are watched in place of their starts.
     """
 
     title: str
@@ -156,6 +157,7 @@ class RpcFailure:
     loses: Loses | None = None
     again: float | None = None
     hooked: bool = False
+    closes: bool = False
 
 
 @asynccontextmanager
@@ -291,6 +293,18 @@ async def _declare_one_shots(
 
 
 @asynccontextmanager
+async def _failures(scene: Scene) -> AsyncIterator[None]:
+    """The whole of the herd fails while it is watched."""
+    count = 100 if scene.quick else 1_000
+    at = innocent.next_full_second(count / 50)
+    await scene.apply(
+        *(f"{{key: f-{n}, workflow: bare-fails, at: '{at.isoformat()}'}}" for n in range(count))
+    )
+    await asyncio.sleep(max(at.timestamp() - time.time(), 0))
+    yield
+
+
+@asynccontextmanager
 async def _failing(scene: Scene) -> AsyncIterator[None]:
     """Each second so many runs fail; the innocent's are recorded among theirs."""
     whose = "metadata: {tenantId: flood}"
@@ -364,6 +378,15 @@ TROUBLES = {
         f"{_ONE_SHOTS:,} one-shots without a tenant, due at one moment", _one_shots
     ),
     "failing": RpcFailure(f"{_FAILING} schedules of one second that fail", _failing),
+    "closes": RpcFailure(
+        f"{_FAILING} schedules of one second that fail; of closes", _failing, closes=True
+    ),
+    "closes-far": RpcFailure(
+        "1,000 failures of one moment over a link of 300 ms; of closes",
+        _failures,
+        one_way=0.15,
+        closes=True,
+    ),
     "plan": RpcFailure("a key whose plan raises", _raises),
     "hooks": RpcFailure(
         f"{len(BAD)} bad receivers of webhooks; of a healthy one", _bad_receivers, hooked=True

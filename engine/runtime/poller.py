@@ -169,7 +169,7 @@ class Poller:
         self.epoch, self.is_current = 0, True
         self.probed_at: float | None = None
         self.is_behind = False
-        self._crowd = Crowd()
+        self._crowd = Crowd(settings.tick)
         self._watch = ClockWatch(settings.max_skew)
         self._unconfirmed: list[tuple[list[Claim], float]] = []
 

@@ -16,7 +16,7 @@ from engine.errors import Code, LedgerError
 from engine.ledger import Claim, Ledger, Outcome
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, Breaker, Spare
-from engine.runtime.dispatch.shares import LATE, FairSlots
+from engine.runtime.dispatch.shares import LATE, FairSlots, Turns
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
@@ -191,6 +191,7 @@ class Dispatcher:
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         """Begin to send; the returned tasks end when their outcomes are written."""
+        claims = self._in_turns(claims)
         tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
         for claim, task in zip(claims, tasks, strict=True):
             share, late = self._tasks[task] = claim.schedule.share, self._is_late(claim)
@@ -200,6 +201,15 @@ class Dispatcher:
                 self._backfilled.add(task)
             task.add_done_callback(self._finished)
         return tasks
+
+    def _in_turns(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """Return claims in the order of their turns: the first ones find free slots."""
+        if len(claims) < 2:  # noqa: PLR2004 - one has no order
+            return claims
+        turns = Turns[Claim]()
+        for claim in claims:
+            turns.add(claim.schedule.share, claim, late=self._is_late(claim))
+        return [*turns]
 
     async def drain(self) -> None:
         """Wait until everything in flight is answered and written.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -64,6 +64,11 @@ class Turns(Generic[T]):
         """Add an item at the end of its share."""
         (self._late if late else self._on_time).add(share, item)
 
+    def __iter__(self) -> Iterator[T]:
+        """Remove and yield the items."""
+        while self:
+            yield self.pop()
+
     def pop(self) -> T:
         """Remove and return the item whose turn it is."""
         self._late_next = not self._late_next
@@ -110,7 +115,7 @@ class FairSlots:
 # --- choice among due keys ---
 
 _GAP: Final = timedelta(seconds=5)
-"""Time between two ticks after which windows may have waited for them."""
+"""Least time between two ticks after which windows may have waited for them."""
 _MOST_KEPT: Final = 10_000
 
 
@@ -120,13 +125,17 @@ class Crowd:
     A share is drained by a tick that leaves none of its keys due. What becomes due after that has
     waited for other shares only, as long as the ticks go on.
 
+    Args:
+        tick: the longest time between two ticks that go on.
+
     Attributes:
         lasts: whether the last tick left keys that are due.
         after: the share after which the next look begins.
         next_at: when the next key becomes due, as the last look found it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tick: timedelta) -> None:
+        self._gap = max(_GAP, tick * 3)
         self.lasts, self.after = False, ""
         self.next_at: datetime | None = None
         self._in_turns = False
@@ -144,7 +153,7 @@ class Crowd:
             due: whether any key is due.
             on: whether this replica can start what is due.
         """
-        if not on or self._seen_at is None or now - self._seen_at > _GAP:
+        if not on or self._seen_at is None or now - self._seen_at > self._gap:
             self._all_drained_at = None
             self._drained_at.clear()
         self._seen_at = now if on else None
@@ -169,8 +178,7 @@ class Crowd:
         for each in {each.key: each for each in found.keys}.values():
             turns.add(each.share, each, late=found.now - each.due_at > LATE)
         chosen: list[DueKey] = []
-        while turns:
-            each = turns.pop()
+        for each in turns:
             late = found.now - each.due_at > LATE
             if len(chosen) < room and taken[each.share] < room_of(each.share, late):
                 taken[each.share] += 1
