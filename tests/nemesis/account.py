@@ -16,6 +16,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+SECOND = "second"
+"""The type of runs that somebody starts under the ids of windows."""
 CLOSED = ("completed", "failed", "cancelled", "terminated", "timed_out")
 
 
@@ -79,6 +81,7 @@ class Row:
     stop: str | None
     attempts: int
     error: str | None
+    second_runs: list[str] = field(default_factory=list)
 
     @property
     def is_window(self) -> bool:
@@ -235,6 +238,10 @@ class Account:
     verbs: list[Verb] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    strangers: list[int | None] = field(default_factory=list)
+    """The exit codes of workers of another cluster; None of one that had to be killed."""
+    stray: int = 0
+    """The runs on that cluster."""
     late: list[float] = field(default_factory=list)
     """By how many seconds the nemesis itself was late, at each look, the smallest first."""
     queues: dict[str, int] = field(default_factory=dict)

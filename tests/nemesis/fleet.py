@@ -115,6 +115,8 @@ class Fleet:
         # Processes end here, and no machine: what was written is there without waiting for disks.
         self.postgres = PostgresServer(servers / "pg", durable=False)
         self.temporal = TemporalServer(runs / "temporal", dynamic_config=FAST_AND_FORGETFUL)
+        self.elsewhere = TemporalServer(runs / "elsewhere", in_memory=True)
+        self.strangers: list[int | None] = []
         self.links: dict[str, Link] = {}
         self.workers: dict[str, Worker] = {}
         self.faults: list[Fault] = []
@@ -123,7 +125,7 @@ class Fleet:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for server in (self.postgres, self.temporal):
+            for server in (self.postgres, self.temporal, self.elsewhere):
                 await server.start()
                 stack.push_async_callback(server.stop)
             await self._open_links(stack)
@@ -183,8 +185,27 @@ class Fleet:
             await _restart(self.postgres, act, now=signal.SIGQUIT)
         elif act.target == "temporal":
             await _restart(self.temporal, act, now=signal.SIGKILL)
+        elif act.target == "stranger":
+            await self._let_in(act)
         else:
             await self._of_a_worker(act, self.workers[act.target])
+
+    async def _let_in(self, act: Act) -> None:
+        """Start a worker with the address of another cluster; it waits while the ledger is away."""
+        environment = {
+            **self._environment("worker-0"),
+            "SCHED_DATABASE_URL": self.postgres.url,
+            "TEMPORAL_ADDRESS": self.elsewhere.address,
+        }
+        stranger = Worker("stranger", self.folder, environment)
+        await stranger.start()
+        process = stranger.process
+        assert process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(act.seconds):
+                await process.wait()
+        self.strangers.append(process.returncode)
+        await stranger.kill()
 
     async def _of_a_worker(self, act: Act, worker: Worker) -> None:
         if act.kind == "stop":

@@ -69,7 +69,7 @@ def _together(chance: random.Random, at: float) -> Iterator[Act]:
 
 def _fault(chance: random.Random, at: float) -> Act:
     kinds: dict[Callable[[random.Random, float], Act], int] = {
-        _on_a_worker: 40, _on_a_link: 46, _on_postgres: 8, _on_temporal: 6,
+        _on_a_worker: 40, _on_a_link: 46, _on_postgres: 8, _on_temporal: 6, _stranger: 2,
     }  # fmt: skip
     (draw,) = chance.choices([*kinds], [*kinds.values()])
     return draw(chance, round(at, 2))
@@ -98,6 +98,11 @@ def _on_temporal(chance: random.Random, at: float) -> Act:
     return Act(at, chance.choice(["restart_fast", "restart_now"]), "temporal", _span(chance, 6))
 
 
+def _stranger(chance: random.Random, at: float) -> Act:
+    """A worker of another cluster; it has so long to end by itself."""
+    return Act(at, "stranger", "stranger", 20)
+
+
 def _span(chance: random.Random, longest: float) -> float:
     """Mostly short, sometimes longer than a lease."""
     return round(0.3 + (longest - 0.3) * chance.random() ** 2, 2)
@@ -107,6 +112,7 @@ _VERBS: dict[str, int] = {
     "pause": 6, "resume": 7, "trigger": 12, "backfill": 5, "skip": 8, "unskip": 3, "cancel": 6,
     "rerun": 6, "edit": 5, "remove": 2, "return": 3, "at": 4, "repeat": 1, "reschedule": 2,
     "cancel_own": 1, "dead_rerun": 3, "dead_drop": 2, "rename": 4,
+    "second": 3, "flood": 1,
 }  # fmt: skip
 
 
@@ -124,7 +130,8 @@ _WHOM: dict[str, Sequence[str]] = {
     "return": REMOVED,
     "dead_rerun": _FAILING,
     "dead_drop": _FAILING,
-    **dict.fromkeys(("at", "repeat", "reschedule", "rename", "cancel_own"), ("own",)),
+    **dict.fromkeys(("at", "repeat", "reschedule", "rename", "cancel_own", "flood"), ("own",)),
+    "second": ("plain", "skips", "queue", "catch-all"),
 }
 """The keys that a verb is for, where that is not any."""
 
@@ -150,6 +157,7 @@ _SAID: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "whole": chance.random() < 0.4,
         "terminate": chance.random() < 0.4,
     },
+    "second": lambda chance: {"memo": chance.random() < 0.5},
     "at": lambda chance: {"ahead": round(chance.uniform(1, 20), 1)},
     "reschedule": lambda chance: {"ahead": round(chance.uniform(1, 20), 1)},
 }

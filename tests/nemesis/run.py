@@ -58,7 +58,9 @@ async def attack(
             def on_event(text: str) -> None:
                 say(f"{time.monotonic() - began:7.2f} {text}")
 
-            async with Operator.connect(url, fleet.postgres.url, file, on_event) as operator:
+            async with Operator.connect(
+                url, fleet.postgres.url, file, on_event, temporal=fleet.temporal.address
+            ) as operator:
                 run = _Run(plan(seed, minutes * 60), fleet, operator, on_event)
                 calm = await run.go()
                 account = await _account(seed, fleet, operator, calm)
@@ -133,7 +135,7 @@ class _Run:
             self.late.append(round(time.monotonic() - began - 0.25, 3))
 
     def _places(self) -> set[str]:
-        return {"postgres", "temporal", *self._fleet.workers}
+        return {"postgres", "temporal", "stranger", *self._fleet.workers}
 
     async def _rest(self) -> Calm:
         """Let nothing new come, and what there is end."""
@@ -180,6 +182,7 @@ async def _empty(connection: asyncpg.Connection, query: str, within: float) -> l
 async def _account(seed: int, fleet: Fleet, operator: Operator, calm: Calm) -> Account:
     connection = await asyncpg.connect(fleet.postgres.url)
     client = await Client.connect(fleet.temporal.address)
+    elsewhere = await Client.connect(fleet.elsewhere.address)
     try:
         return Account(
             seed=seed,
@@ -196,6 +199,8 @@ async def _account(seed: int, fleet: Fleet, operator: Operator, calm: Calm) -> A
             verbs=operator.verbs,
             faults=fleet.faults,
             failures=reading.failures(fleet.folder),
+            strangers=fleet.strangers,
+            stray=(await elsewhere.count_workflows()).count,
             queues={name: queue["concurrency"] for name, queue in QUEUES.items()},
             calm=calm,
         )

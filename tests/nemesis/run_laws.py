@@ -179,6 +179,23 @@ def _came_to(account: Account, row: Row, word: str) -> bool:
     return chain is not None and chain.status == word.removeprefix("was ").replace(" ", "_")
 
 
+def a_second_run_is_named_and_changes_nothing(account: Account) -> Iterator[Violation]:
+    for verb in account.asked("second"):
+        row = account.row_of.get(verb.given["name"])
+        if row is None or verb.answer["run_id"] not in row.second_runs:
+            yield broken(f"{verb.given['name']}: its second run is not named", verb, row)
+        elif row.run_id == verb.answer["run_id"]:
+            yield broken(f"{row.workflow_id} has become its second run", verb, row)
+
+
+def a_worker_of_another_cluster_starts_nothing(account: Account) -> Iterator[Violation]:
+    if account.stray:
+        yield broken(f"{account.stray} runs are on another cluster")
+    for code in account.strangers:
+        if code not in {2, None}:
+            yield broken(f"a worker of another cluster ended with {code}")
+
+
 def everything_comes_to_rest(account: Account) -> Iterator[Violation]:
     """At the end nothing is claimed, queued, being started or open."""
     for row in account.rows:
@@ -235,6 +252,8 @@ LAWS = (
     what_was_skipped_by_hand_stays_skipped,
     a_follower_starts_after_what_it_follows,
     a_dependency_was_what_a_skip_says,
+    a_second_run_is_named_and_changes_nothing,
+    a_worker_of_another_cluster_starts_nothing,
     everything_comes_to_rest,
     dead_letters_are_complete,
     what_ended_badly_is_told_once,

@@ -271,7 +271,11 @@ def _filled(make: Maker) -> None:
     make.acts(at, "schedule")
     make.account.definitions.append(Definition("own", 1, 1, entry, after(30), after(30.05), at.by))
     make.account.schedules.append(Schedule("own", 1, moment, "api", enabled=True))
-    make.runs("own", 61.5, 61.7, 62)
+    own = make.runs("own", 61.5, 61.7, 62)
+    own.second_runs = ["by-hand"]
+    given = {"name": own.workflow_id, "memo": True}
+    make.asks("second", "own", 65, given=given, answer={"run_id": "by-hand"})
+    make.account.strangers = [2, None]
 
 
 def _steps(make: Maker) -> None:

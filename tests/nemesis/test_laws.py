@@ -411,6 +411,26 @@ def a_backfilled_window_has_no_row(account: Account) -> None:
     account.rows.remove(window(account, "filled", 10))
 
 
+@breaks("a_second_run_is_named_and_changes_nothing")
+def a_second_run_is_named_nowhere(account: Account) -> None:
+    window(account, "own", 61.5).second_runs = []
+
+
+@breaks("a_second_run_is_named_and_changes_nothing")
+def a_row_becomes_its_second_run(account: Account) -> None:
+    window(account, "own", 61.5).run_id = "by-hand"
+
+
+@breaks("a_worker_of_another_cluster_starts_nothing")
+def a_run_is_on_another_cluster(account: Account) -> None:
+    account.stray = 1
+
+
+@breaks("a_worker_of_another_cluster_starts_nothing")
+def a_worker_of_another_cluster_ends_otherwise(account: Account) -> None:
+    account.strangers = [0]
+
+
 @breaks("what_was_declared_is_in_force")
 def an_edit_is_lost(account: Account) -> None:
     verb(account, "apply", "").given["whens"]["plain"] = 2 * EVERY

@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
+from temporalio.client import Client
+from temporalio.common import WorkflowIDReusePolicy
 
 from engine.errors import EngineError, LedgerUnavailable
 from engine.ledger import Ledger
@@ -22,12 +25,13 @@ from engine.schedules import load_schedules
 from engine.schedules.model import CatchUp
 from engine.service import ScheduleService
 from tests.acceptance.fleet import SCHED
-from tests.nemesis.account import Verb, first_key
+from tests.nemesis.account import SECOND, Verb, first_key
 from tests.nemesis.plan import Act
 from tests.nemesis.schedules import EDITS, Entry, text
 from tests.nemesis.windows import windows
 
 _PATIENCE = 60.0
+FLOOD = 40
 _OPEN = ("claimed", "queued", "starting", "started")
 
 
@@ -44,8 +48,11 @@ class Operator:
         admin: str,
         file: dict[str, Entry],
         on_event: Callable[[str], None],
+        *,
+        temporal: str,
     ) -> None:
         self._ledger, self._admin, self._emit = ledger, admin, on_event
+        self._temporal = temporal
         self.file, self._first, self._missing = file, file, dict[str, Entry]()
         self.verbs: list[Verb] = []
         self._own: list[str] = []
@@ -54,11 +61,17 @@ class Operator:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, admin: str, file: dict[str, Entry], on_event: Callable[[str], None]
+        cls,
+        url: str,
+        admin: str,
+        file: dict[str, Entry],
+        on_event: Callable[[str], None],
+        *,
+        temporal: str,
     ) -> AsyncIterator[Operator]:
         ledger = await Ledger.connect(url, namespace="default", connections=4)
         try:
-            yield cls(ledger, admin, file, on_event)
+            yield cls(ledger, admin, file, on_event, temporal=temporal)
         finally:
             await ledger.close()
 
@@ -279,6 +292,45 @@ class Operator:
         if said.outcome != "refused":
             self._own.append(key)
 
+    async def _flood(self, act: Act) -> None:
+        """Declare many one-shots of a tenant, due at one moment, all of which fail."""
+        at = datetime.now(UTC) + timedelta(seconds=2 + 3 * act.given["which"])
+        for _ in range(FLOOD):
+            key = f"flood-{len(self.verbs)}"
+            await self.say("at", key, partial(_declare_failing, key=key, at=at), at=at)
+
+    async def _second(self, act: Act) -> None:
+        """Start another run under the id of a window that has completed, as by hand."""
+        row = await self._choose(
+            act.given["which"],
+            "SELECT workflow_id FROM sched.fire_history WHERE key = $1 AND status = 'completed'"
+            " AND kind = 'window' AND run_id IS NOT NULL ORDER BY fire_time DESC LIMIT 20",
+            act.target,
+        )
+        name = row["workflow_id"]
+        said = self._begin("second", act.target, {"name": name, "memo": act.given["memo"]})
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                said.answer = {"run_id": await self._run_twice(name, memo=act.given["memo"])}
+            said.outcome = "done"
+        except Exception as error:  # noqa: BLE001 - the server is away, or the id is taken
+            said.code = type(error).__name__
+        self._end(said)
+
+    async def _run_twice(self, name: str, *, memo: bool) -> str:
+        client = await Client.connect(self._temporal)
+        first = await client.get_workflow_handle(name).describe()
+        handle = await client.start_workflow(
+            SECOND,
+            id=name,
+            task_queue="nowhere",
+            memo=await first.memo() if memo else None,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+        await asyncio.sleep(3)
+        await client.get_workflow_handle(name, run_id=handle.result_run_id).terminate("by hand")
+        return handle.result_run_id or ""
+
     async def _reschedule(self, act: Act) -> None:
         key = await self._own_key(act)
         at = datetime.now(UTC) + timedelta(seconds=act.given["ahead"])
@@ -336,6 +388,11 @@ class Operator:
             made = load_schedules(text(file))
             whens = {each: entry.get("everyMs") or entry["cron"] for each, entry in file.items()}
             await self.say("apply", key, lambda s: s.apply(made), whens=whens)
+
+
+async def _declare_failing(service: ScheduleService, *, key: str, at: datetime) -> Any:
+    given: dict[str, Any] = {"input": {"of": 1}, "request_id": key, "tenant_id": "flood"}
+    return await service.schedule_at("fails", at, key=key, **given)
 
 
 def _plain(value: Any) -> Any:
