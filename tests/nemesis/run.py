@@ -164,8 +164,10 @@ class _Run:
                 await operator.resume(state.key)
         await operator.apply(at_rest(operator.file), "")
         for state in calm.schedules:
-            if state.origin == "api" and state.retired_at is None:
+            if state.retired_at is None and state.origin == "api":
                 await operator.cancel(state.key, state.key)
+            elif state.retired_at is None and state.key not in operator.file:
+                await operator.prune(state.key)  # the one that came with its removal was lost
         await asyncio.sleep(_LAST_ONES)
         for key in ENDLESS:
             await operator.cancel(key, key)

@@ -372,8 +372,12 @@ class Operator:
             self._missing[act.target] = self.file[act.target]
         rest = {key: entry for key, entry in self.file.items() if key != act.target}
         await self.apply(rest, act.target)
+        await self.prune(act.target)
+
+    async def prune(self, key: str) -> None:
+        """Retire what the file lacks."""
         file = load_schedules(text(self.file))
-        await self.say("prune", act.target, lambda s: s.prune(file, absent_for=timedelta(0)))
+        await self.say("prune", key, lambda s: s.prune(file, absent_for=timedelta(0)))
 
     async def _return(self, act: Act) -> None:
         entry = self._missing.pop(act.target, None)
