@@ -191,10 +191,12 @@ class Dispatcher:
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         """Begin to send; the returned tasks end when their outcomes are written."""
-        claims = self._in_turns(claims)
-        tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
-        for claim, task in zip(claims, tasks, strict=True):
-            share, late = self._tasks[task] = claim.schedule.share, self._is_late(claim)
+        tasks = []
+        for claim, late in self._in_turns(claims):
+            task = asyncio.create_task(self._handle(claim, lease_ends, late=late))
+            tasks.append(task)
+            share = claim.schedule.share
+            self._tasks[task] = share, late
             self._held[share] += 1
             self._late += late
             if claim.timing == "backfill":
@@ -202,14 +204,13 @@ class Dispatcher:
             task.add_done_callback(self._finished)
         return tasks
 
-    def _in_turns(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """Return claims in the order of their turns: the first ones find free slots."""
-        if len(claims) < 2:  # noqa: PLR2004 - one has no order
-            return claims
-        turns = Turns[Claim]()
+    def _in_turns(self, claims: Sequence[Claim]) -> Turns[tuple[Claim, bool]]:
+        """Return claims, and whether they are late, by turns: the first ones find free slots."""
+        turns = Turns[tuple[Claim, bool]]()
         for claim in claims:
-            turns.add(claim.schedule.share, claim, late=self._is_late(claim))
-        return [*turns]
+            late = self._is_late(claim)
+            turns.add(claim.schedule.share, (claim, late), late=late)
+        return turns
 
     async def drain(self) -> None:
         """Wait until everything in flight is answered and written.
@@ -244,9 +245,9 @@ class Dispatcher:
         if error := task.exception():
             self._emit(_unsettled(error, f"{type(error).__name__}: {error}"))
 
-    async def _handle(self, claim: Claim, lease_ends: float) -> None:
+    async def _handle(self, claim: Claim, lease_ends: float, *, late: bool) -> None:
         with self.leases.keeping(claim, lease_ends) as lease:
-            answer = await self._answer(lease)
+            answer = await self._answer(lease, late=late)
             if answer is None:  # the lease ended first: left to a sweeper
                 return
             if answer.outcome.status == "started":
@@ -259,9 +260,9 @@ class Dispatcher:
         else:
             self._report(claim, answer)
 
-    async def _answer(self, lease: Lease) -> Answer | None:
+    async def _answer(self, lease: Lease, *, late: bool) -> Answer | None:
         """Send until there is an answer about this claim; return None if its lease has ended."""
-        share, late = lease.claim.schedule.share, self._is_late(lease.claim)
+        share = lease.claim.schedule.share
         async with self._spare_place(lease.claim) as answered:
             if self._leaving and _holds_up(lease.claim):
                 return _handed_back(lease.claim)  # it waited long, as would those behind it

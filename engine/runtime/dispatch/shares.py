@@ -174,12 +174,12 @@ class Crowd:
             room: how many keys to choose.
             room_of: returns how many more starts a share may have, of late windows if so.
         """
-        turns, taken, left = Turns[DueKey](), Counter[str](), set[str]()
+        turns, taken, left = Turns[tuple[DueKey, bool]](), Counter[str](), set[str]()
         for each in {each.key: each for each in found.keys}.values():
-            turns.add(each.share, each, late=found.now - each.due_at > LATE)
-        chosen: list[DueKey] = []
-        for each in turns:
             late = found.now - each.due_at > LATE
+            turns.add(each.share, (each, late), late=late)
+        chosen: list[DueKey] = []
+        for each, late in turns:
             if len(chosen) < room and taken[each.share] < room_of(each.share, late):
                 taken[each.share] += 1
                 chosen.append(each)
