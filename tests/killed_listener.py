@@ -14,9 +14,8 @@ from pathlib import Path
 
 from engine.events import ScheduleEvent
 from engine.events.addresses import Allowed
-from engine.events.delivery import Deliverer
+from engine.events.delivery import Deliverer, DeliveryContext
 from engine.events.listeners import Listener
-from engine.events.subscriber import DeliveryContext
 from engine.ledger import Ledger
 
 

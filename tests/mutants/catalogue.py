@@ -864,7 +864,7 @@ _OF_DOORS: Final = (
         "hooks-out-of-order",
         "events",
         "An event waits for the first retry of an earlier one of its schedule.",
-        "engine/events/subscriber.py",
+        "engine/events/delivery.py",
         {"        return attempts > 1\n": "        return True\n"},
         (
             "tests/unit/test_event_delivery.py::test_a_failing_event_lets_later_ones_pass_after_its_first_retry",
@@ -874,7 +874,7 @@ _OF_DOORS: Final = (
         "a-hang-holds-up-its-hook",
         "events",
         "An event that hangs delays no other schedule of its hook.",
-        "engine/events/subscriber.py",
+        "engine/events/delivery.py",
         {"_SETTLED_WITHIN: Final = 0.25": "_SETTLED_WITHIN: Final = 25.0"},
         (
             "tests/unit/test_event_delivery.py::test_an_event_that_hangs_delays_no_other_schedule_of_its_hook",

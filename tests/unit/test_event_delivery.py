@@ -16,10 +16,16 @@ from typing import Any, cast
 import pytest
 
 from engine.events import ScheduleEvent, delivery, on
-from engine.events.delivery import Deliverer, listeners_by_name
+from engine.events.delivery import (
+    LEASE,
+    MOST_ATTEMPTS,
+    Deliverer,
+    DeliveryContext,
+    listeners_by_name,
+    pause_after,
+)
 from engine.events.listeners import Listener, listener_of
 from engine.events.messages import AT_ONCE, FAILING_AT_ONCE, MOST_AT_ONCE
-from engine.events.subscriber import LEASE, MOST_ATTEMPTS, DeliveryContext, pause_after
 from engine.ledger import Subscription
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
