@@ -74,6 +74,7 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"POST {KEYED}/cancel": RouteRule("operate"),
     f"POST {KEYED}/rerun": RouteRule("operate", limited="trigger", once=True),
     f"GET {KEYED}/executions": RouteRule("read"),
+    f"GET {KEYED}/executions/{{workflow_id}}": RouteRule("read"),
     f"GET {KEYED}/fires": RouteRule("read"),
     f"GET {KEYED}/next": RouteRule("read"),
     f"GET {PREFIX}/dead": RouteRule("read"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +38,7 @@ from engine.schedules import Rate
 from engine.service import ScheduleService
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
     from temporalio.converter import DataConverter
 
     from engine.service import Ledger
@@ -81,10 +82,14 @@ def create_app(
     options: ApiOptions,
     *,
     data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
+    client: Callable[[], Awaitable[Client]] | None = None,
 ) -> FastAPI:
-    """Return the application of the API on a ledger; the caller closes the ledger."""
+    """Return the application of the API on a ledger; the caller closes the ledger.
+
+    The two arguments are those of ``ScheduleService``.
+    """
     service = ScheduleService(
-        ledger, actor="api", data_converter=data_converter, project=options.project
+        ledger, actor="api", data_converter=data_converter, client=client, project=options.project
     )
     repetitions = Repetitions(ledger)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -32,6 +32,7 @@ from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state, streamed
 from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
 from engine.api.views import (
+    ExecutionDetails,
     ExecutionList,
     ExecutionView,
     HookList,
@@ -43,12 +44,29 @@ from engine.api.views import (
     WorkerView,
     as_answer,
 )
-from engine.errors import CursorInvalid, LedgerUnavailable
+from engine.errors import (
+    CursorInvalid,
+    LedgerUnavailable,
+    SettingsInvalid,
+    TemporalUnavailable,
+    WindowNotFound,
+)
 from engine.schedules import exact_text
 from engine.service import FIRST_MOMENT, LAST_MOMENT, DeadLetter, Fire, ReasonCode, ScheduleService
 from engine.service.pages import as_cursor, place_of_cursor
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
+
+RowKey = Annotated[
+    str,
+    Path(
+        pattern=r"^@?[A-Za-z0-9._-]{1,300}$",
+        description="The schedule's key, or `@WORKFLOW` for starts of applications.",
+    ),
+]
+
+_PATIENCE: Final = timedelta(seconds=2)
+"""How long Temporal may take to say how far the steps of a run are."""
 
 # --- pages ---
 
@@ -107,6 +125,25 @@ async def list_executions(
     more = fire_cursor(page[-1]) if len(found) > limit else None
     listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
     return as_answer(listed)
+
+
+@router.get("/schedules/{key}/executions/{workflow_id:path}", responses=documented(400, 404))
+async def show_execution(
+    key: RowKey,
+    workflow_id: Annotated[str, Path(max_length=1000, description="The id of its run.")],
+    service: Service,
+) -> ExecutionDetails:
+    """Show an execution: its tries, why it failed, and of an open run the steps in progress."""
+    fire = await service.fire(workflow_id)
+    if fire is None or fire.key not in await service.keys_of(key):
+        raise WindowNotFound(
+            f"the ledger has no run {workflow_id} of {key}", cure="list its executions"
+        )
+    steps = None
+    with suppress(TemporalUnavailable, SettingsInvalid):
+        steps = await service.steps_in_progress(fire, within=_PATIENCE)
+    details = await service.run_details(workflow_id)
+    return ExecutionDetails.of(fire).with_details(details, steps)
 
 
 def fire_cursor(fire: Fire) -> str:

@@ -20,7 +20,7 @@ from engine.api.browser import (
     service_of,
     shown,
 )
-from engine.api.page_views import Key
+from engine.api.executions import RowKey
 from engine.errors import EngineError, LetterNotFound, RequestMalformed
 from engine.page.text import counted, run_link
 from engine.schedules import CatchUpPolicy, instant_text, parse_workflow_id
@@ -40,7 +40,7 @@ def _action(path: str, back: str = "") -> Callable[[Act], Act]:
 
     def register(act: Act) -> Act:
         @router.post(path)
-        async def run(request: Request, key: Key) -> Response:
+        async def run(request: Request, key: RowKey) -> Response:
             place = back or place_of_schedule(key)
             try:
                 answer = await act(request, key, form_of(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
@@ -27,8 +28,8 @@ from engine.api.browser import (
     shown,
     visit_of,
 )
-from engine.api.executions import fire_cursor, fire_place, letters_for
-from engine.errors import RequestMalformed, TokenRequired
+from engine.api.executions import RowKey, fire_cursor, fire_place, letters_for
+from engine.errors import RequestMalformed, SettingsInvalid, TemporalUnavailable, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
 from engine.page.text import (
@@ -46,6 +47,7 @@ from engine.schedules import TICK, Schedule, readable
 from engine.schedules.describe import describe, missing, note
 from engine.service import (
     LAST_MOMENT,
+    OPEN,
     DeadLetter,
     Filters,
     Fire,
@@ -54,6 +56,7 @@ from engine.service import (
     ScheduleService,
     State,
     Status,
+    StepInProgress,
 )
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -66,8 +69,9 @@ _NEXT: Final = 6
 _LETTERS: Final = 50
 _SHOWN: Final = 20
 _DAY: Final = timedelta(days=1)
-
-Key = Annotated[str, Path(pattern=r"^@?[A-Za-z0-9._-]{1,300}$")]
+_ASKED: Final = 5
+"""Open runs of which Temporal is asked how far their steps are."""
+_PATIENCE: Final = timedelta(milliseconds=500)
 
 
 def _asked(request: Request, name: str, words: Sequence[str] = ()) -> str | None:
@@ -211,12 +215,11 @@ def _bars(fires: Sequence[Fire], timezone: str) -> Durations:
 
 
 @router.get("/schedules/{key}")
-async def show_schedule(request: Request, key: Key) -> Response:
+async def show_schedule(request: Request, key: RowKey) -> Response:
     """Show one schedule: its definition, next fires, windows and what can be done."""
 
     async def build() -> Mapping[str, Any]:
         service, page, now = service_of(request), page_of(request), datetime.now(UTC)
-        caller = visit_of(request).caller
         row = await service.schedule(key)
         status = _asked(request, "status", get_args(Status))
         cursor = _asked(request, "cursor")
@@ -242,18 +245,34 @@ async def show_schedule(request: Request, key: Key) -> Response:
             "gaps": gaps,
             "bars": _bars(listed, timezone),
             "fires": [ShownFire(each, _run_link(request, each)) for each in listed],
+            "steps": await _steps_of(service, listed),
             "more": _other(request, cursor=fire_cursor(listed[-1])) if more else None,
             "first": _other(request) if cursor else None,
             "status": status,
             "statuses": get_args(Status),
             "runs": runs_link(page.ui_url, page.namespace, key) if page.ui_url else None,
             "backfills": await service.backfills(key, limit=3),
-            "children": [*filter(caller.may_see, await service.children(key))],
+            "children": [*filter(visit_of(request).caller.may_see, await service.children(key))],
             "actions": await service.actions(key=key, limit=8),
             "request_id": f"page-{secrets.token_hex(8)}",
         }
 
     return await answered(request, "schedule", build)
+
+
+async def _steps_of(
+    service: ScheduleService, fires: Sequence[Fire]
+) -> dict[str, tuple[StepInProgress, ...]]:
+    """Return the steps in progress of the newest open runs; none if Temporal does not answer."""
+
+    async def read(fire: Fire) -> tuple[StepInProgress, ...]:
+        with suppress(TemporalUnavailable, SettingsInvalid):
+            return await service.steps_in_progress(fire, within=_PATIENCE)
+        return ()
+
+    asked = [fire for fire in fires if fire.status in OPEN and fire.run_id][:_ASKED]
+    found = await asyncio.gather(*map(read, asked))
+    return {fire.workflow_id: steps for fire, steps in zip(asked, found, strict=True)}
 
 
 def _run_link(request: Request, of: Fire | DeadLetter) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -12,7 +12,16 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
 from engine.schedules import ReasonCode, place_of_url
-from engine.service import JobStatus, Origin, RunDetails, ScheduleRow, State, Status, Timing
+from engine.service import (
+    JobStatus,
+    Origin,
+    RunDetails,
+    ScheduleRow,
+    State,
+    Status,
+    StepInProgress,
+    Timing,
+)
 
 T = TypeVar("T")
 
@@ -213,6 +222,35 @@ class TryView(ApiView):
     started_at: datetime
     closed_at: datetime | None
     error: str | None
+
+
+class StepView(ApiView):
+    """A step of an open run that is at work, or waits for its next attempt."""
+
+    step: str
+    attempt: int
+    progress: list[Any] = Field(description="What it gave `activity.heartbeat` last.")
+
+
+class ExecutionDetails(ExecutionView):
+    """An execution, with what is known of its run."""
+
+    failure: list[FailureView] = Field([], description="Its errors, the outermost first.")
+    tried: list[TryView] = Field([], description="Each try of the run.")
+    second_runs: list[str] = Field([], description="Runs that somebody else began under its id.")
+    steps_in_progress: list[StepView] | None = Field(
+        None, description="Of an open run, from Temporal; null if it could not be asked."
+    )
+
+    def with_details(self, details: RunDetails, steps: Sequence[StepInProgress] | None) -> Self:
+        """Return the view with the details of its run and the steps in progress, if known."""
+        more = {
+            "failure": [FailureView.of(each) for each in details.failure],
+            "tried": [TryView.of(each) for each in details.tried],
+            "second_runs": [*details.second_runs],
+            "steps_in_progress": None if steps is None else [StepView.of(each) for each in steps],
+        }
+        return self.model_copy(update=more)
 
 
 class LetterView(ApiView):

@@ -9,6 +9,8 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -37,6 +39,7 @@ from engine.service.tokens import EVERY_KEY, new_secret
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from temporalio.client import Client
     from temporalio.converter import DataConverter
 
     from engine.ledger import Ledger
@@ -100,7 +103,8 @@ def api(
                 ui_url=where.ui_url,
                 project=project_here(where),
             )
-            app = served.create_app(ledger, options, data_converter=data_converter)
+            client = partial(_client, where)
+            app = served.create_app(ledger, options, data_converter=data_converter, client=client)
             needs = await served.require_tokens(app, options, host=host)
             try:
                 place = served.listening(host, port)
@@ -159,6 +163,14 @@ async def _ledger(where: Target) -> Ledger:
         schema=database_schema(),
         connections=_CONNECTIONS,
     )
+
+
+async def _client(where: Target) -> Client:
+    """Connect to Temporal, which is asked how far the steps of a run are."""
+    # To load its SDK takes a second, for which no request shall wait.
+    temporal = await asyncio.to_thread(import_module, "engine.cli.temporal")
+    client: Client = await temporal.connected(where, temporal.Setup.load())
+    return client
 
 
 def _root(host: str, port: int) -> str:
@@ -261,7 +273,8 @@ async def _serve(
             break
         await asyncio.sleep(_PATIENCE)
     try:
-        app = served.create_app(ledger, options, data_converter=converter)
+        client = partial(_client, where)
+        app = served.create_app(ledger, options, data_converter=converter, client=client)
         async with served.serving(app, place):
             await asyncio.Event().wait()
     finally:

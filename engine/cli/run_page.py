@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import dropwhile
-from typing import Any
 
 import typer
 
@@ -32,6 +31,7 @@ from engine.service import (
     Requested,
     RunDetails,
     ScheduleService,
+    StepInProgress,
     Try,
 )
 
@@ -45,14 +45,14 @@ class RunReport:
 
     Attributes:
         undo: the undo steps that ran, from Temporal's history; see ``InTemporal``.
-        running: the steps in progress; see there.
+        running: the steps in progress.
         second_runs: see ``RunDetails``.
     """
 
     failure: tuple[FailureLink, ...]
     tried: tuple[Try, ...] = ()
     undo: tuple[dict[str, str], ...] = ()
-    running: tuple[dict[str, Any], ...] = ()
+    running: tuple[StepInProgress, ...] = ()
     second_runs: tuple[str, ...] = ()
 
 
@@ -93,7 +93,7 @@ def details_json(of: RunReport) -> dict[str, object]:
     return {
         **fields(of, "failure tried"),
         **({"undo_steps": [*of.undo]} if of.undo else {}),
-        **({"steps_in_progress": [*of.running]} if of.running else {}),
+        **(fields(of, "steps_in_progress=running") if of.running else {}),
         **({"second_runs": [*of.second_runs]} if of.second_runs else {}),
     }
 
@@ -118,15 +118,9 @@ def details_lines(of: RunReport) -> list[str]:
     for number, link in enumerate(of.failure):
         lines += _link_lines("error" if number == 0 else "caused by", link)
     lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
-    lines += [f"in step    {_in_step(each)}" for each in of.running]
+    lines += [f"in step    {each}" for each in of.running]
     lines += [f"ran twice  run {each} was started under its id" for each in of.second_runs]
     return lines
-
-
-def _in_step(of: Mapping[str, Any]) -> str:
-    attempt = f", attempt {of['attempt']}" if of["attempt"] > 1 else ""
-    told = ", ".join(map(str, of.get("progress", ())))
-    return f"{of['step']}{attempt}{f': {told}' if told else ''}"
 
 
 def _link_lines(label: str, link: FailureLink) -> list[str]:

@@ -29,7 +29,17 @@ from engine.runtime.temporal_client import (
     describe_namespace,
     read_search_attributes,
 )
-from engine.service import OPEN, Fire, ReasonCode, ScheduleService, Status, TemporalNamespace, Try
+from engine.service import (
+    OPEN,
+    Fire,
+    ReasonCode,
+    ScheduleService,
+    Status,
+    StepInProgress,
+    TemporalNamespace,
+    Try,
+    steps_in_progress,
+)
 
 
 async def connected(of: Target, setup: Setup) -> Client:
@@ -95,13 +105,12 @@ class InTemporal(NamedTuple):
     """A run as Temporal has it: its tries, the undo steps of the last one, and steps in progress.
 
     Each begins with the oldest. An undo step has a ``step``, what it ``undoes`` and a ``state``:
-    ``completed``, ``failed`` or ``running``. A step in progress has a ``step``, its ``attempt``,
-    and the ``progress`` that it has reported with ``activity.heartbeat``, if it has.
+    ``completed``, ``failed`` or ``running``.
     """
 
     tries: tuple[Try, ...] = ()
     undo: tuple[dict[str, str], ...] = ()
-    running: tuple[dict[str, Any], ...] = ()
+    running: tuple[StepInProgress, ...] = ()
 
 
 async def run_in_temporal(of: Target, workflow_id: str, run_id: str) -> InTemporal:
@@ -117,24 +126,7 @@ async def run_in_temporal(of: Target, workflow_id: str, run_id: str) -> InTempor
         running = await steps_in_progress(client, workflow_id, run_id)
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
-    return InTemporal(found.tried, () if run is None else (*_undo_steps(run),), tuple(running))
-
-
-async def steps_in_progress(client: Client, workflow_id: str, run_id: str) -> list[dict[str, Any]]:
-    """Return the steps in progress of a run; see ``InTemporal``.
-
-    Raises:
-        RPCError: the server does not answer, or has forgotten the run.
-    """
-    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    found = []
-    for each in described.raw_description.pending_activities:
-        step: dict[str, Any] = {"step": each.activity_type.name, "attempt": each.attempt}
-        if each.heartbeat_details.payloads:
-            given = await client.data_converter.decode(each.heartbeat_details.payloads)
-            step["progress"] = to_jsonable_python(given, fallback=str)
-        found.append(step)
-    return found
+    return InTemporal(found.tried, () if run is None else (*_undo_steps(run),), running)
 
 
 def _undo_steps(run: RunHistory) -> Iterator[dict[str, str]]:

@@ -64,7 +64,11 @@ from engine.service.base import (
     not_found as not_found,
 )
 from engine.service.editing import checked_project as checked_project
-from engine.service.handles import Started as Started
+from engine.service.handles import (
+    Started as Started,
+    StepInProgress as StepInProgress,
+    steps_in_progress as steps_in_progress,
+)
 from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
 from engine.service.operate import (
     Cancelled as Cancelled,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from pydantic_core import to_jsonable_python
+
 from engine.errors import RunEnded, SettingsInvalid
 from engine.ledger import Fire, Start
 
@@ -74,6 +76,52 @@ class TemporalAccess:
             wrong = f"the Temporal client is of namespace {client.namespace}"
             raise SettingsInvalid([f"{wrong}, and the ledger of {self._namespace}"])
         return client
+
+
+@dataclass(frozen=True, slots=True)
+class StepInProgress:
+    """A step of an open run that is at work, or waits for its next attempt.
+
+    Attributes:
+        step: its name.
+        attempt: the number of that attempt; the first is 1.
+        progress: what it gave ``activity.heartbeat`` last, as JSON has it; empty if nothing.
+    """
+
+    step: str
+    attempt: int
+    progress: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
+        told = ", ".join(map(str, self.progress))
+        return f"{self.step}{attempt}{f': {told}' if told else ''}"
+
+
+async def steps_in_progress(
+    client: Client, workflow_id: str, run_id: str
+) -> tuple[StepInProgress, ...]:
+    """Return the steps in progress of a run, the oldest first.
+
+    Raises:
+        RPCError: the server does not answer, or has forgotten the run.
+    """
+    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    return tuple(
+        [
+            StepInProgress(
+                each.activity_type.name,
+                each.attempt,
+                tuple(
+                    to_jsonable_python(
+                        await client.data_converter.decode(each.heartbeat_details.payloads),
+                        fallback=str,
+                    )
+                ),
+            )
+            for each in described.raw_description.pending_activities
+        ]
+    )
 
 
 class RunOperations(Protocol):

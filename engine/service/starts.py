@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,17 +12,26 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, Unpac
 from pydantic.alias_generators import to_camel
 
 from engine.errors import (
+    EngineError,
     EnqueueFailure,
     LetterNotFound,
     RetryPolicyInvalid,
     StartInUse,
     StartInvalid,
+    TemporalUnavailable,
     WorkflowUnknown,
     did_you_mean,
 )
-from engine.ledger import DENIED, UNSTARTED, Action, DeadLetter, Fire, NewFire, Start
+from engine.ledger import DENIED, OPEN, UNSTARTED, Action, DeadLetter, Fire, NewFire, Start
 from engine.service.base import as_json, workflow_text
-from engine.service.handles import NOT_GIVEN, PATIENCE, Started, TemporalAccess
+from engine.service.handles import (
+    NOT_GIVEN,
+    PATIENCE,
+    Started,
+    StepInProgress,
+    TemporalAccess,
+    steps_in_progress,
+)
 from engine.service.one_shots import as_text, fields_of_run, identified, require_to_come
 from engine.service.operate import Requested, Running
 
@@ -375,6 +385,32 @@ class Starting(Running):
             SettingsInvalid: it is a client of another namespace.
         """
         return await self._access.client()
+
+    async def steps_in_progress(
+        self, of: Fire, *, within: timedelta = PATIENCE
+    ) -> tuple[StepInProgress, ...]:
+        """Return the steps in progress of a run as Temporal has them, the oldest first.
+
+        Args:
+            of: the row of the run; one that is not open has none.
+            within: how long Temporal may take.
+
+        Raises:
+            TemporalUnavailable: it does not answer in time, or has forgotten the run.
+        """
+        if of.status not in OPEN or of.run_id is None:
+            return ()
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                client = await self.temporal()
+                return await steps_in_progress(client, of.workflow_id, of.run_id)
+        except TimeoutError as error:
+            seconds = within.total_seconds()
+            raise TemporalUnavailable(f"no answer within {seconds:g} s") from error
+        except EngineError:
+            raise
+        except RuntimeError as error:  # RPCError too
+            raise TemporalUnavailable(f"{of.workflow_id} could not be read: {error}") from error
 
     @cached_property
     def _access(self) -> TemporalAccess:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.cli.run_page import RunReport, details_lines
-from engine.cli.temporal import steps_in_progress
 from engine.runtime import SchedulePlugin
-from engine.testing.worker import PluginWithoutReplica
-from tests.fundamentals.samples.heartbeats import GO_ON, STEPS, WORKFLOWS, counts_rows
-from tests.waiting import eventually
+from tests.fundamentals.samples.heartbeats import STEPS, WORKFLOWS
 
 
 async def run(client: Client, workflow_type: str, plugins: list[SchedulePlugin]):
@@ -57,26 +52,3 @@ async def test_a_step_longer_than_its_heartbeat_lives_and_what_it_said_itself_is
 ):
     result, _ = await run(client, "reads@1", [SchedulePlugin(None)])
     assert result == "page 7"
-
-
-async def test_what_a_step_reports_is_on_the_page_of_its_run(client: Client):
-    GO_ON.clear()
-    plugins = [PluginWithoutReplica()]
-    worker = Worker(
-        client, task_queue="beats", workflows=WORKFLOWS, activities=[counts_rows], plugins=plugins
-    )
-    async with worker:
-        run = await client.start_workflow("counts@1", id=uuid.uuid4().hex, task_queue="beats")
-
-        async def reported() -> list[dict[str, object]]:
-            steps = await steps_in_progress(client, run.id, run.first_execution_run_id or "")
-            return steps if steps and "progress" in steps[0] else []
-
-        found = await eventually(reported, timeout=60)
-        assert found == [{"step": "counts_rows", "attempt": 1, "progress": ["rows", 420]}]
-        assert details_lines(RunReport((), running=tuple(found))) == [
-            "in step    counts_rows: rows, 420"
-        ]
-        GO_ON.set()
-        await run.result()
-        assert await steps_in_progress(client, run.id, run.first_execution_run_id or "") == []

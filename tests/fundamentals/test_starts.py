@@ -10,13 +10,17 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from engine.api.app import create_app
+from engine.api.requests import ApiOptions
+from engine.cli.run_page import RunReport, details_lines
 from engine.errors import EnqueueFailure, StartInUse
 from engine.runtime import SchedulePlugin, Settings
 from engine.service import Fire, ScheduleService
 from tests.fundamentals.replays import CACHED
 from tests.fundamentals.samples import started
-from tests.fundamentals.samples.started import CHARGED, FulfilOrder, HoldOrder, Order
+from tests.fundamentals.samples.started import CHARGED, FulfilOrder, HoldOrder, Order, PackOrder
 from tests.fundamentals.shared_worker import shared_worker
+from tests.rest import PATH, RestApi
 from tests.waiting import eventually
 
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
@@ -126,3 +130,34 @@ async def test_what_temporal_refuses_is_raised_to_who_waits(served, service):
         await service.start(FulfilOrder, huge, id="9", wait=20)
     (letter,) = await service.dead_letters()
     assert letter.workflow_id == refused.value.workflow_id == "sched:@fulfil-order:9"
+
+
+async def test_how_far_a_step_is_stands_in_its_run_on_the_page_and_in_the_api(
+    served: Client, service
+):
+    async def client() -> Client:
+        return served
+
+    ledger = service._ledger
+    api = RestApi(ledger, create_app(ledger, ApiOptions(open_door=True), client=client)).client()
+    started.PACKED.clear()
+    done = await service.start(PackOrder, Order("9", 42), id="9", wait=20)
+    path = f"{PATH}/@pack-order/executions/{done.workflow_id}"
+
+    async def reported() -> list[dict[str, object]]:
+        answer = await api.get(path)
+        assert answer.status_code == 200, answer.text
+        steps = answer.json()["stepsInProgress"]
+        return steps if steps and steps[0]["progress"] else []
+
+    expected = {"step": "started-pack", "attempt": 1, "progress": ["boxes", 42]}
+    assert await eventually(reported, timeout=60) == [expected]
+    assert "in step started-pack: boxes, 42" in (await api.get("/schedules/@pack-order")).text
+    asking = ScheduleService(ledger, actor="shop", client=served)
+    steps = await asking.steps_in_progress(await asking.fire(done.workflow_id))
+    assert details_lines(RunReport((), running=steps)) == ["in step    started-pack: boxes, 42"]
+    started.PACKED.set()
+    await closed(service, done.workflow_id)
+    assert (await api.get(path)).json()["stepsInProgress"] == []
+    another = f"{PATH}/@hold-order/executions/{done.workflow_id}"
+    assert (await api.get(another)).status_code == 404

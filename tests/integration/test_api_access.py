@@ -54,7 +54,7 @@ async def ask(
     params = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
     body = BODIES.get(route, {}) if method in {"POST", "PATCH"} else None
     return await client.request(
-        method, path.format(key=key, hook="default.00000000"), json=body,
+        method, path.format(key=key, hook="default.00000000", workflow_id="a:b"), json=body,
         headers={"If-Match": "*", **({"Authorization": f"Bearer {token}"} if token else {})},
         params=params if path.endswith("simulate") else {},
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_every_route_is_in_the_table_and_the_table_has_no_other(api_routes):
 @pytest.fixture
 async def api_routes(api) -> set[str]:
     return {
-        f"{method} {route.path}"
+        f"{method} {route.path_format}"
         for route in every_route(api.app.routes)
         for method in route.methods
     }

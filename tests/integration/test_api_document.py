@@ -168,14 +168,14 @@ class Provoked:
         if "content" in changed:
             options.pop("json", None)
             options["headers"].setdefault("Content-Type", "application/json")
-        path = path.format(key=key, hook=HOOK_IDS.get(key, "x" * 501))
+        path = path.format(key=key, hook=HOOK_IDS.get(key, "x" * 501), workflow_id="a:b")
         async with self.api.client() as client:
             answer = await client.request(method, path, **{**options, **changed})
         return answer.status_code
 
     async def status_400(self, route: str) -> int:
         if "{" in route:
-            return await self.ask(route, key="NO-KEY")
+            return await self.ask(route, key="no key")
         options: dict[str, Any] = {"params": {"limit": "0", "prune": "maybe", "from": "x"}}
         if route.startswith("POST"):
             options["content"] = b"["

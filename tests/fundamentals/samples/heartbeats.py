@@ -40,21 +40,6 @@ async def reads_pages() -> str:
     return " ".join(map(str, activity.info().heartbeat_details))
 
 
-GO_ON = asyncio.Event()
-
-
-@step
-async def counts_rows() -> None:
-    activity.heartbeat("rows", 420)
-    await GO_ON.wait()
-
-
-@workflow(name="counts")
-class Counts:
-    async def run(self, ctx: Context) -> None:
-        await ctx.step(counts_rows)
-
-
 @workflow(name="beats")
 class Beats:
     async def run(self, ctx: Context) -> None:
@@ -70,5 +55,5 @@ class Reads:
         return await ctx.step(reads_pages)
 
 
-WORKFLOWS = [Beats, Reads, Counts]
-STEPS: list[Any] = [quick, patient, silent, plain, hurried, reads_pages, counts_rows]
+WORKFLOWS = [Beats, Reads]
+STEPS: list[Any] = [quick, patient, silent, plain, hurried, reads_pages]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+
+from temporalio import activity
 
 from engine import Context, FatalError, Retry, step, step_info, undo, workflow
 
@@ -47,5 +50,20 @@ class HoldOrder:
         await ctx.wait_for("shipped")
 
 
-ALL = [FulfilOrder, HoldOrder]
-STEPS = [charge, give_back]
+PACKED = asyncio.Event()
+
+
+@step(name="started-pack", heartbeat=10)
+async def pack(order: Order) -> None:
+    activity.heartbeat("boxes", order.cents)
+    await PACKED.wait()
+
+
+@workflow
+class PackOrder:
+    async def run(self, ctx: Context, order: Order) -> None:
+        await ctx.step(pack, order)
+
+
+ALL = [FulfilOrder, HoldOrder, PackOrder]
+STEPS = [charge, give_back, pack]
