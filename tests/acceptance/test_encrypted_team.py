@@ -15,7 +15,7 @@ from tests.acceptance.test_operating import Operator
 from tests.encrypted_team import MARKER, setup
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.prove
 
 TEAM = f"""
 project: team

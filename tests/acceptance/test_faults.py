@@ -59,9 +59,8 @@ async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
     await books.agree(load_schedules(FILE), until=until)
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param("after_due", marks=pytest.mark.prove), "before_commit"]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("point", ["after_due", "before_commit"])
 async def test_a_replica_stopped_in_its_transaction_locks_windows_for_five_seconds_at_most(
     point, fleet, books, database
 ):

@@ -6,6 +6,8 @@ import signal
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import pytest
+
 from engine.api.app import create_app
 from engine.api.requests import ApiOptions
 from engine.ledger import Ledger
@@ -30,6 +32,7 @@ def file_of(generation: int) -> str:
     return "schedules:\n" + "\n".join(lines)
 
 
+@pytest.mark.prove
 async def test_each_window_has_one_run_under_one_key_while_schedules_are_renamed_and_workers_die(
     fleet, books, database_url, client
 ):

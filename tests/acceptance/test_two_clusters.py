@@ -13,6 +13,7 @@ from temporalio.client import Client
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import Books, Fleet, Replica, windows_between
 from tests.acceptance.home import Home
+from tests.examples import examples
 from tests.links import link_to
 from tests.servers import Temporal, register_namespace
 from tests.waiting import eventually
@@ -24,7 +25,7 @@ schedules:
 """
 MANY = "schedules:\n" + "\n".join(
     f"  - {{key: move-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 20}}}"
-    for n in range(50)
+    for n in range(examples(50))
 )
 REFUSED = "SCHEDULE_BOUND_ELSEWHERE: the ledger belongs to the namespace "
 

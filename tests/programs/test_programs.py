@@ -36,7 +36,7 @@ from tests.programs.oracle import after_an_interruption, every_label, expected
 from tests.programs.program import QUEUE, TABLE, Booking, Node, Program, Work, foreign_id
 from tests.waiting import eventually
 
-AT_ONCE = 8 if "SCHED_PROVE_PROGRAMS" in os.environ else 3
+AT_ONCE = 8 if "SCHED_PROVE_PROGRAMS" in os.environ else 2
 PROGRAMS = int(os.environ.get("SCHED_PROVE_PROGRAMS", AT_ONCE))
 SEED = int(os.environ.get("SCHED_PROVE_SEED", "1"))
 PATIENCE = 240
