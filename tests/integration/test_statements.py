@@ -201,7 +201,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                      (QUIET, OLD, NOW, None, None, 5000)],
     "act": [("me", ["default"], ["busy"], ["pause"], [None], [None], [None], [None])],
     "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", DAY, 1)],
-    "announce_retention": [(DAY, None, 1)],
+    "announce_retention": [(DAY, None, 1, timedelta(seconds=10))],
     "bind": [("id", "here", "me")],
     "bindings": [(1000,)],
     "close_bindings": [(1000, "gone", "may_have_run", "lost")],

@@ -246,6 +246,12 @@ class Account:
     """By how many seconds the nemesis itself was late, at each look, the smallest first."""
     queues: dict[str, int] = field(default_factory=dict)
     calm: Calm | None = None
+    copied_at: datetime | None = None
+    """When the copy was made with which a worker goes on at the end, see ``restored.py``."""
+    restored: list[Row] = field(default_factory=list)
+    """The rows of that copy at last."""
+    ran_in_the_copy: list[Note] = field(default_factory=list)
+    """The steps that its worker did."""
 
     @cached_property
     def chains(self) -> dict[str, list[Chain]]:

@@ -190,13 +190,24 @@ class Fleet:
         else:
             await self._of_a_worker(act, self.workers[act.target])
 
-    async def _let_in(self, act: Act) -> None:
-        """Start a worker with the address of another cluster; it waits while the ledger is away."""
-        environment = {
+    def past_the_links(self, **instead: str) -> dict[str, str]:
+        """Return the environment of a worker that reaches both servers as they are."""
+        return {
             **self._environment("worker-0"),
             "SCHED_DATABASE_URL": self.postgres.url,
-            "TEMPORAL_ADDRESS": self.elsewhere.address,
+            "TEMPORAL_ADDRESS": self.temporal.address,
+            **instead,
         }
+
+    @asynccontextmanager
+    async def postgres_stays(self) -> AsyncIterator[None]:
+        """Let PostgreSQL be up while the block lasts."""
+        async with self._locks.setdefault("postgres", asyncio.Lock()):
+            yield
+
+    async def _let_in(self, act: Act) -> None:
+        """Start a worker with the address of another cluster; it waits while the ledger is away."""
+        environment = self.past_the_links(TEMPORAL_ADDRESS=self.elsewhere.address)
         stranger = Worker("stranger", self.folder, environment)
         await stranger.start()
         process = stranger.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ _ENDS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed_out",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
+
+
+async def left(
+    connection: asyncpg.Connection, query: str, within: float, *values: Any
+) -> list[str]:
+    """Ask until there is nothing any more; returns what there is at last."""
+    deadline = time.monotonic() + within
+    while (found := await connection.fetch(query, *values)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the fact is in another process
+        await asyncio.sleep(1)
+    return [each[0] for each in found]
 
 
 def _named(row: asyncpg.Record) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tests.nemesis import reading
 from tests.nemesis.account import Account, Calm
 from tests.nemesis.fleet import LEASE, Fleet
 from tests.nemesis.plan import Act, plan
+from tests.nemesis.restored import dump, go_on_with_the_copy
 from tests.nemesis.schedules import ENDLESS, QUEUES, at_rest, entries, text
 from tests.nemesis.verbs import Operator, environment_of
 from tests.servers import shared_folder
@@ -62,9 +63,10 @@ async def attack(
                 url, fleet.postgres.url, file, on_event, temporal=fleet.temporal.address
             ) as operator:
                 run = _Run(plan(seed, minutes * 60), fleet, operator, on_event)
-                calm = await run.go()
+                calm = await run.go(folder / "copy.sql", at=minutes * 30)
                 account = await _account(seed, fleet, operator, calm)
-                account.late = sorted(run.late)
+                account.late, account.copied_at = sorted(run.late), run.copied_at
+                await go_on_with_the_copy(fleet, account, folder / "copy.sql", on_event)
                 return account
 
 
@@ -90,14 +92,16 @@ class _Run:
         self._acts, self._fleet, self._operator, self._emit = acts, fleet, operator, on_event
         self._began = time.monotonic()
         self.late: list[float] = []
+        self.copied_at: datetime | None = None
 
-    async def go(self) -> Calm:
+    async def go(self, copy: Path, at: float) -> Calm:
+        """Let it all happen, with a copy of the ledger after so many seconds."""
         await self._fleet.all_up()
         await self._until_announced()
         await self._operator.apply(self._operator.file, "")
         self._began = time.monotonic()
         strain = asyncio.create_task(self._feel_the_strain())
-        await asyncio.gather(*(self._in_time(act) for act in self._acts))
+        await asyncio.gather(*(self._in_time(act) for act in self._acts), self._copy(copy, at))
         strain.cancel()
         self._emit("healed: calm begins")
         await self._fleet.all_up()
@@ -127,6 +131,13 @@ class _Run:
         else:
             await self._operator.do(act, environment_of(self._fleet.database_url("operator")))
 
+    async def _copy(self, copy: Path, at: float) -> None:
+        await asyncio.sleep(at)
+        async with self._fleet.postgres_stays():
+            self.copied_at = datetime.now(UTC)
+            await dump(self._fleet.postgres, copy)
+        self._emit("the ledger was copied")
+
     async def _feel_the_strain(self) -> None:
         """Note how late this process itself is: on a machine that is too busy all else is, too."""
         while True:
@@ -141,13 +152,14 @@ class _Run:
         """Let nothing new come, and what there is end."""
         connection = await asyncpg.connect(self._fleet.postgres.url)
         try:
-            await _empty(connection, _LATE, _CALM_WITHIN)  # the machine may have much else to do
+            # The machine may have much else to do.
+            await reading.left(connection, _LATE, _CALM_WITHIN)
             calm = Calm(
                 await connection.fetchval("SELECT clock_timestamp()"),
                 await reading.schedules(connection),
             )
             await self._stop_all(calm)
-            left = await _empty(connection, _PENDING, _REST_WITHIN)
+            left = await reading.left(connection, _PENDING, _REST_WITHIN)
             self._emit(f"no rest: {left[:20]}" if left else "at rest")
             # A claim is given up, and what ends a run is asked again, within some leases.
             await asyncio.sleep(LEASE / 2)
@@ -171,14 +183,6 @@ class _Run:
         await asyncio.sleep(_LAST_ONES)
         for key in ENDLESS:
             await operator.cancel(key, key)
-
-
-async def _empty(connection: asyncpg.Connection, query: str, within: float) -> list[str]:
-    """Ask until there is nothing any more; returns what there is at last."""
-    deadline = time.monotonic() + within
-    while (found := await connection.fetch(query)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the fact is in another process
-        await asyncio.sleep(1)
-    return [each[0] for each in found]
 
 
 async def _account(seed: int, fleet: Fleet, operator: Operator, calm: Calm) -> Account:

@@ -196,6 +196,24 @@ def a_worker_of_another_cluster_starts_nothing(account: Account) -> Iterator[Vio
             yield broken(f"a worker of another cluster ended with {code}")
 
 
+def nothing_runs_again_in_a_restored_copy(account: Account) -> Iterator[Violation]:
+    """What has run since the copy was made is ``unvouched`` there, or was decided before."""
+    booked = {row.workflow_id: row for row in account.restored}
+    for note in account.ran_in_the_copy:
+        if chain := account.chain(note.workflow_id):
+            row = booked.get(note.workflow_id)
+            yield broken(f"{note.workflow_id} runs again", row, chain, note)
+
+
+def a_restored_copy_comes_to_rest(account: Account) -> Iterator[Violation]:
+    """Each window of before is decided there: as forgotten, where the copy does not know of it."""
+    for row in account.restored:
+        if row.decided_at < account.ended_at and row.status in {"claimed", "queued", "starting"}:
+            yield broken(f"{row.workflow_id} is still {row.status} in a copy", row)
+    if account.copied_at and not any(row.status == "unvouched" for row in account.restored):
+        yield broken("nothing is unvouched in a copy of before")
+
+
 def everything_comes_to_rest(account: Account) -> Iterator[Violation]:
     """At the end nothing is claimed, queued, being started or open."""
     for row in account.rows:
@@ -254,6 +272,8 @@ LAWS = (
     a_dependency_was_what_a_skip_says,
     a_second_run_is_named_and_changes_nothing,
     a_worker_of_another_cluster_starts_nothing,
+    nothing_runs_again_in_a_restored_copy,
+    a_restored_copy_comes_to_rest,
     everything_comes_to_rest,
     dead_letters_are_complete,
     what_ended_badly_is_told_once,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -276,6 +276,8 @@ def _filled(make: Maker) -> None:
     given = {"name": own.workflow_id, "memo": True}
     make.asks("second", "own", 65, given=given, answer={"run_id": "by-hand"})
     make.account.strangers = [2, None]
+    make.account.copied_at = own.decided_at
+    make.account.restored = [replace(own, run_id=None, status="unvouched", closed_at=None)]
 
 
 def _steps(make: Maker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -429,6 +430,21 @@ def a_run_is_on_another_cluster(account: Account) -> None:
 @breaks("a_worker_of_another_cluster_starts_nothing")
 def a_worker_of_another_cluster_ends_otherwise(account: Account) -> None:
     account.strangers = [0]
+
+
+@breaks("nothing_runs_again_in_a_restored_copy")
+def a_run_of_before_runs_again(account: Account) -> None:
+    account.ran_in_the_copy = [account.notes[0]]
+
+
+@breaks("a_restored_copy_comes_to_rest")
+def a_window_waits_in_the_copy(account: Account) -> None:
+    account.restored = [*account.restored, replace(account.restored[0], status="claimed")]
+
+
+@breaks("a_restored_copy_comes_to_rest")
+def the_copy_knows_of_everything(account: Account) -> None:
+    account.restored = [replace(account.restored[0], status="completed")]
 
 
 @breaks("what_was_declared_is_in_force")

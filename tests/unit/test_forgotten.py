@@ -78,6 +78,42 @@ async def test_windows_that_may_be_forgotten_are_unvouched_and_the_others_are_ca
     assert (await tick(outage)) == found
 
 
+async def test_a_retention_that_is_shorter_now_has_its_own_margin(virtual_ledger, clock):
+    await announced(virtual_ledger, 24 * HOUR)
+    await apply(virtual_ledger, load_schedules(FILE), by="test")
+    await tick(virtual_ledger)
+    clock.advance(3 * HOUR)
+    assert await announced(virtual_ledger, 8 * MINUTE)
+    found = await tick(virtual_ledger)
+    assert found["unvouched", "may_have_run"] == (3 * HOUR - 6 * MINUTE) / MINUTE
+
+
+async def test_what_waited_to_be_sent_is_looked_up_and_what_was_asked_for_since_is_not(
+    outage, clock
+):
+    """In a copy of a ledger, both may wait; only the former may have run, and be forgotten."""
+    await ScheduleService(outage, actor="ops").trigger("pay", request_id="since")
+    await announced(outage)
+    took = await outage.take_over(SERVING, limit=10, lease=LEASE)
+    claims = {claim.kind: claim for claim in took}
+    assert set(claims) == {"window", "manual"}
+    assert not claims["window"].fresh
+    assert claims["window"].starting_at <= clock.now() - 3 * HOUR
+    assert claims["window"].retention == HOUR
+    assert claims["manual"].fresh
+
+
+async def test_an_old_window_that_a_backfill_asks_for_now_is_not_looked_up(outage):
+    await announced(outage)
+    await outage._connections.fetch(
+        "UPDATE fires SET status = 'claimed', owner = NULL, starting_at = NULL, history = history"
+        " || jsonb_build_object('status', 'skipped', 'until', clock_timestamp())"
+        " WHERE status = 'starting'"
+    )
+    (claim,) = await outage.take_over(SERVING, limit=10, lease=LEASE)
+    assert claim.fresh
+
+
 async def test_nothing_is_unvouched_after_an_outage_that_temporal_remembers(virtual_ledger, clock):
     await announced(virtual_ledger, 4 * HOUR)
     await apply(virtual_ledger, load_schedules(FILE), by="test")

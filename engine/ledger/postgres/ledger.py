@@ -561,7 +561,7 @@ class Ledger(RunStatements, Reads, Replicas):
             said["binding"] = self.binding
             await run("announce_replica", *values("announce_replica", serving, **said))
             if keeps[0] is not None:
-                for row in await run("announce_retention", *keeps, self.binding):
+                for row in await run("announce_retention", *keeps, self.binding, heartbeat):
                     silent_since = row["silent_since"]
             await run("forget_replicas")
             rules, inputs = (

@@ -933,8 +933,10 @@ CREATE TABLE retentions (
     retention   interval NOT NULL,
     seen_from   timestamptz NOT NULL,
     seen_until  timestamptz NOT NULL,
+    unseen_from timestamptz,
     PRIMARY KEY (namespace, binding, seen_from)
 );
+COMMENT ON COLUMN retentions.unseen_from IS 'Before it no worker was seen for longer than Temporal keeps runs: none was alive after this moment. What was decided by then may have been sent since, by a ledger of which this is an old copy.';
 COMMENT ON TABLE retentions IS 'The retention of each Temporal namespace over time. A fire that was being started may have run and been forgotten only after the smallest retention in force since.';
 
 CREATE TABLE duties (

@@ -4,8 +4,14 @@
 -- in the row until all its windows are decided, and some of those that it ends with may be here. A hold is that
 -- of the schedule by its present key.
 -- A fire that may have been sent is swept where it was sent, any other where windows are claimed.
+-- It may have been sent, too, if this is an old copy of a ledger: see retentions.unseen_from.
 WITH stale AS (
     SELECT f.id, f.kind, f.timing, f.status AS was, s.retired_at, d.definition,
+           coalesce(f.starting_at, (
+               SELECT waits.since
+               FROM (SELECT greatest(f.decided_at, (f.history -> -1 ->> 'until')::timestamptz)) AS waits (since)
+               JOIN retentions r ON r.namespace = $1 AND r.binding = $7 AND r.unseen_from >= waits.since
+               LIMIT 1)) AS sent_at,
            s.paused_at IS NOT NULL
                AND (s.paused_until IS NULL OR s.paused_until > (SELECT clock_timestamp())) AS paused
     FROM fires f
@@ -28,7 +34,7 @@ WITH stale AS (
         replica = coalesce($3, f.replica), binding = $7,
         token = CASE WHEN revoked.reason IS NULL THEN gen_random_uuid() END,
         lease_until = CASE WHEN revoked.reason IS NULL THEN clock_timestamp() + $5::interval END,
-        starting_at = CASE WHEN revoked.reason IS NULL THEN coalesce(f.starting_at, clock_timestamp()) END,
+        starting_at = CASE WHEN revoked.reason IS NULL THEN coalesce(stale.sent_at, clock_timestamp()) END,
         attempts = f.attempts + 1
     FROM stale
     CROSS JOIN LATERAL (SELECT CASE
@@ -37,12 +43,12 @@ WITH stale AS (
         WHEN stale.was = 'claimed' AND stale.kind = 'window'
              AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
-    RETURNING f.*, stale.was, stale.definition || coalesce(f.options, '{}') AS definition
+    RETURNING f.*, stale.was = 'claimed' AND stale.sent_at IS NULL AS fresh, stale.definition || coalesce(f.options, '{}') AS definition
 )
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
        taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.reason_code, taken.input, taken.sealed_input, taken.token, taken.attempts, taken.starting_at,
-       taken.definition, taken.kind, taken.was = 'claimed' AS fresh,
+       taken.definition, taken.kind, taken.fresh,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
        -- In force since the start: those seen after it, and the stretch that it fell into.
