@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
-from engine import Context, workflow
+from engine import Context, step, workflow
 
 TYPE = "bare@1"
 
@@ -24,3 +24,35 @@ class Failing:
     async def run(self, ctx: Context) -> None:  # noqa: ARG002 - the signature of a run
         """Fail at once."""
         raise ApplicationError("it always fails", non_retryable=True)
+
+
+@step
+async def count(number: int) -> int:
+    """Count one up."""
+    return number + 1
+
+
+@workflow(name="three-steps", version="1")
+class ThreeSteps:
+    """Takes about half a second."""
+
+    async def run(self, ctx: Context) -> int:
+        """Count to three."""
+        number = 0
+        for _ in range(3):
+            number = await ctx.step(count, number)
+        return number
+
+
+@workflow(name="three-steps-fails", version="1")
+class ThreeStepsThatFail:
+    """Takes as long, and fails in each seventh window."""
+
+    async def run(self, ctx: Context) -> int:
+        """Count to three."""
+        number = 0
+        for _ in range(3):
+            number = await ctx.step(count, number)
+        if ctx.fire.bucket % 7 == 0:
+            raise ApplicationError("the seventh", non_retryable=True)
+        return number
