@@ -48,7 +48,7 @@ async def service(served: Client, shared_database_url: str) -> AsyncIterator[Sch
 async def closed(service: ScheduleService, workflow_id: str) -> Fire:
     async def fire() -> Fire | None:
         found = await service.fire(workflow_id)
-        return found if found and found.closed_at else None
+        return found if found and found.closed_at and not found.is_unread else None
 
     return await eventually(fire, timeout=30, every=0.1)
 

@@ -68,11 +68,11 @@ class Orders:
         return await self.ledger.fires(key=self.key)
 
     async def closed(self, ending: str) -> Fire:
-        """Wait until the run whose id ends so is closed."""
+        """Wait until the run whose id ends so is closed, and it is known why."""
 
         async def closed() -> list[Fire]:
-            fires = await self.fires()
-            return [fire for fire in fires if fire.workflow_id.endswith(ending) and fire.closed_at]
+            ended = [fire for fire in await self.fires() if fire.closed_at and not fire.is_unread]
+            return [fire for fire in ended if fire.workflow_id.endswith(ending)]
 
         (fire,) = await eventually(closed, timeout=40, every=0.1)
         return fire

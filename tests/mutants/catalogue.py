@@ -180,8 +180,18 @@ _OF_CLAIMS: Final = (
         "faults",
         "A claim that was taken over may have been sent.",
         f"{SQL}/take_over.sql",
-        {"taken.was = 'claimed' AS fresh": "true AS fresh"},
+        {"stale.was = 'claimed' AND stale.sent_at IS NULL AS fresh": "true AS fresh"},
         (f"{_CLAIMS}::test_a_taken_over_claim_says_that_it_may_have_been_sent",),
+    ),
+    Mutant(
+        "what-waited-runs-again",
+        "faults",
+        "What waited before a silence longer than Temporal keeps runs may have been sent.",
+        f"{SQL}/take_over.sql",
+        {"r.unseen_from >= waits.since": "r.unseen_from < '-infinity'"},
+        (
+            "tests/unit/test_forgotten.py::test_what_waited_to_be_sent_is_looked_up_and_what_was_asked_for_since_is_not",
+        ),
     ),
     Mutant(
         "sent-again-without-a-look",

@@ -24,6 +24,12 @@ SELECT f.id AS number, h.key, h.series, h.bucket, h.fire_time, h.windows, h.last
        h.error, coalesce(f.second_runs, '{}') AS second_runs
 FROM sched.fire_history h JOIN sched.fires f USING (namespace, workflow_id) ORDER BY f.id
 """
+LATE = """
+SELECT s.key FROM sched.schedules s, sched.position_of(s.namespace, s.key) p
+WHERE s.retired_at IS NULL AND s.paused_at IS NULL AND s.enabled
+  AND p.next_fire_at < clock_timestamp() - interval '5 s'
+"""
+"""Schedules that are behind."""
 _SCHEDULES = """
 SELECT s.key, s.definition_version, p.cursor, s.origin, s.enabled, s.paused_at, s.paused_until,
        s.retired_at, s.error

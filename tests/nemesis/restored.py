@@ -33,10 +33,8 @@ _AT_ONCE = 20
 _GONE_WITHIN = 300.0
 _SETTLES_WITHIN = 90.0
 
-_UNSETTLED = """
-SELECT key FROM sched.schedules WHERE retired_at IS NULL AND paused_at IS NULL AND enabled
-   AND next_fire_at < clock_timestamp() - interval '5 s'
-UNION ALL SELECT workflow_id FROM sched.fires
+_UNSETTLED = f"""
+{reading.LATE} UNION ALL SELECT workflow_id FROM sched.fires
 WHERE status IN ('claimed', 'starting', 'started') AND lost_at IS NULL AND decided_at < $1
 """
 

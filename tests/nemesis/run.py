@@ -28,10 +28,6 @@ CALM = 20.0
 
 _ROOM = 2**30
 _CALM_WITHIN = 60.0
-_LATE = """
-SELECT key FROM sched.schedules WHERE retired_at IS NULL AND paused_at IS NULL AND enabled
-   AND next_fire_at < clock_timestamp() - interval '5 s'
-"""
 
 _REST_WITHIN = 180.0
 _LAST_ONES = 8.0
@@ -153,7 +149,7 @@ class _Run:
         connection = await asyncpg.connect(self._fleet.postgres.url)
         try:
             # The machine may have much else to do.
-            await reading.left(connection, _LATE, _CALM_WITHIN)
+            await reading.left(connection, reading.LATE, _CALM_WITHIN)
             calm = Calm(
                 await connection.fetchval("SELECT clock_timestamp()"),
                 await reading.schedules(connection),

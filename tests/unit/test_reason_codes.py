@@ -45,7 +45,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("foreign run", "foreign_run"),
         ("payload too large", "payload_too_large"),
         ("refused by the server", "refused"),
-        ("may have run: its start was not answered, and the retention has passed", "may_have_run"),
+        (
+            "may have run: no answer to its start is known, and the retention has passed",
+            "may_have_run",
+        ),
         ("whatever a later version says", None),
     ],
 )

@@ -463,7 +463,7 @@ class Starter:
             return None
         reason = Reason(
             "may_have_run",
-            "may have run: its start was not answered, and the retention has passed",
+            "may have run: no answer to its start is known, and the retention has passed",
         )
         outcome = Outcome(claim.fire_id, claim.token, "unvouched", reason=reason)
         return Answer(outcome, alert=reason)
