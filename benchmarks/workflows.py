@@ -34,25 +34,13 @@ async def count(number: int) -> int:
 
 @workflow(name="three-steps", version="1")
 class ThreeSteps:
-    """Takes about half a second."""
+    """Takes about half a second, and may fail in each seventh window."""
 
-    async def run(self, ctx: Context) -> int:
+    async def run(self, ctx: Context, fails: bool) -> int:  # noqa: FBT001 - the input of a schedule
         """Count to three."""
         number = 0
         for _ in range(3):
             number = await ctx.step(count, number)
-        return number
-
-
-@workflow(name="three-steps-fails", version="1")
-class ThreeStepsThatFail:
-    """Takes as long, and fails in each seventh window."""
-
-    async def run(self, ctx: Context) -> int:
-        """Count to three."""
-        number = 0
-        for _ in range(3):
-            number = await ctx.step(count, number)
-        if ctx.fire.bucket % 7 == 0:
+        if fails and ctx.fire.bucket % 7 == 0:
             raise ApplicationError("the seventh", non_retryable=True)
         return number
