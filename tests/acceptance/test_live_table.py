@@ -35,6 +35,7 @@ def shows(terminal: Terminal, *patterns: str):
     return condition
 
 
+@pytest.mark.prove
 async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_terminal(
     home: Home, terminal: Terminal
 ):

@@ -271,6 +271,7 @@ schedules:
 """
 
 
+@pytest.mark.prove
 async def test_edits_pauses_and_days_off_leave_every_window_accounted_for(client, database_url):
     """A pause and its end, another series, disabled and back, every day off."""
     day = timedelta(days=1)

@@ -130,7 +130,10 @@ async def ran(ledger, *keys: str, most: int = 5):
 
 @pytest.mark.parametrize(
     ("forgets_rename", "returning"),
-    [(False, "new"), pytest.param(True, "new", marks=pytest.mark.prove), (True, "old")],
+    [
+        *(pytest.param(forgets, "new", marks=pytest.mark.prove) for forgets in (False, True)),
+        (True, "old"),
+    ],
 )
 async def test_of_windows_around_a_rename_whose_commits_were_lost_none_runs_twice(
     client, database_url, ledger, forgets_rename, returning
