@@ -238,13 +238,13 @@ class Evidence:
     """A run of ours that was seen. It overrides the status of its fire (rule L2).
 
     ``closed`` and ``closed_at`` are None while the run is open. ``last`` means that Temporal was
-    asked by workflow ID alone and answered with its last run. ``not_undone`` is a JSON list of the
-    steps that the run could not undo. ``first_run_id`` is the first run of the chain, if known;
-    runs with the same value count as one.
+    asked by workflow ID alone and answered with its last run. ``first_run_id`` is the first run of
+    the chain, if known; runs with the same value count as one. ``unread``: it ended badly, and why
+    is to be read.
 
-    ``failure`` is why it failed, if that could be read; ``error`` and ``not_undone`` are of it.
-    ``unread``: it ended badly, and why is to be read. ``counts`` are those of a run whose history
-    was read with it. ``workflow_type`` and ``timeout``,
+    Once it was read (``note_failures``), ``failure`` is why it failed, if that could be found;
+    ``error`` and ``not_undone``, a JSON list of the steps that it could not undo, are of it;
+    ``counts`` are those of a run whose history was read with it. ``workflow_type`` and ``timeout``,
     the seconds that it could take, are not stored; they are for measurements.
     """
 

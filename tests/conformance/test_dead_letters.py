@@ -23,6 +23,7 @@ from tests.conformance.past import (
     taken,
     windows,
 )
+from tests.ends import record_end
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000, input: {a: 1}}]"
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
@@ -34,7 +35,7 @@ async def end(
 ) -> None:
     now = bench.now()
     seen = Evidence(workflow_id, run, now, closed=closed, closed_at=now, **told)
-    assert await bench.ledger.record_evidence([seen]) == [workflow_id]
+    assert await record_end(bench.ledger, seen) == [workflow_id]
 
 
 async def a_failed_run(bench, text: str = DAILY, **told) -> tuple[str, int]:

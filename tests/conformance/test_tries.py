@@ -20,6 +20,7 @@ from engine.ledger.failures import (
 from engine.ledger.fires import Evidence, Outcome
 from tests.conformance.conftest import NOW, async_fixture
 from tests.conformance.past import operator
+from tests.ends import record_end
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
 SECOND = timedelta(seconds=1)
@@ -171,7 +172,7 @@ async def test_a_history_that_is_gone_leaves_what_is_known(bench, run):
 
 async def test_a_failed_run_keeps_its_failure_with_what_was_read_at_once(bench, run):
     counts = read(run, 1, 2)
-    await bench.ledger.record_evidence([close(run, "failed", counts=counts, **FAILED)])
+    await record_end(bench.ledger, close(run, "failed", counts=counts, **FAILED))
     assert await seen(bench, run) == (3000, 1, 2)
     assert await bench.ledger.uncounted(10) == []
     details = await bench.ledger.run_details(run)
@@ -189,13 +190,13 @@ async def test_a_failed_run_keeps_its_failure_with_what_was_read_at_once(bench, 
     ],
 )
 async def test_a_dead_letter_has_one_cause(bench, run, closed, failure, cause):
-    await bench.ledger.record_evidence([close(run, closed, failure=failure)])
+    await record_end(bench.ledger, close(run, closed, failure=failure))
     (letter,) = await operator(bench).dead_letters()
     assert letter.cause == cause
 
 
 async def test_a_run_that_was_reset_begins_anew(bench, run):
-    await bench.ledger.record_evidence([close(run, "failed", counts=read(run, 1, 2), **FAILED)])
+    await record_end(bench.ledger, close(run, "failed", counts=read(run, 1, 2), **FAILED))
     later = Evidence(run, "reset", NOW + 9 * SECOND, last=True, first_run_id="run-1")
     assert await bench.ledger.record_evidence([later]) == [run]
     assert await seen(bench, run) == (None, None, None)
@@ -221,7 +222,7 @@ async def test_the_newest_runs_are_read_first(bench):
 
 async def test_the_views_have_it_at_their_ends(bench, run):
     counts = read(run, 1, 2)
-    await bench.ledger.record_evidence([close(run, "failed", counts=counts, **FAILED)])
+    await record_end(bench.ledger, close(run, "failed", counts=counts, **FAILED))
     columns = ["starting_at", "duration_ms", "tries", "step_retries"]
     fetch, of = bench.ledger._connections.fetch, bench.ledger._namespace
     (row,) = await fetch("SELECT * FROM fire_history WHERE namespace = $1", of)

@@ -20,6 +20,7 @@ from engine.runtime import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner import plan
 from engine.service.pages import as_cursor
+from tests.ends import record_end
 from tests.rest import BILLING, FILE, PATH, SERVING, rest_api
 from tests.waiting import eventually
 
@@ -678,7 +679,7 @@ async def failed(api, key: str):
     failure = Failure((link,), "no luck")
     seen = Evidence(claim.workflow_id, "run", now, "failed", now + timedelta(seconds=1),
                     error="no luck", failure=failure, counts=counts)  # fmt: skip
-    await api.ledger.record_evidence([seen])
+    await record_end(api.ledger, seen)
     return claim.workflow_id
 
 

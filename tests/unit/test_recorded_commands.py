@@ -46,6 +46,7 @@ from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.service import ScheduleService
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger, virtual_database
+from tests.ends import record_end
 
 RECORDED = Path(__file__).with_name("recorded_commands.txt")
 BEGIN = datetime(2026, 11, 21, 9, 30, 30, tzinfo=UTC)
@@ -434,7 +435,7 @@ class Recorder:
         assert fire.run_id is not None
         assert fire.started_at is not None
         seen = Evidence(name, fire.run_id, fire.started_at, closed, at, **fields)
-        await self.ledger.record_evidence([seen])
+        await record_end(self.ledger, seen)
 
     async def live(self) -> None:
         """Three hours: runs that end well, badly or not at all, a start that is refused."""

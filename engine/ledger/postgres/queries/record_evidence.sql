@@ -7,8 +7,9 @@
 -- the same runs in different orders could deadlock. A run of another chain changes nothing: somebody
 -- has started it under the id of a window that had its run.
 --
--- The first run of a chain is its first try. What neither this nor the evidence nor the workers say of
--- a closed run is read from its history later. The duration of one run is by Temporal's clock alone.
+-- The first run of a chain is its first try. What neither this nor the workers say of a closed run is read
+-- from its history later, see note_failures.sql and note_counts.sql. The duration of one run is by Temporal's
+-- clock alone.
 WITH locked AS (
     SELECT id, workflow_id, first_run_id FROM fires
     WHERE namespace = $1 AND workflow_id = ANY (:workflow_id::text[]) AND windows = 1
@@ -16,14 +17,9 @@ WITH locked AS (
 ), evidence AS (
     SELECT locked.id, seen.*, seen.run_id = coalesce(locked.first_run_id, seen.first_run_id) AS is_first
     FROM unnest(:workflow_id::text[], :run_id::text[], :started_at::timestamptz[], :closed::text[],
-                :closed_at::timestamptz[], :error::text[], :last::bool[], :not_undone::jsonb[], :first_run_id::text[],
-                :failure_text::jsonb[], :given_up::text[], :tries::int[], :step_retries::int[], :tried_text::jsonb[],
-                :unread::bool[])
-         AS seen (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone, first_run_id,
-                  failure, given_up, tries, step_retries, tried, unread)
-    JOIN locked USING (workflow_id)
-), news AS (
-    SELECT *, coalesce(tries, CASE WHEN is_first THEN 1 END) AS number FROM evidence)
+                :closed_at::timestamptz[], :error::text[], :last::bool[], :first_run_id::text[], :unread::bool[])
+         AS seen (workflow_id, run_id, started_at, closed, closed_at, error, last, first_run_id, unread)
+    JOIN locked USING (workflow_id))
 UPDATE fires f
 SET status = coalesce(e.closed, 'started'),
     binding = $2, run_id = e.run_id,
@@ -33,17 +29,13 @@ SET status = coalesce(e.closed, 'started'),
     seen_at = CASE WHEN e.closed IS NULL THEN f.seen_at ELSE clock_timestamp() END,
     timing = coalesce(f.timing, 'late'),
     error = e.error,
-    not_undone = e.not_undone,
-    failing = NULL,
-    failure = e.failure, given_up = e.given_up, tried = e.tried,
+    failing = NULL, failure = NULL, not_undone = NULL, given_up = NULL, tried = NULL,
     duration_ms = CASE WHEN e.closed_at IS NOT NULL THEN greatest(0, round(1000 * extract(epoch FROM
         e.closed_at - CASE WHEN e.is_first THEN e.started_at ELSE coalesce(f.started_at, e.started_at) END))) END,
-    tries = CASE WHEN e.closed IS NOT NULL THEN e.number END,
-    step_retries = greatest(f.step_retries, e.step_retries),
+    tries = CASE WHEN e.closed IS NOT NULL AND e.is_first THEN 1 END,
     counted = CASE WHEN e.unread THEN 'unread'
-                   WHEN e.closed IS NOT NULL AND e.step_retries IS NOT NULL THEN 'read'
                    WHEN e.closed IS NULL AND f.counted IN ('reported', 'elsewhere') THEN f.counted
-                   WHEN f.counted = 'reported' AND e.number IS NOT NULL THEN 'reported'
+                   WHEN f.counted = 'reported' AND e.is_first THEN 'reported'
                    WHEN e.closed IS NOT NULL THEN 'wanted' END,
     dealt_at = NULL, followed_at = NULL,
     stop = CASE WHEN f.closed_at IS NULL OR e.closed IS NOT NULL THEN f.stop END,
@@ -56,7 +48,7 @@ SET status = coalesce(e.closed, 'started'),
                                                         'reason_code', f.reason_code,
                                                         'error', f.error, 'until', clock_timestamp())
                    ELSE f.history END
-FROM news e
+FROM evidence e
 WHERE f.id = e.id AND f.windows = 1
   AND (f.first_run_id IS NULL OR e.run_id IN (f.first_run_id, f.run_id) OR e.first_run_id = f.first_run_id)
   AND (f.run_id IS NULL
