@@ -506,6 +506,9 @@ def _wrong_start(
         if not (pause.resumed and after):
             text = f"it ran ({row.timing}) although its schedule was paused since"
             yield "phantom", f"{text} {exact(pause.begins)}"
+    elif row.waited_since is not None and chapter.due(at) < instant(row.waited_since):
+        text = f"it ran ({row.timing}) as if it had waited for other schedules only, which it did"
+        yield "phantom", f"{text} since {exact(instant(row.waited_since))}: it had been missed"
 
 
 def _wrong_skip(

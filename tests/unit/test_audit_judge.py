@@ -260,6 +260,14 @@ def test_what_is_caught_up_needs_a_policy_that_does_so():
     assert found(judged([*all_but(3), late], none)) == [("phantom", 3)]
 
 
+def test_what_waited_for_others_only_since_later_had_been_missed():
+    late = row(3, timing="late", decided_at=at(9), started_at=at(9), waited_since=at(2))
+    assert judged([*all_but(3), late]).verdict == "complete"
+    audit = judged([*all_but(3), replace(late, waited_since=at(4))])
+    assert found(audit) == [("phantom", 3)]
+    assert "it had been missed" in audit.faults[0].what
+
+
 def test_early_is_before_the_fire_time_and_the_share_of_the_spread():
     assert found(judged([*all_but(3), row(3, started_at=at(2.9))])) == [("early", 3)]
     assert found(judged([*all_but(3), row(3, decided_at=at(2.9))])) == [("early", 3)]
