@@ -6,12 +6,12 @@ years and weeks. Interval triggers count from their start date. Nothing of APSch
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from engine.errors import ImportUnreadable
 from engine.imports.cron import (
@@ -31,6 +31,8 @@ from engine.imports.entries import (
     NotExpressed,
     Options,
     Remark,
+    SourceFields,
+    as_input,
     load_object,
 )
 
@@ -53,6 +55,8 @@ _TWICE: Final = (
     " overlap is that of each"
 )
 _MOST_WITH_SKIP: Final = 100
+_STOPPED, _PAUSED = 0, 2
+"""States of a scheduler."""
 
 
 def read_jobs(name: str, options: Options) -> Import:
@@ -61,7 +65,7 @@ def read_jobs(name: str, options: Options) -> Import:
     Raises:
         ImportUnreadable: there is no such object, or it has no job.
     """
-    found = load_object(name, _EXAMPLE)
+    found, source = load_object(name, _EXAMPLE), name
     get_jobs = getattr(found, "get_jobs", None)
     jobs = get_jobs() if callable(get_jobs) else found
     if not isinstance(jobs, list | tuple) or not all(hasattr(job, "trigger") for job in jobs):
@@ -71,106 +75,174 @@ def read_jobs(name: str, options: Options) -> Import:
     if not jobs:
         raise ImportUnreadable(f"{name} has no job", cure="add them before the import reads it")
     entries = Collector(options, WORKFLOW)
-    running = bool(getattr(found, "running", False))
+    scheduler = _Scheduler.of(found)
     for job in jobs:
+        name = str(getattr(job, "id", ""))
         for number, trigger in enumerate(_triggers(job.trigger)):
-            draft = Draft(f"job {job.id}", str(trigger), str(job.id))
+            draft = Draft(f"job {name}", str(trigger), name)
             if number:
                 draft.differs("twice", _TWICE)
-            fill = partial(_fill, job=job, trigger=trigger, running=running, now=options.now)
+            fill = partial(_fill, job=job, trigger=trigger, scheduler=scheduler, now=options.now)
             entries.add(draft, fill)
-    return entries.imported(f"the jobs of {name}", *_remarks())
+    return entries.imported(f"the jobs of {source}", *_remarks(scheduler))
 
 
-def _remarks() -> Iterator[Remark]:
+class _Scheduler(NamedTuple):
+    """The scheduler that runs the jobs, as far as it says what becomes of them.
+
+    Attributes:
+        defaults: fields of jobs that have none; a job has them once the scheduler was started.
+        unread: job stores that are not read before the scheduler was started.
+    """
+
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    is_paused: bool = False
+    unread: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Any) -> _Scheduler:
+        """Read a scheduler; a list of jobs has none of it."""
+        state = getattr(found, "state", None)
+        stores = getattr(found, "_jobstores", {}) if state == _STOPPED else {}
+        kept = (f"{alias} ({type(store).__name__})" for alias, store in stores.items())
+        return cls(
+            getattr(found, "_job_defaults", {}),
+            state == _PAUSED,
+            tuple(each for each in kept if not each.endswith("(MemoryJobStore)")),
+        )
+
+
+def _remarks(scheduler: _Scheduler) -> Iterator[Remark]:
     yield Remark(
         "note",
         "action",
         "each job starts a workflow that is yours to write; its input is {function, args, kwargs}",
     )
+    if scheduler.unread:
+        yield Remark(
+            "missing",
+            "action",
+            f"the scheduler is not started, so that its job store {', '.join(scheduler.unread)} is"
+            " not read: import a list of jobs, from a scheduler that was started paused",
+        )
 
 
 def _triggers(trigger: Any) -> list[Any]:
-    parts = getattr(trigger, "triggers", None)
-    is_or = type(trigger).__name__ == "OrTrigger"
-    return list(parts) if is_or and parts else [trigger]
+    """Return the triggers of an OrTrigger, of those in it too; any other is one."""
+    if type(trigger).__name__ != "OrTrigger" or getattr(trigger, "jitter", None):
+        return [trigger]
+    return [one for part in trigger.triggers for one in _triggers(part)]
 
 
-def _fill(draft: Draft, *, job: Any, trigger: Any, running: bool, now: datetime) -> None:
+def _fill(draft: Draft, *, job: Any, trigger: Any, scheduler: _Scheduler, now: datetime) -> None:
+    given = draft.open(job)
+    given.pass_over("id", "trigger", "name", "func", "func_ref")
+    when = draft.open(trigger, "trigger.")
+    later = given.take("next_run_time")
     if hasattr(trigger, "fields"):
-        _cron(draft, trigger, now)
+        _cron(draft, when, now)
+        if later and not when.take("jitter"):
+            _first_run(draft, trigger, later, now)
     elif hasattr(trigger, "interval"):
-        _interval(draft, trigger)
+        _interval(draft, when, later)
+        if trigger is not job.trigger:
+            draft.differs("phase", "inside of an OrTrigger it counts from the last run of any part")
     elif hasattr(trigger, "run_date"):
-        draft.fields["at"] = trigger.run_date.isoformat()
+        draft.fields["at"] = when.take("run_date").isoformat()
     else:
         raise NotExpressed(f"{type(trigger).__name__} has no counterpart in a schedule")
-    if getattr(trigger, "jitter", None):
+    if when.take("jitter"):
         draft.jitter(timedelta(seconds=trigger.jitter), of="APScheduler")
-    _policies(draft, job, running=running)
-    draft.fields["input"] = _input(job)
+    _policies(draft, given, scheduler)
+    if scheduler.is_paused or (hasattr(job, "next_run_time") and later is None):
+        draft.fields["paused"] = True
+        who = "the scheduler" if scheduler.is_paused else "the job"
+        draft.note("pause", f"{who} is paused, and so begins the schedule; sched resume starts it")
+    args, kwargs = given.take("args", ()), given.take("kwargs", {})
+    draft.fields["input"] = _input(job, list(args), dict(kwargs))
 
 
-def _input(job: Any) -> Any:
-    reference = getattr(job, "func_ref", None) or getattr(job, "func", None)
-    given = {
-        "function": reference
-        if isinstance(reference, str)
-        else getattr(reference, "__qualname__", str(reference)),
-        "args": list(getattr(job, "args", None) or ()),
-        "kwargs": dict(getattr(job, "kwargs", None) or {}),
-    }
-    try:
-        return json.loads(json.dumps({name: value for name, value in given.items() if value}))
-    except (TypeError, ValueError) as error:
-        raise NotExpressed(f"an argument is no JSON: {error}") from None
+def _first_run(draft: Draft, trigger: Any, first: datetime, now: datetime) -> None:
+    """Begin with the run that a job was given as its first, if its trigger knows that moment."""
+    if trigger.get_next_fire_time(None, first - timedelta(microseconds=1)) != first:
+        draft.lacks("phase", f"it runs at {first.isoformat()} too, which its trigger does not")
+    elif trigger.get_next_fire_time(None, now) not in (first, None):
+        draft.fields["start"] = first.astimezone(UTC).isoformat()
 
 
-def _policies(draft: Draft, job: Any, *, running: bool) -> None:
-    most = getattr(job, "max_instances", None) or 1
+def _input(job: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    function = getattr(job, "func_ref", None) or getattr(job, "func", None)
+    while isinstance(function, partial):
+        args, kwargs = [*function.args, *args], {**function.keywords, **kwargs}
+        function = function.func
+    if not isinstance(function, str):
+        name = getattr(function, "__qualname__", "")
+        module = getattr(function, "__module__", None)
+        if not name or "<" in name or not module:
+            what = name or f"a {type(function).__name__}"
+            raise NotExpressed(f"its function is {what}, which no name leads to; write it as a def")
+        function = f"{module}:{name}"
+    return as_input(function=function, args=args, kwargs=kwargs)
+
+
+def _policies(draft: Draft, given: SourceFields, scheduler: _Scheduler) -> None:
+    most = _own(given, scheduler, "max_instances", 1)
     draft.fields["overlap"] = "skip"
     if most > _MOST_WITH_SKIP:
         draft.fields["overlap"] = "allow"
         draft.differs("overlap", f"max_instances {most} is more than skip can count; here no limit")
     elif most > 1:
         draft.fields["maxConcurrentRuns"] = most
-    late = getattr(job, "misfire_grace_time", 1)
-    policy = "latest" if getattr(job, "coalesce", True) else "all"
+    late = _own(given, scheduler, "misfire_grace_time", 1)
+    policy = "latest" if _own(given, scheduler, "coalesce", True) else "all"
     age = None if late is None else timedelta(seconds=late)
     draft.catch_up(age, of="APScheduler", policy=policy)
-    if running and getattr(job, "next_run_time", None) is None:
-        draft.fields["paused"] = True
-        draft.note("pause", "the job is paused, and so begins the schedule; sched resume starts it")
+    executor = _own(given, scheduler, "executor", "default")
+    if executor != "default":
+        draft.note("action", f"executor {executor}: the workers of the task queue run it here")
+
+
+def _own(given: SourceFields, scheduler: _Scheduler, name: str, default: Any) -> Any:
+    """Return a field of a job, where None is a value; else the scheduler's default."""
+    if given.has(name):
+        return given.take(name)
+    return scheduler.defaults.get(name, default)
 
 
 # --- triggers ---
 
 
-def _interval(draft: Draft, trigger: Any) -> None:
-    milliseconds, finer = divmod(trigger.interval, timedelta(milliseconds=1))
-    start = trigger.start_date.astimezone(UTC)
-    since_epoch = start - datetime(1970, 1, 1, tzinfo=UTC)
-    offset, rest = divmod(since_epoch % trigger.interval, timedelta(milliseconds=1))
+def _interval(draft: Draft, trigger: SourceFields, later: datetime | None) -> None:
+    interval = trigger.take("interval")
+    trigger.pass_over("interval_length", "timezone")
+    milliseconds, finer = divmod(interval, timedelta(milliseconds=1))
     if finer:
-        raise NotExpressed(f"an interval of {trigger.interval} is finer than a millisecond")
+        raise NotExpressed(f"an interval of {interval} is finer than a millisecond")
+    start = trigger.take("start_date").astimezone(UTC)
+    # Each run counts from the one before, so from a first one that the job was given.
+    phase = start if trigger.take("jitter") or later is None else later.astimezone(UTC)
+    since_epoch = phase - datetime(1970, 1, 1, tzinfo=UTC)
+    offset, rest = divmod(since_epoch % interval, timedelta(milliseconds=1))
     if rest:
         draft.differs("phase", "its start is finer than a millisecond, which is dropped")
     draft.fields["everyMs"] = milliseconds
     if offset:
         draft.fields["offsetMs"] = offset
-        draft.note("phase", f"offsetMs keeps the phase of start_date {start.isoformat()}")
-    _bounds(draft, trigger)
+        named = "start_date" if phase == start else "next_run_time"
+        draft.note("phase", f"offsetMs keeps the phase of {named} {phase.isoformat()}")
+    _bounds(draft, phase, trigger.take("end_date"))
 
 
-def _bounds(draft: Draft, trigger: Any) -> None:
-    for name, ours in (("start_date", "start"), ("end_date", "end")):
-        moment = getattr(trigger, name, None)
-        if moment is not None:
-            draft.fields[ours] = moment.astimezone(UTC).replace(microsecond=0).isoformat()
+def _bounds(draft: Draft, start: datetime | None, end: datetime | None) -> None:
+    if start is not None:
+        whole = start.astimezone(UTC).replace(microsecond=0)
+        draft.fields["start"] = whole.isoformat()
+    if end is not None:
+        draft.fields["end"] = end.astimezone(UTC).replace(microsecond=0).isoformat()
 
 
-def _cron(draft: Draft, trigger: Any, now: datetime) -> None:
-    fields = {field.name: str(field).lower() for field in trigger.fields}
+def _cron(draft: Draft, given: SourceFields, now: datetime) -> None:
+    fields = {field.name: str(field).lower() for field in given.take("fields")}
     if fields["week"] != "*":
         raise NotExpressed(f"week={fields['week']}: a schedule knows no weeks of the year")
     day, weekday = _days(draft, fields["day"], fields["day_of_week"])
@@ -179,8 +251,11 @@ def _cron(draft: Draft, trigger: Any, now: datetime) -> None:
         for name in ("second", "minute", "hour", "month")
     )
     draft.fields["cron"] = expression((second, minute, hour, day, month, weekday))
-    draft.fields["timezone"] = str(trigger.timezone)
-    _bounds(draft, trigger)
+    draft.fields["timezone"] = str(given.take("timezone"))
+    start = given.take("start_date")
+    if start is not None and start.microsecond:
+        start = start.replace(microsecond=0) + timedelta(seconds=1)
+    _bounds(draft, start, given.take("end_date"))
     _years(draft, fields["year"])
     settle_clock(draft, APSCHEDULER, now)
 

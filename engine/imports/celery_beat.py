@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,8 +32,12 @@ from engine.imports.entries import (
     NotExpressed,
     Options,
     Remark,
+    SourceFields,
+    as_input,
     load_object,
     read_text,
+    resolve,
+    shown,
 )
 
 WORKFLOW: Final = "run_task"
@@ -40,6 +46,9 @@ _PARTS: Final = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week
 _BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 _SOLAR: Final = "a solar schedule follows the sun, which no cron does"
 _PART: Final = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+_FILE: Final = "celery.beat:PersistentScheduler"
+"""Beat's own scheduler, which reads beat_schedule; others keep tasks in a database."""
+_KNOWN: Final = ("celery", "django_celery_beat", "builtins")
 _EXAMPLE: Final = "module:app, as shop.celery:app, or module:beat_schedule"
 
 
@@ -53,37 +62,73 @@ def read_beat(name: str, options: Options) -> Import:
         ImportUnreadable: there is no such thing, or it has no periodic task.
     """
     if name == "-" or name.endswith(".json"):
-        given = _from_json(name)
+        given, beside = _from_json(name), None
     else:
-        given = load_object(name, _EXAMPLE)
-    given = getattr(given, "conf", given)  # of an application
-    zone = _zone_of(given) or options.timezone
+        given, beside = _from_module(name)
+    beat = _Beat.of(given, beside, options)
     tasks = getattr(given, "beat_schedule", given)
-    if isinstance(tasks, list):
-        tasks = dict(_django(tasks))
-    if not isinstance(tasks, Mapping) or not tasks:
-        raise ImportUnreadable(f"{name} has no periodic task", cure=f"write {_EXAMPLE}")
+    remarks = [*_remarks(beat)]
     entries = Collector(options, WORKFLOW)
-    for task_name, entry in tasks.items():
-        read = _read(entry)
-        draft = Draft(str(task_name), f"{read.task} {_shown(read.schedule)}", str(task_name))
-        entries.add(draft, partial(_fill, entry=read, zone=zone, now=options.now))
-    return entries.imported(f"the periodic tasks of {name}", *_remarks(zone))
+    if isinstance(tasks, list):
+        remarks += _add_rows(entries, tasks, beat)
+    elif isinstance(tasks, Mapping):
+        for task_name, entry in tasks.items():
+            draft = Draft(str(task_name), "", str(task_name))
+            entries.add(draft, partial(_fill, entry=entry, beat=beat))
+    if not (isinstance(tasks, list | Mapping) and tasks and entries.found):
+        raise ImportUnreadable(f"{name} has no periodic task", cure=beat.cure)
+    return entries.imported(f"the periodic tasks of {name}", *remarks)
 
 
-def _remarks(zone: str) -> Iterator[Remark]:
+class _Beat(NamedTuple):
+    """The beat that sends the tasks: its clock and its settings."""
+
+    zone: str
+    now: datetime
+    remarks: tuple[Remark, ...] = ()
+    late: timedelta | None = None
+    cure: str = f"write {_EXAMPLE}"
+
+    @classmethod
+    def of(cls, conf: Any, beside: Any, options: Options) -> _Beat:
+        """Read the settings of an application, or those that stand beside a beat_schedule."""
+        is_app = hasattr(conf, "beat_schedule")
+        names = ("timezone",) if is_app else ("CELERY_TIMEZONE", "timezone")
+        source = conf if is_app else beside
+        named = next(filter(None, (getattr(source, name, None) for name in names)), None)
+        utc = not is_app or getattr(conf, "enable_utc", True)
+        remarks, cure = [], cls._field_defaults["cure"]
+        if not (named or utc):
+            sentence = f"enable_utc is off: {options.timezone} stands for the clock of its machine"
+            remarks.append(Remark("difference", "timezone", sentence))
+        scheduler = str(getattr(conf, "beat_scheduler", None) or _FILE)
+        if is_app and not scheduler.endswith(_FILE):
+            cure = f"beat reads its tasks with {scheduler}; see `sched docs coming-from`"
+            remarks.append(Remark("missing", "action", f"tasks that {scheduler} keeps elsewhere"))
+        if is_app and getattr(conf, "result_expires", None):
+            sentence = (
+                "where results do not expire by themselves, beat sends celery.backend_cleanup"
+            )
+            remarks.append(Remark("note", "action", f"{sentence} at 04:00, too"))
+        late = getattr(conf, "beat_cron_starting_deadline", None)
+        zone = str(named) if named else "UTC" if is_app and utc else options.timezone
+        return cls(zone, options.now, tuple(remarks), late and timedelta(seconds=late), cure)
+
+
+def _remarks(beat: _Beat) -> Iterator[Remark]:
     yield Remark(
         "note",
         "action",
         "each task starts a workflow that is yours to write; its input is {task, args, kwargs,"
         " options}, as of send_task: it sends the task to Celery, or does its work itself",
     )
-    yield Remark("note", "timezone", f"crontabs are on the clock of {zone}")
+    yield Remark("note", "timezone", f"crontabs are on the clock of {beat.zone}")
     yield Remark(
         "difference",
         "catch-up",
         "Celery beat sends a task that was due while it was down once, at any age; here up to 365d",
     )
+    yield from beat.remarks
 
 
 def _from_json(name: str) -> Any:
@@ -93,54 +138,44 @@ def _from_json(name: str) -> Any:
         raise ImportUnreadable(f"{name} is no JSON: {error}", cure=f"write {_EXAMPLE}") from None
 
 
-def _zone_of(given: Any) -> str | None:
-    if not hasattr(given, "beat_schedule"):
-        return None
-    return str(getattr(given, "timezone", None) or "UTC")
+def _from_module(name: str) -> tuple[Any, Any]:
+    """Return the settings of an application, or a beat_schedule, and the module that has it.
+
+    An application is loaded and finalized as ``celery beat`` does it: tasks may be added then.
+    """
+    given = load_object(name, _EXAMPLE)
+    if hasattr(given, "conf") and callable(getattr(given, "finalize", None)):
+        try:
+            given.loader.init_worker()
+            given.finalize()
+        except Exception as error:  # code of the user, which may fail with anything
+            raise ImportUnreadable(
+                f"loading the tasks of {name} failed: {type(error).__name__}: {error}",
+                cure="run it where celery beat runs, with its packages",
+            ) from error
+    return getattr(given, "conf", given), sys.modules.get(name.partition(":")[0])
 
 
 # --- entries ---
 
 
-class BeatEntry(NamedTuple):
-    """A periodic task, wherever it came from."""
-
-    task: str
-    schedule: Any
-    args: Any = ()
-    kwargs: Any = None
-    options: Any = None
-    relative: bool = False
-    enabled: bool = True
-    zone: str = ""
-    lacking: str = ""
+def _fill(draft: Draft, *, entry: Any, beat: _Beat) -> None:
+    """Fill a schedule from an entry of a beat_schedule: a mapping, or an object of Celery's."""
+    given = draft.open(entry)
+    given.pass_over("name", "app", "last_run_at", "total_run_count")
+    schedule = given.take("schedule")
+    draft.text = f"{given.take('task')} {shown(schedule)}"
+    relative = bool(given.take("relative"))
+    _when(draft, schedule, beat, relative=relative)
+    enabled = bool(given.take("enabled", True)) and not given.take("disabled", False)
+    _task(draft, given, dict(given.take("options", {}, kind=Mapping)), enabled=enabled)
 
 
-def _read(entry: Any) -> BeatEntry:
-    """Return an entry of a beat_schedule, which is a mapping or an object of Celery's."""
-    if isinstance(entry, BeatEntry):
-        return entry
-    given: dict[str, Any] = {
-        name: entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
-        for name in (*BeatEntry._fields, "disabled")
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    if given.pop("disabled", False):
-        given["enabled"] = False
-    return BeatEntry(**{"task": "", "schedule": None, **given})
-
-
-def _shown(schedule: Any) -> str:
-    return str(schedule) if not isinstance(schedule, Mapping) else json.dumps(schedule, default=str)
-
-
-def _fill(draft: Draft, *, entry: BeatEntry, zone: str, now: datetime) -> None:
-    _when(draft, entry, entry.zone or zone, now)
-    draft.fields["catchUp"] = {"policy": "latest", "window": "365d"}
-    given = {"task": str(entry.task), "args": _listed(entry.args), "kwargs": entry.kwargs}
-    options = {
-        name: value for name, value in dict(entry.options or {}).items() if value is not None
-    }
+def _task(draft: Draft, given: SourceFields, options: dict[str, Any], *, enabled: bool) -> None:
+    """Fill what a schedule starts; ``given`` has the task and its arguments."""
+    task = given.take("task", kind=str)
+    if not task:
+        raise NotExpressed("it names no task")
     expires = options.get("expires")
     if expires is not None:
         draft.differs(
@@ -149,21 +184,20 @@ def _fill(draft: Draft, *, entry: BeatEntry, zone: str, now: datetime) -> None:
             " (timeout.run ends one that takes too long)",
         )
         options["expires"] = _seconds_or_text(expires)
-    if "queue" in options:
+    if options.get("queue"):
         draft.note(
             "action",
             f"queue {options['queue']} is an option of the task, no task queue of Temporal",
         )
-    draft.fields["input"] = _json({**given, "options": options})
-    if not entry.enabled:
+    draft.fields["input"] = as_input(
+        task=task,
+        args=list(given.take("args", (), kind=(list, tuple))),
+        kwargs=dict(given.take("kwargs", {}, kind=Mapping)),
+        options={name: value for name, value in options.items() if value is not None},
+    )
+    if not enabled:
         draft.fields["paused"] = True
         draft.note("pause", "disabled: the schedule begins paused; sched resume starts it")
-    if entry.lacking:
-        draft.lacks("limits", entry.lacking)
-
-
-def _listed(args: Any) -> list[Any]:
-    return list(args or ())
 
 
 def _seconds_or_text(value: Any) -> Any:
@@ -172,55 +206,70 @@ def _seconds_or_text(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _json(value: dict[str, Any]) -> Any:
-    """Return an input without what is empty.
-
-    Raises:
-        NotExpressed: an argument is no JSON.
-    """
-    kept = {name: one for name, one in value.items() if one not in ([], {}, None)}
-    try:
-        return json.loads(json.dumps(kept))
-    except (TypeError, ValueError) as error:
-        raise NotExpressed(f"an argument is no JSON: {error}") from None
-
-
 # --- times ---
 
 
-def _when(draft: Draft, entry: BeatEntry, zone: str, now: datetime) -> None:
-    schedule = entry.schedule
+def _when(draft: Draft, schedule: Any, beat: _Beat, *, relative: bool = False) -> None:
+    _refuse_own_rules(schedule)
     if isinstance(schedule, Mapping):
-        schedule = _of_json(schedule)
+        schedule = _of_json(draft, schedule)
     every = getattr(schedule, "run_every", schedule)
     if isinstance(every, int | float) and not isinstance(every, bool):
         every = timedelta(seconds=every)
     if isinstance(every, timedelta):
-        _interval(draft, every, relative=entry.relative or getattr(schedule, "relative", False))
+        _interval(draft, every, relative=relative or getattr(schedule, "relative", False))
     elif isinstance(schedule, Mapping):
-        _crontab(draft, [schedule[part] for part in _PARTS], zone, now)
+        _crontab(draft, [schedule[part] for part in _PARTS], beat)
     elif all(hasattr(schedule, part) for part in _PARTS):
-        _crontab(draft, [getattr(schedule, part) for part in _PARTS], zone, now)
+        ours = beat._replace(zone=str(schedule.tz)) if _is_of_django(schedule) else beat
+        _crontab(draft, [getattr(schedule, part) for part in _PARTS], ours)
     elif isinstance(schedule, str):
         draft.fields["at"] = schedule
+    elif hasattr(schedule, "clocked_time"):
+        draft.fields["at"] = schedule.clocked_time.isoformat()
     elif hasattr(schedule, "event") and hasattr(schedule, "lat"):
         raise NotExpressed(_SOLAR)
+    elif schedule is None:
+        raise NotExpressed("it has no schedule")
     else:
         raise NotExpressed(f"{type(schedule).__name__} is no schedule that is known here")
+    draft.fields.setdefault("catchUp", {"policy": "latest", "window": "365d"})
 
 
-def _of_json(schedule: Mapping[str, Any]) -> Any:
+def _refuse_own_rules(schedule: Any) -> None:
+    """Refuse a class of the application that decides by itself when a task is due."""
+    if callable(getattr(schedule, "nowfun", None)) and not _is_of_django(schedule):
+        raise NotExpressed("its schedule has a clock of its own (nowfun)")
+    for rule in ("is_due", "remaining_delta", "remaining_estimate"):
+        owner = getattr(getattr(type(schedule), rule, None), "__module__", _KNOWN[0])
+        if owner.partition(".")[0] not in _KNOWN:
+            raise NotExpressed(
+                f"{type(schedule).__name__} decides by itself when it is due: {rule}"
+            )
+
+
+def _is_of_django(schedule: Any) -> bool:
+    """Whether a crontab has a zone of its own."""
+    return type(schedule).__module__.startswith("django_celery_beat.")
+
+
+def _of_json(draft: Draft, schedule: Mapping[str, Any]) -> Any:
     """Return the schedule that JSON names: a length, a moment, or the values of each field."""
     if "solar" in schedule:
         raise NotExpressed(_SOLAR)
+    given = draft.open(schedule, "schedule.")
     if "timedelta" in schedule:
-        return timedelta(**schedule["timedelta"])
+        return timedelta(**given.take("timedelta", kind=Mapping))
     if "clocked" in schedule:
-        return str(schedule["clocked"])
-    fields = schedule.get("crontab", schedule)
+        return given.take("clocked", kind=str)
+    fields = given.take("crontab", {}, kind=Mapping)
+    if "crontab" not in schedule:
+        given.pass_over(*schedule)
+        fields = schedule
     unknown = sorted(set(fields) - set(_PARTS))
-    if unknown:
-        raise NotExpressed(f"{unknown[0]} is no field of a crontab: {', '.join(_PARTS)}")
+    if unknown or not fields:
+        what = f"{unknown[0]} is no field of a crontab" if unknown else "it has no field"
+        raise NotExpressed(f"{what}: {', '.join(_PARTS)}")
     return {
         part: _values(fields.get(part, "*"), *bounds)
         for part, bounds in zip(_PARTS, _BOUNDS, strict=True)
@@ -238,7 +287,7 @@ def _interval(draft: Draft, every: timedelta, *, relative: bool) -> None:
     )
 
 
-def _crontab(draft: Draft, values: list[Collection[int]], zone: str, now: datetime) -> None:
+def _crontab(draft: Draft, values: list[Collection[int]], beat: _Beat) -> None:
     minute, hour, days, months, weekdays = values
     day, weekday = both_days(draft, days, weekdays, "Celery beat")
     draft.fields["cron"] = expression(
@@ -251,8 +300,10 @@ def _crontab(draft: Draft, values: list[Collection[int]], zone: str, now: dateti
             weekday,
         )
     )
-    draft.fields["timezone"] = zone
-    settle_clock(draft, CELERY, now)
+    draft.fields["timezone"] = beat.zone
+    settle_clock(draft, CELERY, beat.now)
+    if beat.late:
+        draft.catch_up(beat.late, of="beat_cron_starting_deadline")
 
 
 def _values(text: Any, least: int, most: int) -> set[int]:
@@ -285,40 +336,114 @@ def _number(text: str, least: int, most: int) -> int:
 
 # --- Django ---
 
-
-def _django(rows: list[Any]) -> Iterator[tuple[str, BeatEntry]]:
-    """Yield the periodic tasks of ``dumpdata django_celery_beat``."""
-    ours = [row for row in rows if str(row.get("model", "")).startswith(_MODEL)]
-    by_id = {(row["model"].removeprefix(_MODEL), row["pk"]): row["fields"] for row in ours}
-    for (model, number), fields in by_id.items():
-        if model == "periodictask":
-            yield str(fields.get("name") or number), _of_row(fields, by_id)
+_KINDS: Final = ("interval", "crontab", "solar", "clocked")
+_HISTORY: Final = ("last_run_at", "total_run_count", "date_changed")
+_DUMP: Final = "dump all of django_celery_beat"
 
 
-def _of_row(fields: Mapping[str, Any], by_id: Mapping[tuple[str, Any], Any]) -> BeatEntry:
-    kinds = ("interval", "crontab", "solar", "clocked")
-    kind = next((kind for kind in kinds if fields.get(kind) is not None), "")
-    when = by_id.get((f"{kind}schedule", fields.get(kind)), {})
-    options = {name: fields.get(name) for name in ("queue", "exchange", "routing_key", "priority")}
-    options["expires"] = fields.get("expires") or fields.get("expire_seconds")
-    once = fields.get("one_off") and kind != "clocked"
-    return BeatEntry(
-        task=fields.get("task", ""),
-        schedule=_row_schedule(kind, when),
-        args=json.loads(fields.get("args") or "[]"),
-        kwargs=json.loads(fields.get("kwargs") or "{}"),
-        options=options,
-        enabled=bool(fields.get("enabled", True)),
-        zone=str(when.get("timezone") or ""),
-        lacking="one_off: it runs once, and a schedule until its end" if once else "",
-    )
+def _add_rows(entries: Collector, rows: list[Any], beat: _Beat) -> Iterator[Remark]:
+    """Add the periodic tasks of ``dumpdata django_celery_beat``; return what concerns all."""
+    others = Counter[str]()
+    when: dict[tuple[str, str], Any] = {}
+    tasks = []
+    for row in rows:
+        model = str(row.get("model")) if isinstance(row, Mapping) else "no row"
+        kind = model.removeprefix(_MODEL)
+        if kind == "periodictask":
+            tasks.append(row)
+        elif kind.removesuffix("schedule") in _KINDS:
+            when[kind.removesuffix("schedule"), str(row.get("pk"))] = row.get("fields")
+        elif kind != "periodictasks":  # when beat looked last
+            others[model] += 1
+    for row in tasks:
+        draft = Draft(f"row {row.get('pk')}", "")
+        entries.add(draft, partial(_fill_row, row=row, when=when, beat=beat))
+    history = f"{', '.join(_HISTORY)} are history, which is not imported"
+    yield Remark("note", "limits", history)
+    if others:
+        listed = ", ".join(sorted(others))
+        yield Remark("note", "action", f"{others.total()} other rows are left out: {listed}")
 
 
-def _row_schedule(kind: str, when: Mapping[str, Any]) -> Any:
-    if kind == "interval":
-        return {"timedelta": {when["period"]: when["every"]}}
-    if kind == "crontab":
-        return {"crontab": {part: when.get(part, "*") for part in _PARTS}}
+def _fill_row(
+    draft: Draft, *, row: Mapping[str, Any], when: Mapping[tuple[str, str], Any], beat: _Beat
+) -> None:
+    given = draft.open(row.get("fields"))
+    draft.name = given.take("name", str(row.get("pk")), kind=str)
+    draft.place = draft.name
+    kinds = [(kind, given.take(kind)) for kind in _KINDS]
+    named = [(kind, reference) for kind, reference in kinds if reference is not None]
+    draft.text = f"{given.take('task')} {' '.join(f'{one} {of}' for one, of in named)}"
+    if len(named) != 1:
+        raise NotExpressed(f"it has {len(named)} of {', '.join(_KINDS)}; beat wants one")
+    ((kind, reference),) = named
+    found = resolve(when.get((kind, str(reference))), f"the row {kind} {reference}", _DUMP)
+    _row_schedule(draft, kind, draft.open(found, f"{kind}."), beat)
+    draft.text = f"{given.take('task')} {kind} {shown(found)}"
+    once = bool(given.take("one_off"))
+    enabled = _bounds(draft, given, once=once and kind != "clocked")
+    options = {name: given.take(name) for name in ("queue", "exchange", "routing_key", "priority")}
+    options["expires"] = given.take("expires") or given.take("expire_seconds")
+    options["headers"] = _decoded(given, "headers", Mapping)
+    if text := given.take("description", kind=str):
+        draft.fields["description"] = text
+    args, kwargs = _decoded(given, "args", list), _decoded(given, "kwargs", Mapping)
+    given.pass_over(*_HISTORY, "expire_seconds")
+    arguments = draft.open({"task": given.take("task"), "args": args, "kwargs": kwargs})
+    _task(draft, arguments, options, enabled=enabled)
+
+
+def _bounds(draft: Draft, given: SourceFields, *, once: bool) -> bool:
+    """Set what begins and ends the schedule; return whether the task is enabled."""
+    enabled = bool(given.take("enabled", True))
+    start, expires = given.take("start_time", kind=str), given.take("expires", kind=str)
+    if "at" in draft.fields:
+        if start or expires:
+            draft.lacks("limits", "start_time and expires beside a moment")
+        return enabled
+    if start:
+        draft.fields["start"] = _whole(start)
+    if expires:  # at that moment beat sends nothing more, where `end` is included
+        draft.fields["end"] = _whole(expires, earlier=timedelta(seconds=1))
+    if once and given.take("total_run_count"):
+        draft.differs("limits", "one_off, and it has run: beat sends it no more; it begins paused")
+        enabled = False
+    if once:
+        draft.fields["limit"] = 1
+    return enabled
+
+
+def _whole(text: str, *, earlier: timedelta = timedelta(0)) -> str:
+    """Return the first whole second that is not before a moment, or is so much earlier."""
+    moment = datetime.fromisoformat(text)
+    more = timedelta(microseconds=-moment.microsecond % 1_000_000)
+    return (moment + more - earlier).isoformat()
+
+
+def _decoded(given: SourceFields, name: str, kind: type) -> Any:
+    """Return what a row keeps as JSON in a text."""
+    text = given.take(name, kind=str)
+    try:
+        value = json.loads(text) if text else None
+    except ValueError:
+        raise NotExpressed(f"its {name} are no JSON: {shown(text)}") from None
+    if value is not None and not isinstance(value, kind):
+        raise NotExpressed(f"its {name} are no {'list' if kind is list else 'mapping'}: {text}")
+    return value
+
+
+def _row_schedule(draft: Draft, kind: str, row: SourceFields, beat: _Beat) -> None:
+    if kind == "solar":
+        raise NotExpressed(_SOLAR)
     if kind == "clocked":
-        return {"clocked": when["clocked_time"]}
-    return {kind: dict(when)}
+        row.pass_over("enabled")  # of versions before 2
+        _when(draft, resolve(row.take("clocked_time", kind=str), "clocked_time", _DUMP), beat)
+    elif kind == "interval":
+        period = resolve(row.take("period", kind=str), "period", _DUMP)
+        every = resolve(row.take("every", kind=int), "every", _DUMP)
+        _when(draft, {"timedelta": {period: every}}, beat)
+    else:
+        zone = row.take("timezone", beat.zone, kind=str)
+        taken = {part: row.take(part) for part in _PARTS}
+        fields = {part: text for part, text in taken.items() if text is not None}
+        _when(draft, {"crontab": fields}, beat._replace(zone=zone))

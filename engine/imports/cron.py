@@ -9,6 +9,7 @@ that makes them equal, and otherwise names the first difference with its date.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -123,6 +124,76 @@ def expression(fields: Iterable[str]) -> str:
     return " ".join(others if second == "0" else [second, *others])
 
 
+# --- grammars ---
+
+_BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_NAMES: Final[tuple[tuple[str, ...], ...]] = ((), (), (), ("", *MONTHS), WEEKDAYS)
+_PART: Final = re.compile(r"(?:([*?])|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+_SUNDAY: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Grammar of five cron fields, where it is narrower than that of a schedule file.
+
+    Attributes:
+        who: the scheduler, as the subject of a sentence.
+        starts: whether ``5/20`` is ``5-59/20``.
+        question: whether ``?`` is a star.
+        sunday: the largest number of a weekday.
+    """
+
+    who: str
+    starts: bool = False
+    question: bool = False
+    sunday: int = 6
+
+    def check(self, text: str) -> None:
+        """Accept an expression that this scheduler reads.
+
+        Raises:
+            NotExpressed: it refuses the expression; the message says what to write instead.
+        """
+        found = text.split()
+        if len(found) != len(_BOUNDS):
+            raise NotExpressed(f"{text!r} has {len(found)} fields; {self.who} reads five")
+        for number, field in enumerate(found):
+            for part in field.split(","):
+                self._check_part(part, number)
+
+    def _check_part(self, part: str, number: int) -> None:
+        match = _PART.fullmatch(part)
+        star, first, last, step = match.groups() if match else ("", "", "", "")
+        if not match or (star == "?" and not self.question) or step == "0":
+            raise NotExpressed(f"{self.who} does not read {part!r} in a cron expression")
+        if star:
+            return
+        least, most = _BOUNDS[number]
+        most = min(most, self.sunday) if number == len(_BOUNDS) - 1 else most
+        begin = self._value(part, first, number, most)
+        end = self._value(part, last, number, most) if last else begin
+        if step and not last and not self.starts:
+            raise NotExpressed(
+                f"{self.who} reads no step after a single value, as in {part!r}; if it was meant,"
+                f" write {begin}-{min(most, _SUNDAY - 1) if most == _SUNDAY else most}/{step}"
+            )
+        if begin > end:
+            week = most == _SUNDAY and not end
+            meant = f"{begin}-7" if week else f"{begin}-{most},{least}-{end}"
+            raise NotExpressed(
+                f"{self.who} reads no range that goes backwards, as in {part!r}; if it was meant,"
+                f" write {meant}"
+            )
+
+    def _value(self, part: str, text: str, number: int, most: int) -> int:
+        names = _NAMES[number]
+        value = names.index(text.upper()) if text.upper() in names else -1
+        value = int(text) if text.isdecimal() else value
+        if not _BOUNDS[number][0] <= value <= most:
+            raise NotExpressed(f"{self.who} does not read {text!r} in {part!r}")
+        return value
+
+
 # --- clocks ---
 
 _Gap = Literal["skip", "after", "slide"]
@@ -154,6 +225,7 @@ KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
 TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walks=True)
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
+
 
 _POLICIES: Final[tuple[Any, ...]] = (
     "standard",

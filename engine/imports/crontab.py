@@ -7,12 +7,14 @@ of clocks are those of a schedule file. A crontab has variables too, and its com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import ImportUnreadable, did_you_mean
-from engine.imports.cron import CRON, settle_clock
+from engine.imports.cron import CRON, Grammar, settle_clock
 from engine.imports.entries import (
     Collector,
     Draft,
@@ -39,7 +41,13 @@ _RANDOM: Final = re.compile(r"(\d*)~(\d*)")
 _PERCENT: Final = re.compile(r"(?<!\\)%")
 _BOUNDS: Final = ("0-59", "0-23", "1-28", "1-12", "0-6")
 """Where a random value of each field lies; no later day than each month has."""
-_NOT_FOR_CRON: Final = {"MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "CONTENT_TYPE"}
+_GRAMMAR: Final = Grammar("cron", sunday=7)
+_OF_MAIL: Final = ("MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
+_NOT_FOR_CRON: Final = {"MAILTO", "CRON_TZ", "RANDOM_DELAY", *_OF_MAIL}
+_USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?(?:/[\w.-]+)?")
+"""A user, with the group and the login class that FreeBSD knows."""
+_USERS: Final = frozenset({"root", "www-data", "nobody", "daemon", "apache", "ubuntu", "ec2-user"})
+"""Users that no program is called like."""
 _WRAPPERS: Final = frozenset(
     {
         "cd",
@@ -83,131 +91,134 @@ def read_crontab(name: str, options: Options, *, user_column: bool = False) -> I
     """
     path = Path(name)
     with_user = user_column or path.parent == Path("/etc/cron.d") or path == Path("/etc/crontab")
-    reader = _Crontab(options, with_user=with_user)
-    for number, line in enumerate(read_text(name).splitlines(), 1):
-        reader.read(number, line)
-    return reader.imported(f"the crontab {name}" if name != "-" else "a crontab")
+    lines = [*_lines(read_text(name))]
+    source = f"the crontab {name}" if name != "-" else "a crontab"
+    if not lines:
+        raise ImportUnreadable(f"{source} has no entry", cure="write crontab -l | sched import …")
+    mails = {line.mail for line in lines}
+    entries = Collector(options, WORKFLOW)
+    for line in lines:
+        draft = Draft(f"line {line.number}", line.text)
+        if len(mails) > 1 and line.mail:
+            draft.differs("output", line.mail)
+        entries.add(draft, partial(_fill, line=line, options=options, with_user=with_user))
+    return entries.imported(source, *_remarks(options, mails))
 
 
-class _Crontab:
-    """Reader of one crontab; variables hold for the lines below them."""
+@dataclass(frozen=True, slots=True)
+class _CrontabLine:
+    """An entry, with the variables that stand above it."""
 
-    def __init__(self, options: Options, *, with_user: bool) -> None:
-        self._entries = Collector(options, WORKFLOW)
-        self._options, self._with_user = options, with_user
-        self._timezone, self._delay = options.timezone, 0
-        self._environment: dict[str, str] = {}
-        self._mail: str | None = None
-        self._found = 0
+    number: int
+    text: str
+    variables: Mapping[str, str]
 
-    def read(self, number: int, line: str) -> None:
-        """Read one line."""
-        text = line.strip()
-        if not text or text.startswith("#"):
-            return
-        variable = _VARIABLE.fullmatch(text)
-        if variable:
-            self._set(variable[2], variable[3].strip())
-            return
-        self._found += 1
-        draft = Draft(f"line {number}", text)
-        self._entries.add(draft, self._fill)
-
-    def imported(self, source: str) -> Import:
-        """Return the entries, with what holds for all of them."""
-        if not self._found:
-            raise ImportUnreadable(
-                f"{source} has no entry", cure="write crontab -l | sched import …"
-            )
-        return self._entries.imported(source, *self._remarks())
-
-    def _remarks(self) -> Iterator[Remark]:
-        yield Remark(
-            "note",
-            "action",
-            "each line starts a workflow that is yours to write, and `sched docs coming-from` has a"
-            " short one; its input is {command}, with stdin, env and user where the crontab has"
-            " them",
+    @property
+    def mail(self) -> str:
+        """The sentence about the output of the command; empty if there is no mail."""
+        to = self.variables.get("MAILTO")
+        if to == "":
+            return ""
+        more = [f"{name} {self.variables[name]}" for name in _OF_MAIL if self.variables.get(name)]
+        return (
+            f"cron mails what a command prints{f' to {to}' if to else ''}; here it is what the"
+            " workflow returns or logs, and onDead names a workflow for failures"
+            f"{' (not imported: ' if more else ''}{', '.join(more)}{')' if more else ''}"
         )
-        yield Remark("note", "catch-up", "cron makes up for nothing that it missed: policy none")
-        yield Remark(
-            "note",
-            "timezone",
-            f"lines without CRON_TZ are in {self._options.timezone}; --timezone names another",
-        )
-        if self._mail != "":
-            to = f" to {self._mail}" if self._mail else ""
-            yield Remark(
-                "difference",
-                "output",
-                f"cron mails what a command prints{to}; here it is what the workflow returns or"
-                " logs, and onDead names a workflow for failures",
-            )
-
-    def _set(self, name: str, value: str) -> None:
-        bare = (
-            value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
-        )
-        if name == "CRON_TZ":
-            self._timezone = bare or self._options.timezone
-        elif name == "MAILTO":
-            self._mail = bare
-        elif name == "RANDOM_DELAY":
-            self._delay = int(bare) if bare.isdigit() else 0
-        if name not in _NOT_FOR_CRON:
-            self._environment[name] = bare
-
-    def _fill(self, draft: Draft) -> None:
-        cron, rest = _split(draft.text)
-        user = ""
-        if self._with_user:
-            user, *command = rest.split(maxsplit=1)  # Debian's own file has tabs around it
-            rest = command[0] if command else ""
-        if not rest:
-            raise NotExpressed("the line has no command")
-        self._when(draft, cron)
-        draft.fields["input"] = self._input(draft, rest, user)
-        draft.name = _program(rest)
-
-    def _when(self, draft: Draft, cron: str) -> None:
-        draft.fields["cron"] = _cron(draft, cron)
-        draft.fields["timezone"] = self._timezone
-        if self._timezone != self._options.timezone:
-            draft.note("timezone", "CRON_TZ is cronie's; Debian's cron reads it as any variable")
-        settle_clock(draft, CRON, self._options.now)
-        draft.fields["catchUp"] = {"policy": "none"}
-        if self._delay:
-            draft.fields["spread"] = f"{self._delay}m"
-            draft.differs(
-                "jitter", "RANDOM_DELAY is drawn when cron starts; spread is the key's own"
-            )
-
-    def _input(self, draft: Draft, command: str, user: str) -> dict[str, Any]:
-        if command.startswith("-"):
-            raise NotExpressed(
-                "options before the command (-n, -q, -s) are FreeBSD's and OpenBSD's"
-            )
-        main, *lines = _PERCENT.split(command)
-        given: dict[str, Any] = {"command": main.strip().replace("\\%", "%")}
-        if lines:
-            given["stdin"] = "\n".join(lines).replace("\\%", "%") + "\n"
-            draft.note("action", "what follows the first % is standard input, as in cron")
-        if self._environment:
-            given["env"] = dict(self._environment)
-        if "TZ" in self._environment:
-            draft.note("timezone", "TZ is for the command; it does not move the times of cron")
-        return {**given, "user": user} if user else given
 
 
-def _split(text: str) -> tuple[str, str]:
+def _lines(text: str) -> Iterator[_CrontabLine]:
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        variable = _VARIABLE.fullmatch(entry)
+        if variable is None:
+            yield _CrontabLine(number, entry, dict(variables))
+            continue
+        value = variable[3].strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        variables[variable[2]] = value[1:-1] if quoted else value
+
+
+def _remarks(options: Options, mails: set[str]) -> Iterator[Remark]:
+    yield Remark(
+        "note",
+        "action",
+        "each line starts a workflow that is yours to write, and `sched docs coming-from` has a"
+        " short one; its input is {command}, with stdin, env and user where the crontab has"
+        " them",
+    )
+    yield Remark("note", "catch-up", "cron makes up for nothing that it missed: policy none")
+    yield Remark(
+        "note",
+        "timezone",
+        f"lines without CRON_TZ are in {options.timezone}; --timezone names another",
+    )
+    if len(mails) == 1 and (mail := next(iter(mails))):
+        yield Remark("difference", "output", mail)
+
+
+def _fill(draft: Draft, *, line: _CrontabLine, options: Options, with_user: bool) -> None:
+    cron, rest = _split(draft, line.text)
+    first, *others = rest.split(maxsplit=1)  # Debian's own file has tabs around the user
+    if with_user:
+        if not _USER.fullmatch(first):
+            raise NotExpressed(f"{first} is no user; leave out --user-column")
+        rest = others[0] if others else ""
+    elif first in _USERS and others:
+        raise NotExpressed(f"its command begins with the user {first}; add --user-column")
+    if not rest:
+        raise NotExpressed("the line has no command")
+    _when(draft, cron, line.variables, options)
+    draft.fields["input"] = _input(draft, rest, first if with_user else "", line.variables)
+    draft.name = _program(rest)
+
+
+def _when(draft: Draft, cron: str, variables: Mapping[str, str], options: Options) -> None:
+    zone = variables.get("CRON_TZ") or options.timezone
+    draft.fields |= {"cron": _cron(draft, cron), "timezone": zone}
+    if zone != options.timezone:
+        draft.note("timezone", "CRON_TZ is cronie's; Debian's cron reads it as any variable")
+    settle_clock(draft, CRON, options.now)
+    draft.fields["catchUp"] = {"policy": "none"}
+    delay = variables.get("RANDOM_DELAY", "")
+    if delay.isdecimal() and int(delay):
+        draft.fields["spread"] = f"{int(delay)}m"
+        draft.differs("jitter", "RANDOM_DELAY is drawn when cron starts; spread is the key's own")
+    elif delay.strip("0"):
+        draft.lacks("jitter", f"RANDOM_DELAY is {delay}, which is no number of minutes")
+
+
+def _input(draft: Draft, command: str, user: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    if command.startswith("-"):
+        raise NotExpressed("options before the command (-n, -q, -s) are FreeBSD's and OpenBSD's")
+    main, *lines = _PERCENT.split(command)
+    given: dict[str, Any] = {"command": main.strip().replace("\\%", "%")}
+    if lines:
+        given["stdin"] = "\n".join(lines).replace("\\%", "%") + "\n"
+        draft.note("action", "what follows the first % is standard input, as in cron")
+    environment = {name: one for name, one in variables.items() if name not in _NOT_FOR_CRON}
+    if environment:
+        given["env"] = environment
+    if "TZ" in environment:
+        draft.note("timezone", "TZ is for the command; it does not move the times of cron")
+    return {**given, "user": user} if user else given
+
+
+def _split(draft: Draft, text: str) -> tuple[str, str]:
     """Return the when-part and the rest of a line."""
+    if text.startswith("-"):
+        draft.note("output", "the - before it keeps the line out of cron's log")
+        text = text[1:]
     words = text.split(maxsplit=1 if text.startswith("@") else _FIELDS)
     number = 1 if text.startswith("@") else _FIELDS
     if len(words) <= number:
         raise NotExpressed(
             "the line is no entry of a crontab: five fields, or a macro, and a command"
         )
-    return " ".join(words[:number]).removeprefix("-"), words[number]
+    return " ".join(words[:number]), words[number]
 
 
 def _cron(draft: Draft, text: str) -> str:
@@ -224,14 +235,15 @@ def _cron(draft: Draft, text: str) -> str:
 
 def _with_hashes(draft: Draft, text: str) -> str:
     """Replace random values (``0~30``), drawn at each load of a crontab, by hashes of the key."""
-    if "~" not in text:
-        return text
-    fields = []
+    fields, others = [], []
     for field, bounds in zip(text.split(), _BOUNDS, strict=False):
         least, _, most = bounds.partition("-")
         drawn = _RANDOM.fullmatch(field)
         fields.append(f"H({drawn[1] or least}-{drawn[2] or most})" if drawn else field)
-    draft.differs("jitter", f"{text}: cron draws a value at each load; H is the key's own")
+        others.append("*" if drawn else field)
+    _GRAMMAR.check(" ".join(others))
+    if fields != others:
+        draft.differs("jitter", f"{text}: cron draws a value at each load; H is the key's own")
     return " ".join(fields)
 
 

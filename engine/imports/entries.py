@@ -1,17 +1,19 @@
 """Entries of an import: schedules for a file, and each way in which they differ from their source.
 
-A reader of a source makes a `Draft` for each thing that it finds, fills it, and states what a
-schedule means otherwise or has no field for. What no schedule can express raises `NotExpressed`:
-it becomes a `RefusedEntry`, and the others go on.
+A reader of a source makes a `Draft` for each thing that it finds and hands it to the `Collector`
+with a function that fills it. `SourceFields` reads an entry and remembers the fields that were
+taken; the others are named as missing, so that no reader drops a field that it does not know.
+`NotExpressed` makes a `RefusedEntry` of an entry, as any other exception does; the others go on.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -131,6 +133,138 @@ class NotExpressed(Exception):
     """No schedule means the same; the message says what has no counterpart."""
 
 
+# --- what an entry has ---
+
+_MOST_OF_A_TEXT: Final = 160
+_SCALARS: Final = (str, bytes, int, float, list, tuple, set, frozenset)
+
+
+class SourceFields:
+    """Fields that an entry has in its source.
+
+    Absent means default, and a value that is empty counts as absent.
+
+    Args:
+        of: begins the name of a field in a remark: ``spec.``.
+        value: a mapping, or an object, whose public attributes are its fields. None has none.
+
+    Raises:
+        NotExpressed: the value has no fields.
+    """
+
+    def __init__(self, of: str, value: Any) -> None:
+        self._of, self._fields, self._taken = of, _fields_of(of, value), set[str]()
+
+    def take(
+        self, name: str, default: Any = None, *, kind: type | tuple[type, ...] = object
+    ) -> Any:
+        """Return the value of a field, which is thereby read.
+
+        Raises:
+            NotExpressed: the value is not of this kind.
+        """
+        self._taken.add(name)
+        value = self._fields.get(name)
+        if _is_empty(value):
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kind) or (isinstance(value, bool) and int in kinds):
+            names = " or ".join(_KINDS.get(each, each.__name__) for each in kinds)
+            raise NotExpressed(f"{self._of}{name} is {shown(value)}, which is no {names}")
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether the source has this field, be it empty."""
+        return name in self._fields
+
+    def pass_over(self, *names: str) -> None:
+        """Leave out fields that a remark for all entries speaks of."""
+        self._taken.update(names)
+
+    def left(self) -> Iterator[str]:
+        """Yield the fields that were not taken, as ``spec.suspend: true``."""
+        for name, value in self._fields.items():
+            if name not in self._taken and not _is_empty(value):
+                yield f"{self._of}{name}: {shown(value)}"
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    dict: "mapping",
+    int: "whole number",
+    float: "number",
+    list: "list",
+    str: "text",
+    tuple: "list",
+}
+
+
+def _fields_of(of: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {str(name): one for name, one in value.items()}
+    if isinstance(value, _SCALARS):
+        what = of.rstrip(".") or "the entry"
+        raise NotExpressed(f"{what} is {shown(value)}, which has no fields")
+    if is_dataclass(value):
+        names = [each.name for each in fields(value)]
+    else:
+        slots = [getattr(each, "__slots__", ()) for each in type(value).__mro__]
+        several = [each for one in slots for each in ((one,) if isinstance(one, str) else one)]
+        names = [*several, *getattr(value, "__dict__", {})]
+    public = [name for name in names if not name.startswith("_")]
+    return {name: getattr(value, name) for name in public if hasattr(value, name)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | Mapping | list | tuple) and not value)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a remark shows it: JSON, or its text."""
+    try:
+        return one_line(json.dumps(value))
+    except (TypeError, ValueError):
+        return one_line(str(value))
+
+
+def printable(text: str) -> str:
+    """Return a text as it stands in a comment: one line, without what no file may hold."""
+    return "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
+
+
+def one_line(text: str) -> str:
+    """Return a printable text that is not too long."""
+    plain = printable(text)
+    return plain if len(plain) <= _MOST_OF_A_TEXT else f"{plain[:_MOST_OF_A_TEXT]}…"
+
+
+def as_input(**given: Any) -> dict[str, Any]:
+    """Return an input as JSON, without what is empty.
+
+    Raises:
+        NotExpressed: a part of it is no JSON.
+    """
+    kept = {name: value for name, value in given.items() if not _is_empty(value)}
+    try:
+        read: dict[str, Any] = json.loads(json.dumps(kept, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotExpressed(f"an argument is no JSON: {error}") from None
+    return read
+
+
+def resolve(found: Any, reference: str, cure: str) -> Any:
+    """Return what an entry refers to.
+
+    Raises:
+        NotExpressed: it was not found.
+    """
+    if found is None:
+        raise NotExpressed(f"{reference} is missing; {cure}")
+    return found
+
+
 # --- drafts ---
 
 AT_ANY_AGE: Final = timedelta(days=365)
@@ -140,7 +274,6 @@ SHORTEST_GRACE: Final = timedelta(seconds=10)
 _OUR_GRACE: Final = timedelta(seconds=60)
 _NOT_IN_A_KEY: Final = re.compile(r"[^a-z0-9._-]+")
 _MOST_OF_A_KEY: Final = 200
-_MOST_OF_A_TEXT: Final = 160
 
 
 @dataclass(slots=True)
@@ -158,18 +291,25 @@ class Draft:
     named_in: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
+    opened: list[SourceFields] = field(default_factory=list)
+
+    def open(self, value: Any, of: str = "") -> SourceFields:
+        """Return the fields of the entry, or of a part of it; all have to be taken."""
+        given = SourceFields(of, value)
+        self.opened.append(given)
+        return given
 
     def note(self, aspect: Aspect, sentence: str) -> None:
         """State a choice of the import."""
-        self.remarks.append(Remark("note", aspect, sentence))
+        self.remarks.append(Remark("note", aspect, printable(sentence)))
 
     def differs(self, aspect: Aspect, sentence: str) -> None:
         """State another meaning than in the source."""
-        self.remarks.append(Remark("difference", aspect, sentence))
+        self.remarks.append(Remark("difference", aspect, printable(sentence)))
 
     def lacks(self, aspect: Aspect, sentence: str) -> None:
         """State a part of the source that is not in the schedule."""
-        self.remarks.append(Remark("missing", aspect, sentence))
+        self.remarks.append(Remark("missing", aspect, printable(sentence)))
 
     def put(self, name: str, value: Any, aspect: Aspect, of: str) -> None:
         """Set a field, ``retry`` or ``timeout.run``, if the file has it; ``of`` is the source's.
@@ -235,19 +375,28 @@ class Collector:
         """Add the schedule that ``fill`` makes of the draft, or its refusal."""
         try:
             fill(draft)
+            for left in [each for given in draft.opened for each in given.left()]:
+                draft.lacks("action", f"{left} is not imported")
             self._entries.append(self._finished(draft))
-        except NotExpressed as error:
+        except (NotExpressed, ScheduleError) as error:
             self.refuse(draft, str(error))
-        except ScheduleError as error:
-            self.refuse(draft, str(error))
+        except Exception as error:  # noqa: BLE001 - the entry is not ours and may be anything
+            self.refuse(draft, f"it cannot be read: {type(error).__name__}: {one_line(str(error))}")
+
+    @property
+    def found(self) -> int:
+        """How many entries the source has."""
+        return len(self._entries) + len(self._refused)
 
     def refuse(self, draft: Draft, sentence: str) -> None:
         """Add what no schedule can express."""
-        self._refused.append(RefusedEntry(draft.place, one_line(draft.text), sentence))
+        refused = RefusedEntry(one_line(draft.place), one_line(draft.text), printable(sentence))
+        self._refused.append(refused)
 
     def imported(self, source: str, *remarks: Remark) -> Import:
         """Return everything that was added."""
-        return Import(source, tuple(self._entries), tuple(self._refused), remarks)
+        said = tuple(each._replace(sentence=printable(each.sentence)) for each in remarks)
+        return Import(printable(source), tuple(self._entries), tuple(self._refused), said)
 
     def _finished(self, draft: Draft) -> ImportedEntry:
         fields = {"workflow": self._workflow, **draft.fields}
@@ -260,7 +409,8 @@ class Collector:
         self._keys.add(fields["key"])
         if self.options.shadow:
             fields["mode"] = "shadow"
-        return ImportedEntry(draft.place, one_line(draft.text), fields, tuple(draft.remarks))
+        place = one_line(draft.place)
+        return ImportedEntry(place, one_line(draft.text), fields, tuple(draft.remarks))
 
     def _key(self, draft: Draft) -> str:
         """Return a valid key that no other entry has, and note where it is not the name."""
@@ -278,12 +428,6 @@ def _numbered(base: str) -> Iterator[str]:
     while True:
         yield f"{base}-{number}"
         number += 1
-
-
-def one_line(text: str) -> str:
-    """Return a text as it stands in a comment: one line, printable, and not too long."""
-    plain = "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
-    return plain if len(plain) <= _MOST_OF_A_TEXT else f"{plain[:_MOST_OF_A_TEXT]}…"
 
 
 # --- sources ---

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from engine.errors import ImportUnreadable
-from engine.imports.cron import KUBERNETES, settle_clock
+from engine.imports.cron import KUBERNETES, Grammar, settle_clock
 from engine.imports.entries import (
     Collector,
     Draft,
@@ -23,28 +23,29 @@ from engine.imports.entries import (
     NotExpressed,
     Options,
     Remark,
+    SourceFields,
+    as_input,
     read_text,
+    resolve,
+    shown,
 )
-from engine.schedules import format_duration
 
 WORKFLOW: Final = "run_job"
 _ZONE: Final = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 _GO_DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s)")
 _GO_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _OVERLAPS: Final = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_previous"}
-_DAY, _WEEKDAY, _FIELDS = 2, 4, 5
-_KNOWN: Final = frozenset(
-    {
-        "schedule",
-        "timeZone",
-        "startingDeadlineSeconds",
-        "concurrencyPolicy",
-        "suspend",
-        "jobTemplate",
-        "successfulJobsHistoryLimit",
-        "failedJobsHistoryLimit",
-    }
+_DAY, _WEEKDAY = 2, 4
+_BOOKKEEPING: Final = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
 )
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_GRAMMAR: Final = Grammar("Kubernetes", starts=True, question=True)
 
 
 def read_cronjobs(name: str, options: Options) -> Import:
@@ -62,16 +63,11 @@ def read_cronjobs(name: str, options: Options) -> Import:
     entries, others = Collector(options, WORKFLOW), []
     found = [each for document in documents for each in _objects(document)]
     for each in found:
-        if each.get("kind") == "CronJob":
-            meta = _mapping(each.get("metadata"))
-            place = "/".join(filter(None, (meta.get("namespace"), str(meta.get("name", "")))))
-            spec = _mapping(each.get("spec"))
-            draft = Draft(
-                f"CronJob {place}", str(spec.get("schedule", "")), str(meta.get("name", ""))
-            )
-            entries.add(draft, partial(_fill, spec=spec, meta=meta, options=options))
+        if isinstance(each, Mapping) and each.get("kind") == "CronJob":
+            entries.add(Draft("CronJob", ""), partial(_fill, manifest=each, options=options))
         else:
-            others.append(str(each.get("kind")))
+            kind = each.get("kind") if isinstance(each, Mapping) else type(each).__name__
+            others.append(str(kind))
     if len(others) == len(found):
         raise ImportUnreadable(f"{name} has no CronJob", cure="write kubectl get cronjobs -o yaml")
     return entries.imported(f"the CronJobs of {name}", *_remarks(others))
@@ -87,36 +83,48 @@ def _remarks(others: list[str]) -> Iterator[Remark]:
     if others:
         kinds = ", ".join(sorted(set(others)))
         yield Remark("note", "action", f"{len(others)} other objects are left out: {kinds}")
+    yield Remark(
+        "note",
+        "action",
+        f"status and what the cluster writes ({', '.join(_BOOKKEEPING)}) stay there",
+    )
 
 
-def _objects(document: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(document, Mapping):
-        if str(document.get("kind", "")).endswith("List"):
-            for item in document.get("items") or ():
-                yield from _objects(item)
-        else:
-            yield document
+def _objects(document: Any) -> Iterator[Any]:
+    if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+        for item in document.get("items") or ():
+            yield from _objects(item)
+    elif document is not None:
+        yield document
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _fill(draft: Draft, spec: Mapping[str, Any], meta: Mapping[str, Any], options: Options) -> None:
-    _when(draft, str(spec.get("schedule", "")), spec.get("timeZone"), options)
-    _policies(draft, spec)
-    for name in sorted(set(spec) - _KNOWN):
-        draft.lacks("action", f"spec.{name} has no counterpart in a schedule")
-    limits = [
-        name for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit") if name in spec
-    ]
-    if limits:
-        draft.note("limits", f"{' and '.join(limits)}: retention says how long fires are kept here")
-    given = {"namespace": meta.get("namespace"), "name": meta.get("name")}
-    draft.fields["input"] = {
-        **{name: value for name, value in given.items() if value},
-        "job": _plain(spec.get("jobTemplate") or {}),
-    }
+def _fill(draft: Draft, manifest: Mapping[str, Any], options: Options) -> None:
+    given = draft.open(manifest)
+    given.pass_over("apiVersion", "kind", "status")
+    meta, spec = draft.open(given.take("metadata"), "metadata."), given.take("spec", kind=Mapping)
+    draft.name = resolve(meta.take("name", kind=str), "metadata.name", "a key is made of it")
+    namespace = meta.take("namespace")
+    draft.place = f"CronJob {namespace}/{draft.name}" if namespace else f"CronJob {draft.name}"
+    meta.pass_over(*_BOOKKEEPING)
+    fields = draft.open(resolve(spec, "spec", "it has the schedule"), "spec.")
+    draft.text = resolve(fields.take("schedule", kind=str), "spec.schedule", "it is the time")
+    _when(draft, draft.text, fields.take("timeZone", kind=str), options)
+    job = fields.take("jobTemplate", {}, kind=Mapping)
+    _policies(draft, fields, job)
+    limits = ("successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    if named := [name for name in limits if fields.take(name) is not None]:
+        draft.note("limits", f"{' and '.join(named)}: retention says how long fires are kept here")
+    labels, annotations = meta.take("labels"), dict(meta.take("annotations", {}, kind=Mapping))
+    annotations.pop(_APPLIED, None)
+    for name, found in (("labels", labels), ("annotations", annotations)):
+        if found:
+            draft.note("action", f"{name} of the CronJob itself stay there: {shown(_plain(found))}")
+    draft.fields["input"] = as_input(namespace=namespace, name=draft.name)
+    draft.fields["input"]["job"] = as_input(job=_plain(job)).get("job", {})
 
 
 def _plain(value: Any) -> Any:
@@ -133,6 +141,8 @@ def _plain(value: Any) -> Any:
 
 def _when(draft: Draft, text: str, named: Any, options: Options) -> None:
     inside = _ZONE.fullmatch(text.strip())
+    if inside and named:
+        raise NotExpressed("it has a timeZone and TZ in its schedule, which Kubernetes refuses")
     text = inside[2] if inside else text.strip()
     if text.startswith("@every"):
         _every(draft, text.removeprefix("@every").strip())
@@ -158,9 +168,8 @@ def _every(draft: Draft, text: str) -> None:
 
 def _cron(draft: Draft, text: str) -> str:
     """Return the expression with the day rule of robfig/cron: only a plain star is a star."""
+    _GRAMMAR.check(text)
     fields = [_without_stars(field) for field in text.split()]
-    if len(fields) != _FIELDS:
-        raise NotExpressed(f"{text!r} has {len(fields)} fields; a CronJob has five")
     day, weekday = fields[_DAY], fields[_WEEKDAY]
     if "*" not in (day, weekday) and "*" in (day[0], weekday[0]):
         fields[_DAY] = day.replace("*", "1-31", 1) if day.startswith("*") else day
@@ -183,8 +192,8 @@ def _without_stars(field: str) -> str:
 # --- policies ---
 
 
-def _policies(draft: Draft, spec: Mapping[str, Any]) -> None:
-    policy = str(spec.get("concurrencyPolicy") or "Allow")
+def _policies(draft: Draft, spec: SourceFields, job: Mapping[str, Any]) -> None:
+    policy = spec.take("concurrencyPolicy", "Allow", kind=str)
     if policy not in _OVERLAPS:
         raise NotExpressed(f"concurrencyPolicy is {policy!r}; it is Allow, Forbid or Replace")
     draft.fields["overlap"] = _OVERLAPS[policy]
@@ -195,26 +204,26 @@ def _policies(draft: Draft, spec: Mapping[str, Any]) -> None:
             " skip does not (queue_one is nearer)",
         )
     if policy == "Replace":
-        _replace(draft, spec)
-    deadline = spec.get("startingDeadlineSeconds")
-    age = None if deadline is None else timedelta(seconds=int(deadline))
+        _replace(draft, job)
+    deadline = spec.take("startingDeadlineSeconds", kind=int)
+    age = None if deadline is None else timedelta(seconds=deadline)
     draft.catch_up(age, of="Kubernetes")
     if draft.fields["catchUp"]["policy"] == "latest":
         # A CronJob that is no longer suspended makes up for its newest window too.
         draft.fields["catchUp"]["pause"] = "latest"
-    if spec.get("suspend"):
+    if spec.take("suspend", kind=bool):
         draft.fields["paused"] = True
         draft.note("pause", "suspend: the schedule begins paused; sched resume starts it")
 
 
-def _replace(draft: Draft, spec: Mapping[str, Any]) -> None:
+def _replace(draft: Draft, job: Mapping[str, Any]) -> None:
     """Give a cancelled run as long as its pod would have."""
-    found: Any = spec
-    for name in ("jobTemplate", "spec", "template", "spec"):
+    found: Any = job
+    for name in ("spec", "template", "spec"):
         found = _mapping(found).get(name)
     seconds = _mapping(found).get("terminationGracePeriodSeconds")
     if isinstance(seconds, int):
-        draft.fields["cancelGrace"] = format_duration(timedelta(seconds=seconds))
+        draft.fields["cancelGrace"] = f"{seconds}s"
     draft.differs(
         "overlap",
         "Replace deletes the running Job at once; here its run is cancelled, and the next begins"

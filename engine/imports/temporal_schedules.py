@@ -79,9 +79,15 @@ async def read_schedules(client: Client, options: Options, *, prefix: str = "") 
     entries, found = Collector(options), 0
     try:
         async for listed in await client.list_schedules():
-            if listed.id.startswith(prefix):
-                found += 1
+            if not listed.id.startswith(prefix):
+                continue
+            found += 1
+            draft = Draft(f"schedule {listed.id}", "")
+            try:
                 of = await client.get_schedule_handle(listed.id).describe()
+            except ValueError as error:
+                entries.refuse(draft, f"this SDK cannot read it: {error}")
+            else:
                 await _add(entries, of, options)
     except RPCError as error:
         raise TemporalUnavailable(f"the schedules could not be read: {error}") from error
@@ -120,11 +126,14 @@ async def _add(entries: Collector, of: ScheduleDescription, options: Options) ->
     except Exception as error:  # noqa: BLE001 - a codec or a converter of the team, which may fail with anything
         entries.refuse(draft, f"its input cannot be read as JSON: {type(error).__name__}: {error}")
         return
+    for calendar in (*of.schedule.spec.calendars, *of.schedule.spec.skip):
+        if calendar.comment:
+            draft.note("action", f"comment: {calendar.comment}")
     parts = _parts(of.schedule.spec)
     if not parts:
         entries.refuse(draft, "it has no calendar and no interval: it never fires by itself")
     for number, part in enumerate(parts):
-        one = Draft(draft.place, _shown(part), of.id, NATIVE)
+        one = Draft(draft.place, _shown(part), of.id, NATIVE, remarks=[*draft.remarks])
         if number:
             one.differs("twice", _TWICE)
         fill = partial(_fill, of=of, action=action, part=part, decoded=decoded, options=options)
@@ -152,6 +161,59 @@ def _fill(
         draft.jitter(spec.jitter, of="Temporal")
     _policies(draft, of)
     _action(draft, action, decoded)
+    _name_others(draft, of)
+
+
+_READ: Final[Mapping[str, Collection[str]]] = {
+    "spec.": {
+        "calendar",
+        "cron_string",
+        "end_time",
+        "exclude_calendar",
+        "exclude_structured_calendar",
+        "interval",
+        "jitter",
+        "start_time",
+        "structured_calendar",
+        "timezone_name",
+    },
+    "policies.": {"catchup_window", "overlap_policy", "pause_on_failure"},
+    "state.": {"limited_actions", "notes", "paused", "remaining_actions"},
+    "action.": {
+        "header",
+        "input",
+        "memo",
+        "priority",
+        "retry_policy",
+        "search_attributes",
+        "task_queue",
+        "user_metadata",
+        "workflow_execution_timeout",
+        "workflow_id",
+        "workflow_run_timeout",
+        "workflow_task_timeout",
+        "workflow_type",
+    },
+}
+"""Fields of the server's messages that are read here, by the SDK's names for them."""
+
+
+def _name_others(draft: Draft, of: ScheduleDescription) -> None:
+    """Open the server's own messages, so that a field which the SDK lacks is named too."""
+    raw = of.raw_description
+    messages = {
+        "spec.": raw.schedule.spec,
+        "policies.": raw.schedule.policies,
+        "state.": raw.schedule.state,
+        "action.": raw.schedule.action.start_workflow,
+    }
+    for name, message in messages.items():
+        set_fields = {field.name: value for field, value in message.ListFields()}
+        draft.open(set_fields, name).pass_over(*_READ[name])
+    own = {"memo": raw.memo.fields, "search_attributes": raw.search_attributes.indexed_fields}
+    for name, found in own.items():
+        if found:
+            draft.lacks("action", f"{name} of the schedule itself ({', '.join(sorted(found))})")
 
 
 # --- times ---
@@ -193,9 +255,12 @@ def _shown(part: _CalendarValues | ScheduleIntervalSpec) -> str:
 
 
 def _interval(draft: Draft, part: ScheduleIntervalSpec) -> None:
-    draft.fields["everyMs"] = int(part.every.total_seconds()) * 1000  # the server drops fractions
-    if part.offset:
-        draft.fields["offsetMs"] = int(part.offset.total_seconds()) * 1000
+    for name, length in (("everyMs", part.every), ("offsetMs", part.offset)):
+        if not length:
+            continue
+        draft.fields[name] = int(length.total_seconds()) * 1000
+        if length.microseconds:
+            draft.note("phase", f"{length} is {draft.fields[name]} ms: Temporal drops fractions")
 
 
 def _calendar(draft: Draft, part: _CalendarValues, zone: str, now: datetime) -> None:
@@ -219,7 +284,9 @@ def _bounds(draft: Draft, spec: ScheduleSpec) -> None:
             continue
         if name in draft.fields:
             raise NotExpressed("it has years beside start_at or end_at")
-        draft.fields[name] = moment.astimezone(UTC).replace(microsecond=0).isoformat()
+        whole = moment.astimezone(UTC).replace(microsecond=0)
+        later = name == "start" and moment.microsecond
+        draft.fields[name] = (whole + timedelta(seconds=1) if later else whole).isoformat()
 
 
 def _excluded(
@@ -317,7 +384,7 @@ def _labels(draft: Draft, action: ScheduleActionStartWorkflow, decoded: _Decoded
     if attributes:
         of = f"the search attributes ({', '.join(attributes)})"
         draft.put("searchAttributes", attributes, "action", of)
-    for name in ("static_summary", "static_details", "headers"):
+    for name in ("static_summary", "static_details", "headers", "untyped_search_attributes"):
         if getattr(action, name):
             draft.lacks("action", f"{name} is not imported")
 

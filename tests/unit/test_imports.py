@@ -7,6 +7,7 @@ import io
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from engine.imports.crontab import read_crontab
 from engine.imports.entries import ASPECTS, Import, ImportedEntry, Options
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.schedule_file import as_yaml_file
-from engine.schedules import FIELDS, load_schedules
+from engine.schedules import FIELDS, Schedule, load_schedules
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -96,6 +97,16 @@ def said(entry: ImportedEntry, kind: str) -> dict[str, str]:
         ("61 * * * * /bin/a", "61"),
         ("0 4 * * *", "no entry of a crontab"),
         ("0 4 * * * -n /bin/a", "FreeBSD"),
+        ("0/15 * * * * /bin/a", "a single value, as in '0/15'; if it was meant, write 0-59/15"),
+        ("0 4 * * 5/2 /bin/a", "write 5-6/2"),
+        ("0 22-4 * * * /bin/a", "goes backwards, as in '22-4'; if it was meant, write 22-23,0-4"),
+        ("0 4 * * fri-sun /bin/a", "write 5-7"),
+        ("0 4 L * * /bin/a", "cron does not read 'L'"),
+        ("0 4 15W * * /bin/a", "cron does not read '15W'"),
+        ("0 4 * * 1#2 /bin/a", "cron does not read '1#2'"),
+        ("0 4 ? * * /bin/a", "cron does not read '?'"),
+        ("H 4 * * * /bin/a", "cron does not read 'H'"),
+        ("0 4 * * * root /bin/a", "begins with the user root; add --user-column"),
     ],
 )
 def test_a_line_without_a_counterpart_is_refused_by_its_number_and_the_others_go_on(
@@ -155,6 +166,27 @@ def test_variables_hold_for_the_lines_below_them(tmp_path):
     assert "cronie" in said(found.entries[1], "note")["timezone"]
     assert any("TZ is for the command" in each.sentence for each in found.entries[2].remarks)
     assert not any(each.aspect == "output" for each in found.remarks)
+
+
+def test_a_user_column_that_is_none_is_refused(tmp_path):
+    (refused,) = crontab(tmp_path, "0 4 * * * /bin/a --all\n", user_column=True).refused
+    assert refused.sentence == "/bin/a is no user; leave out --user-column"
+
+
+def test_mail_is_that_of_each_line(tmp_path):
+    found = crontab(
+        tmp_path,
+        "MAILTO=ops\n0 4 * * * /bin/a\nMAILTO=dev\nMAILFROM=me\n0 4 * * * /bin/b\nMAILTO=''\n"
+        "0 4 * * * /bin/c\n",
+    )
+    to = [said(each, "difference").get("output", "") for each in found.entries]
+    assert ["mails what a command prints to ops" in to[0], "to dev" in to[1], to[2]] == [
+        True, True, "",
+    ]  # fmt: skip
+    assert "MAILFROM me" in to[1]
+    assert not any(each.aspect == "output" for each in found.remarks)
+    same = crontab(tmp_path, "MAILTO=ops\n0 4 * * * /bin/a\n0 5 * * * /bin/b\n")
+    assert "to ops" in next(each.sentence for each in same.remarks if each.aspect == "output")
 
 
 def test_random_values_become_hashes_of_the_key(tmp_path):
@@ -225,10 +257,36 @@ def test_what_kubernetes_has_and_a_schedule_has_not_is_missing_and_not_dropped(t
         tmp_path, {"newField": 1}, {"concurrencyPolicy": "Sometimes"}, {"schedule": "0 0 4 * * *"}
     )
     assert "newField" in said(found.entries[0], "missing")["action"]
-    assert ["Sometimes" in found.refused[0].sentence, "6 fields" in found.refused[1].sentence] == [
-        True,
-        True,
-    ]
+    assert "Sometimes" in found.refused[0].sentence
+    assert "6 fields" in found.refused[1].sentence
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"schedule": "0 4 * * 7"}, "Kubernetes does not read '7'"),
+        ({"schedule": "0 22-4 * * *"}, "write 22-23,0-4"),
+        ({"schedule": "0 4 L * *"}, "Kubernetes does not read 'L'"),
+        ({"schedule": "H 4 * * *"}, "Kubernetes does not read 'H'"),
+        ({"schedule": "TZ=UTC 0 4 * * *", "timeZone": "UTC"}, "which Kubernetes refuses"),
+        ({"schedule": ""}, "spec.schedule is missing"),
+        ({"suspend": "false"}, 'spec.suspend is "false", which is no true or false'),
+        ({"startingDeadlineSeconds": "soon"}, "which is no whole number"),
+    ],
+)
+def test_a_cronjob_that_kubernetes_refuses_is_refused_and_the_others_go_on(
+    tmp_path, spec, sentence
+):
+    found = cronjobs(tmp_path, spec, {})
+    (refused,) = found.refused
+    assert refused.place == "CronJob job-0"
+    assert sentence in refused.sentence
+    assert [each.key for each in found.entries] == ["job-1"]
+
+
+def test_a_step_after_a_value_is_a_range_in_kubernetes(tmp_path):
+    entry = only(cronjobs(tmp_path, {"schedule": "5/20 4 * * ?"}))
+    assert entry.fields["cron"] == "5/20 4 * * *"
 
 
 # --- Celery beat ---
@@ -315,8 +373,153 @@ def test_rows_of_django_celery_beat_are_read_with_their_own_zone(tmp_path):
     assert (by_key["a"]["cron"], by_key["a"]["timezone"]) == ("5 4 * * *", "Asia/Tokyo")
     assert (by_key["b"]["everyMs"], by_key["b"]["paused"]) == (10_800_000, True)
     assert by_key["c"]["at"] == "2027-01-01T09:00:00Z"
-    assert "one_off" in said(found.entries[3], "missing")["limits"]
+    assert by_key["e"]["limit"] == 1
     assert found.refused[0].place == "d"
+
+
+def rows(tmp_path, *tasks: dict[str, object], **when: dict[str, object]) -> Import:
+    """Rows of Django: tasks, and what they refer to as ``crontab_7``."""
+    of = "django_celery_beat."
+    listed = [
+        *({"model": f"{of}{name.partition('_')[0]}schedule", "pk": int(name.partition("_")[2]),
+           "fields": fields} for name, fields in when.items()),
+        *({"model": f"{of}periodictask", "pk": n, "fields": {"task": "shop.work", **each}}
+          for n, each in enumerate(tasks)),
+    ]  # fmt: skip
+    (tmp_path / "rows.json").write_text(json.dumps(listed))
+    return celery_beat.read_beat(str(tmp_path / "rows.json"), Options(now=NOW))
+
+
+AT_SIX: dict[str, object] = {"minute": "0", "hour": "6"}
+
+
+def test_a_task_whose_row_is_not_in_the_dump_is_refused_and_never_runs_each_minute(tmp_path):
+    found = rows(
+        tmp_path,
+        {"name": "monthly", "crontab": 7},
+        {"name": "reindex", "interval": 2},
+        {"name": "two", "interval": 2, "crontab": 1},
+        {"name": "good", "crontab": 1},
+        crontab_1=AT_SIX,
+    )
+    assert [each.key for each in found.entries] == ["good"]
+    assert {each.place: each.sentence for each in found.refused} == {
+        "monthly": "the row crontab 7 is missing; dump all of django_celery_beat",
+        "reindex": "the row interval 2 is missing; dump all of django_celery_beat",
+        "two": "it has 2 of interval, crontab, solar, clocked; beat wants one",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"args": "[1,"}, 'its args are no JSON: "[1,"'),
+        ({"args": '"ab"'}, "its args are no list"),
+        ({"headers": "[]x"}, "its headers are no JSON"),
+        ({"task": ""}, "it names no task"),
+        ({"start_time": "soon"}, "it cannot be read: ValueError: Invalid isoformat string: 'soon'"),
+        ({"interval": 3, "crontab": None}, 'interval.every is "3", which is no whole number'),
+    ],
+)
+def test_a_task_that_cannot_be_read_keeps_no_other_from_being_imported(tmp_path, fault, sentence):
+    found = rows(
+        tmp_path,
+        {"name": "broken", "crontab": 1, **fault},
+        {"name": "good", "crontab": 1},
+        crontab_1=AT_SIX,
+        interval_3={"every": "3", "period": "hours"},
+    )
+    assert [each.key for each in found.entries] == ["good"]
+    (refused,) = found.refused
+    assert refused.sentence.startswith(sentence)
+
+
+def test_bounds_headers_and_single_runs_of_django_are_those_of_the_schedule(tmp_path):
+    campaign, once, gone = rows(
+        tmp_path,
+        {
+            "name": "campaign", "crontab": 1, "headers": '{"tenant": "acme"}',
+            "start_time": "2027-01-01T00:00:00Z", "expires": "2027-02-01T00:00:00Z",
+        },
+        {"name": "once", "crontab": 1, "one_off": True},
+        {"name": "gone", "crontab": 1, "one_off": True, "total_run_count": 1},
+        crontab_1=AT_SIX,
+    ).entries  # fmt: skip
+    schedule = Schedule.from_json(dict(campaign.fields))
+    begin, end = datetime(2027, 1, 1, tzinfo=UTC), datetime(2027, 2, 1, tzinfo=UTC)
+    fires = [*schedule.starts(begin - timedelta(days=40), end + timedelta(days=40))]
+    assert (fires[0], fires[-1]) == (begin.replace(hour=6), end.replace(month=1, day=31, hour=6))
+    assert campaign.fields["input"]["options"]["headers"] == {"tenant": "acme"}
+    assert once.fields["limit"] == 1
+    assert gone.fields["paused"] is True
+
+
+def test_tasks_that_an_application_adds_late_are_those_that_beat_reads(tmp_path, monkeypatch):
+    """Added when it is finalized, or by a module that it imports by itself."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "late_shop.py").write_text(
+        "from celery import Celery\nfrom celery.schedules import crontab\n"
+        "app = Celery('shop', set_as_current=False)\n"
+        "app.conf.imports = ['late_tasks']\n"
+        "app.conf.beat_schedule = {'static': {'task': 'shop.static', 'schedule': 60.0}}\n"
+        "@app.on_after_finalize.connect\n"
+        "def periodic(sender, **_):\n"
+        "    sender.add_periodic_task(crontab(hour=3, minute=0), sender.signature('a'), name='n')\n"
+    )
+    (tmp_path / "late_tasks.py").write_text(
+        "from late_shop import app\n"
+        "app.add_periodic_task(30.0, app.signature('b'), name='imported')\n"
+    )
+    found = celery_beat.read_beat("late_shop:app", Options(now=NOW))
+    assert {each.key for each in found.entries} == {"static", "n", "imported"}
+
+
+def test_settings_of_beat_that_hold_for_every_task_are_kept(tmp_path, monkeypatch):
+    app = Celery(set_as_current=False)
+    app.conf.enable_utc = False
+    app.conf.beat_cron_starting_deadline = 3600
+    app.conf.beat_scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
+    app.conf.beat_schedule = {"a": {"task": "t", "schedule": schedules.crontab(hour=3)}}
+    found = beat(monkeypatch, app)
+    assert only(found).fields["catchUp"] == {"policy": "latest", "window": "1h"}
+    told = [str(each) for each in found.remarks]
+    assert any(each.startswith("difference (timezone): enable_utc is off") for each in told)
+    assert any(each.startswith("missing (action): tasks that django_celery_beat") for each in told)
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beat_settings.py").write_text(
+        "from celery.schedules import crontab\nCELERY_TIMEZONE = 'Asia/Tokyo'\n"
+        "CELERY_BEAT_SCHEDULE = {'a': {'task': 't', 'schedule': crontab(hour=3)}}\n"
+    )
+    found = celery_beat.read_beat("beat_settings:CELERY_BEAT_SCHEDULE", Options(now=NOW))
+    assert only(found).fields["timezone"] == "Asia/Tokyo"
+
+
+def test_schedules_that_decide_for_themselves_are_refused(monkeypatch):
+    class Workdays(schedules.crontab):  # type: ignore[misc]  # Celery has no types
+        def is_due(self, last_run_at):
+            return super().is_due(last_run_at)
+
+    found = beat(
+        monkeypatch,
+        {
+            "own": {"task": "t", "schedule": Workdays(hour=3)},
+            "clock": {"task": "t", "schedule": schedules.crontab(hour=3, nowfun=datetime.now)},
+            "none": {"task": "t"},
+            "untold": {"schedule": 60},
+            "no-field": {"task": "t", "schedule": {"crontab": {}}},
+            "number": 5,
+        },
+    )
+    assert found.entries == ()
+    assert {each.place: each.sentence for each in found.refused} == {
+        "own": "Workdays decides by itself when it is due: is_due",
+        "clock": "its schedule has a clock of its own (nowfun)",
+        "none": "it has no schedule",
+        "untold": "it names no task",
+        "no-field": "it has no field: minute, hour, day_of_month, month_of_year, day_of_week",
+        "number": "the entry is 5, which has no fields",
+    }
 
 
 # --- APScheduler ---
@@ -336,6 +539,54 @@ def test_jobs_of_a_scheduler_keep_their_policies(monkeypatch):
     }  # fmt: skip
     assert dict(entry.fields) == expected
     assert said(entry, "difference").keys() == {"jitter", "catch-up"}
+
+
+def work(*_: object, **more: object) -> None:
+    """Do nothing."""
+
+
+def test_what_a_scheduler_that_is_not_started_knows_of_its_jobs_is_kept(monkeypatch):
+    scheduler = BackgroundScheduler(
+        timezone="Europe/Berlin",
+        job_defaults={"misfire_grace_time": 3600, "coalesce": False, "max_instances": 3},
+    )
+    first = datetime(2026, 11, 22, 3, 20, tzinfo=UTC)
+    scheduler.add_job(work, "cron", hour=3, id="held", next_run_time=None)
+    scheduler.add_job(work, "cron", hour=4, id="live")
+    scheduler.add_job(work, "interval", hours=7, id="phase", next_run_time=first)
+    scheduler.add_job(work, "cron", hour=4, id="early", next_run_time=first)
+    scheduler.add_job(partial(partial(work, 1), a=2), "cron", hour=4, id="partial", args=[3])
+    scheduler.add_job(lambda: None, "cron", hour=4, id="lambda")
+    monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: scheduler)
+    found = apscheduler_jobs.read_jobs("shop:scheduler", Options(now=NOW))
+    by_key = {each.key: each for each in found.entries}
+    assert {key: each.fields.get("paused") for key, each in by_key.items()} == {
+        "held": True, "live": None, "phase": None, "early": None, "partial": None,
+    }  # fmt: skip
+    assert by_key["live"].fields["maxConcurrentRuns"] == 3
+    assert by_key["live"].fields["catchUp"] == {"policy": "all", "window": "1h"}
+    fires = Schedule.from_json(dict(by_key["phase"].fields)).starts(NOW, NOW + timedelta(days=9))
+    assert next(iter(fires)) == first
+    assert "2026-11-22T03:20:00+00:00" in said(by_key["early"], "missing")["phase"]
+    assert by_key["partial"].fields["input"] == {
+        "function": f"{__name__}:work", "args": [1, 3], "kwargs": {"a": 2},
+    }  # fmt: skip
+    (refused,) = found.refused
+    assert refused.sentence.startswith("its function is test_what_a_scheduler")
+    assert "<lambda>, which no name leads to" in refused.sentence
+
+
+def test_jobs_that_a_stopped_scheduler_keeps_elsewhere_are_named(monkeypatch):
+    class SQLAlchemyJobStore:
+        """As of APScheduler, whose jobs are read once it runs."""
+
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_job(work, "cron", hour=3, id="a")
+    scheduler._jobstores["jobs"] = SQLAlchemyJobStore()
+    monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: scheduler)
+    found = apscheduler_jobs.read_jobs("shop:scheduler", Options(now=NOW))
+    assert "job store jobs (SQLAlchemyJobStore) is not read" in found.remarks[1].sentence
+    assert not found.is_complete
 
 
 def test_triggers_without_a_counterpart_are_refused_by_name(monkeypatch):
