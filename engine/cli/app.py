@@ -213,6 +213,13 @@ EXAMPLES = {
         "sched import crontab my.crontab > schedules.yaml",
         "sched import crontab /etc/crontab --timezone Europe/Berlin",
     ),
+    "import systemd-timer": (
+        "sched import systemd-timer backup.timer backup.service > schedules.yaml",
+        "sched import systemd-timer /etc/systemd/system/backup.timer --timezone Europe/Berlin",
+    ),
+    "import github-workflow": (
+        "sched import github-workflow .github/workflows/*.yml > schedules.yaml",
+    ),
     "import k8s-cronjob": (
         "sched import k8s-cronjob cronjobs.yaml > schedules.yaml",
         "sched import k8s-cronjob cronjobs.yaml --project shop --json",

@@ -26,6 +26,9 @@ _PURPOSE = "Write schedules of other schedulers as a schedule file. Needs no led
 group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
 commands.add_typer(group, name="import")
 
+Files = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE", help="The files; - is standard input.")
+]
 Text = Annotated[str, typer.Argument(metavar="FILE", help="The file; - is standard input.")]
 Object = Annotated[str, typer.Argument(metavar="SOURCE", help="module:object, or a JSON file.")]
 Project = Annotated[
@@ -141,6 +144,31 @@ def import_jobs(
     from engine.imports.apscheduler_jobs import read_jobs  # noqa: PLC0415
 
     output.write(read_jobs(source, output.options()))
+
+
+@command(group, "systemd-timer", of=Output)
+def import_timers(output: Output, files: Files = None, timezone: Timezone = None) -> None:
+    """Write timers of systemd as a schedule file.
+
+    FILE is a unit file, or what systemctl cat prints. Each timer starts the workflow run_unit with
+    its unit in the input. Without --timezone the clock is that of this machine. The exit code is 1
+    if something could not be expressed.
+    """
+    from engine.imports.systemd_timers import read_timers  # noqa: PLC0415
+
+    output.write(read_timers(files or ["-"], output.options(timezone or local_zone())))
+
+
+@command(group, "github-workflow", of=Output)
+def import_workflows(output: Output, files: Files = None) -> None:
+    """Write scheduled workflows of GitHub Actions as a schedule file.
+
+    Each cron of on.schedule starts the workflow run_github_workflow with the file's name in the
+    input. The exit code is 1 if something could not be expressed.
+    """
+    from engine.imports.github_workflows import read_workflows  # noqa: PLC0415
+
+    output.write(read_workflows(files or ["-"], output.options()))
 
 
 @command(group, "temporal-schedules", of=Output)

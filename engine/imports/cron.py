@@ -225,7 +225,8 @@ KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
 TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walks=True)
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
-
+SYSTEMD: Final = ClockRule("systemd", ("skip", "first"), ("skip", "first"))
+GITHUB: Final = ClockRule("GitHub", ("after", "first"), ("skip", "both"))
 
 _POLICIES: Final[tuple[Any, ...]] = (
     "standard",

@@ -26,8 +26,10 @@ from engine.imports.apscheduler_jobs import read_jobs
 from engine.imports.celery_beat import read_beat
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import Collector, Import, Options
+from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.systemd_timers import read_timers
 from engine.schedules import load_schedules
 from tests.examples import examples
 
@@ -107,6 +109,22 @@ def _nested(flat: Fields) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+def timers(entries: list[Any]) -> Import:
+    texts = []
+    for number, entry in enumerate(entries):
+        lines = entry if isinstance(entry, dict) else {"Timer.OnCalendar": str(entry)}
+        body = "".join(
+            f"[{name.partition('.')[0]}]\n{name.partition('.')[2]}={' '.join(str(value).split())}\n"
+            for name, value in lines.items()
+        )
+        texts.append(f"# /etc/systemd/system/job{number}.timer\n[Timer]\n{body}")
+    return read_timers([_file("\n".join(texts))], OPTIONS)
+
+
+def workflows(entries: list[Any]) -> Import:
+    return read_workflows([_file(json.dumps({"on": {"schedule": entries}}))], OPTIONS)
 
 
 def crontab(entries: list[Any]) -> Import:
@@ -217,6 +235,32 @@ SOURCES = {
             {"spec.timeZone"} if one.get("spec.schedule") == "@every 1h" else set()
         ),
     ),
+    "timer": Source(
+        timers,
+        {},
+        ("Timer.OnCalendar", "Timer.OnUnitActiveSec", "Timer.OnUnitInactiveSec"),
+        {
+            "Timer.OnCalendar": ["daily", "Mon *-*-* 4:00"], "Timer.OnBootSec": ["15min"],
+            "Timer.OnStartupSec": ["1min"], "Timer.OnActiveSec": ["2min"],
+            "Timer.OnUnitActiveSec": ["1d"], "Timer.OnUnitInactiveSec": ["2h"],
+            "Timer.Persistent": ["true"], "Timer.RandomizedDelaySec": ["1h", "5 parsecs"],
+            "Timer.FixedRandomDelay": ["yes"], "Timer.AccuracySec": ["1us"],
+            "Timer.WakeSystem": ["true"], "Timer.OnClockChange": ["on"],
+            "Timer.Unit": ["x.service"],
+            "Unit.Description": ["what it does"], "Unit.After": ["network.target"],
+            "Unit.ConditionACPower": ["true"], "Other.Name": ["1"],
+        },
+        lambda one: (
+            (set() if "Timer.OnCalendar" in one else {"Timer.Persistent"})
+            | (set() if "Timer.RandomizedDelaySec" in one else {"Timer.FixedRandomDelay"})
+        ),
+    ),
+    "workflow": Source(
+        workflows,
+        {},
+        ("cron",),
+        {"cron": ["0 5 * * 1", "7/20 * * * *"], "timezone": ["Europe/Berlin", "Mars"]},
+    ),
     "crontab": Source(
         crontab,
         {"line": "0 4 * * * /bin/a"},
@@ -273,7 +317,7 @@ NATIVE = Source(
     # An interval has no clock but for the days that it leaves out.
     lambda one: set() if "spec.structuredCalendar" in one else {"spec.timezoneName"},
 )  # fmt: skip
-UNKNOWN = {"cronjob": "spec.x{}", "crontab": "X{}", "temporal": ""}
+UNKNOWN = {"timer": "Timer.X{}", "cronjob": "spec.x{}", "crontab": "X{}", "temporal": ""}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (

@@ -18,10 +18,12 @@ from celery.schedules import crontab
 from engine.imports import apscheduler_jobs, celery_beat
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import Import, Options
+from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.systemd_timers import read_timers
 from engine.schedules import Schedule, load_schedules
-from tests.unit.peer_schedulers import apscheduler, celery_beat as beat, robfig, vixie
+from tests.unit.peer_schedulers import apscheduler, celery_beat as beat, robfig, systemd, vixie
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
 END = START + timedelta(days=400)
@@ -102,6 +104,52 @@ def test_a_step_is_no_star_in_kubernetes(tmp_path):
     assert entry.fields["cron"] == "0 4 1-31/3 * 5"
     assert [each.aspect for each in entry.remarks if "either day" in each.sentence] == ["day-rule"]
     assert compare(found, [lambda: robfig("0 4 */3 * 5", UTC_ZONE, START, END)]) == []
+
+
+TIMERS = (
+    "hourly", "daily", "weekly", "monthly", "quarterly", "*-*-* 02:30:00", "*-*-* 01:30",
+    "*:0/30", "*-*-* 0/2:00:00", "Mon..Fri 9:00", "Mon-Fri 7:45", "Sat,Sun 10:15",
+    "Mon *-*-1..7 4:00", "*-*~01", "*-*~03 12:00", "Mon *-05~07/1", "Fri *-*~07/1 17:00",
+    "*-*~1..3 6:00", "*-*~06/2 3:00", "12-25", "2027-01-01", "2027..2029-*-01 4:00",
+    "*-1/3-1 0:0", "*-*-1/5 3:00", "*-*-* 0..5,22:00", "*-*-* 4:00:30", "Sun *:15",
+    "Mon,Wed *-*-10..20 8:00", "Fri *-*-13 13:13", "weekly UTC", "*-*-* 2:15 Australia/Sydney",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK], ids=str)
+def test_timers_fire_as_systemd_does(tmp_path, zone):
+    text = "".join(
+        f"# /etc/systemd/system/t{n}.timer\n[Timer]\nOnCalendar={each}\n"
+        for n, each in enumerate(TIMERS)
+    )
+    (tmp_path / "cat").write_text(text)
+    found = read_timers([str(tmp_path / "cat")], Options(now=START, timezone=str(zone)))
+    assert found.refused == ()
+    differing = compare(found, [partial(systemd, each, zone, START, END) for each in TIMERS])
+    # Of a repeated hour systemd leaves out the second one of frequent timers too.
+    texts = [TIMERS[int(key.removeprefix("t"))] for key in differing]
+    two_hours = ["*-*-* 0/2:00:00"] if zone is BERLIN else []  # one of them is 02:00
+    assert texts == ["hourly", "*:0/30", *two_hours, "Sun *:15"]
+
+
+def test_crons_of_github_fire_as_documented(tmp_path):
+    listed = [{"cron": line, "timezone": "America/New_York"} for line in LINES if line[0] != "@"]
+    listed = [each for each in listed if not each["cron"].endswith("* 7")]
+    listed += [{"cron": "20/15 * * * *"}, {"cron": "30 5,17 * * *"}]
+    (tmp_path / "w.yml").write_text(json.dumps({"on": {"schedule": listed}}))
+    found = read_workflows([str(tmp_path / "w.yml")], Options(now=START, timezone="Asia/Tokyo"))
+    assert found.refused == ()
+    zones = [NEW_YORK] * (len(listed) - 2) + [UTC_ZONE] * 2
+    theirs = [
+        partial(vixie, each["cron"], zone, START, END)
+        for each, zone in zip(listed, zones, strict=True)
+    ]
+    assert compare(found, theirs) == []
+    named = {
+        entry.text for entry in found.entries
+        if any(each.aspect == "day-rule" for each in entry.remarks)
+    }  # fmt: skip
+    assert named == {"30 3 */2 * fri"}
 
 
 BEAT = (

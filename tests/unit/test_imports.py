@@ -27,8 +27,10 @@ from engine.errors import ImportUnreadable
 from engine.imports import apscheduler_jobs, celery_beat
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import ASPECTS, Import, ImportedEntry, Options
+from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.systemd_timers import read_timers
 from engine.schedules import FIELDS, Schedule, load_schedules
 
 ROOT = Path(__file__).parents[2]
@@ -619,6 +621,121 @@ def test_an_or_trigger_is_several_schedules_and_a_date_is_a_moment(monkeypatch):
     assert "nothing later than 1s" in said(found.entries[0], "difference")["catch-up"]
 
 
+# --- systemd ---
+
+
+def timer(tmp_path, *texts: str) -> Import:
+    names = []
+    for number, text in enumerate(texts):
+        (tmp_path / f"job{number}.timer").write_text(text)
+        names.append(str(tmp_path / f"job{number}.timer"))
+    return read_timers(names, OPTIONS)
+
+
+def test_what_systemctl_cat_prints_is_read_with_drop_ins_and_services(tmp_path):
+    (tmp_path / "cat").write_text(
+        "# /etc/systemd/system/backup.timer\n[Unit]\nDescription=Nightly backup\n"
+        "[Timer]\nOnCalendar=daily\nPersistent=true\nRandomizedDelaySec=1h 30min\n"
+        "[Install]\nWantedBy=timers.target\n\n"
+        "# /etc/systemd/system/backup.timer.d/later.conf\n[Timer]\nOnCalendar=\n"
+        "OnCalendar=Mon..Fri 02:30 Europe/Berlin\nOnCalendar=Sat *-*~07/1 4:00\n\n"
+        "# /etc/systemd/system/backup.service\n[Service]\nType=oneshot\n"
+        "ExecStartPre=/bin/a\nExecStart=/usr/bin/backup \\\n  --all\nExecStart=/bin/b\n"
+    )
+    found = read_timers([str(tmp_path / "cat")], OPTIONS)
+    week, last = found.entries
+    assert (week.key, week.fields["cron"], week.fields["timezone"]) == (
+        "backup", "30 2 * * MON-FRI", "Europe/Berlin",
+    )  # fmt: skip
+    assert (last.fields["cron"], "twice" in said(last, "difference")) == ("0 4 * * SAT#L", True)
+    assert week.fields["description"] == "Nightly backup"
+    assert week.fields["catchUp"] == {"policy": "latest", "window": "365d"}
+    assert (week.fields["spread"], week.fields["overlap"]) == ("1h30m", "skip")
+    assert week.fields["input"] == {
+        "unit": "backup.service",
+        "service": {
+            "Type": "oneshot", "ExecStartPre": "/bin/a",
+            "ExecStart": ["/usr/bin/backup    --all", "/bin/b"],
+        },
+    }  # fmt: skip
+
+
+def test_timers_without_a_counterpart_are_refused_and_parts_of_others_are_named(tmp_path):
+    begin = "[Timer]\n"
+    found = timer(
+        tmp_path,
+        f"{begin}OnBootSec=15min\n",
+        f"{begin}OnBootSec=15min\nOnUnitActiveSec=1d\nPersistent=true\n",
+        f"{begin}OnCalendar=daily\nOnBootSec=5min\nWakeSystem=true\nDeferReactivation=yes\n",
+        f"{begin}OnCalendar=*:*/15\n",
+        f"{begin}OnCalendar=Fri..Mon 4:00\n",
+        f"{begin}OnCalendar=*-*-* 22..2:00\n",
+        f"{begin}OnCalendar=daily Mars/North\n",
+        f"{begin}OnCalendar=*-*-* 4:00:30.5\n",
+        f"{begin}OnCalendar=2027,2029-*-* 4:00\n",
+        f"{begin}OnCalendar=daily\nRandomizedDelaySec=5min\nFixedRandomDelay=true\n",
+    )
+    by_key = {each.key: each for each in found.entries}
+    assert by_key.keys() == {"job1", "job2", "job9"}
+    assert by_key["job1"].fields["everyMs"] == 86_400_000
+    assert "the first after OnBootSec 15min" in said(by_key["job1"], "difference")["phase"]
+    missing = "\n".join(str(each) for each in by_key["job2"].remarks if each.kind == "missing")
+    for name in ("OnBootSec 5min", "WakeSystem", "DeferReactivation"):
+        assert name in missing
+    assert by_key["job2"].fields["catchUp"] == {"policy": "none"}
+    assert by_key["job9"].fields["spread"] == "5m"  # and it is fixed there, too
+    assert "jitter" not in said(by_key["job9"], "difference")
+    for refused, sentence in zip(
+        found.refused,
+        ("once after a start", "'*/15'", "backwards", "'22..2'", "Mars/North", "'30.5'", "gaps"),
+        strict=True,
+    ):
+        assert sentence in refused.sentence
+
+
+# --- GitHub ---
+
+
+def workflows(tmp_path, *documents: object) -> Import:
+    names = []
+    for number, each in enumerate(documents):
+        (tmp_path / f"nightly{number}.yml").write_text(
+            each if isinstance(each, str) else json.dumps(each)
+        )
+        names.append(str(tmp_path / f"nightly{number}.yml"))
+    return read_workflows(names, OPTIONS)
+
+
+def test_workflows_of_github_are_read_with_their_zones(tmp_path):
+    found = workflows(
+        tmp_path,
+        "name: Nightly\non:\n  push:\n  schedule:\n    - cron: '0 5 * * 1-5'\n"
+        "      timezone: America/New_York\n    - cron: '30 5,17 * * *'\njobs: {}\n",
+        {"on": ["push"]},
+        {"on": {"schedule": [{"cron": "* * * * *"}]}},
+    )
+    first, second, often = found.entries
+    assert [each.key for each in found.entries] == ["nightly0", "nightly0-2", "nightly2"]
+    assert (first.fields["cron"], first.fields["timezone"]) == ("0 5 * * 1-5", "America/New_York")
+    assert second.fields["timezone"] == "UTC"  # and not the zone of this machine
+    assert first.fields["input"] == {
+        "file": "nightly0.yml", "name": "Nightly", "schedule": "0 5 * * 1-5",
+    }  # fmt: skip
+    assert "five minutes" in said(often, "difference")["limits"]
+    assert "1 files have no on.schedule: nightly1.yml" in found.remarks[-1].sentence
+    assert found.is_complete
+
+
+def test_crons_that_github_does_not_read_are_refused_and_the_others_go_on(tmp_path):
+    crons = ["@daily", "0 4 * * 7", "0 4 L * *", "0 22-4 * * *", "0 0 4 * * *", "", None]
+    listed = [{"cron": each} for each in crons]
+    found = workflows(
+        tmp_path, {"on": {"schedule": [*listed, "0 4 * * *", {"cron": "0 4 * * *", "zone": "UTC"}]}}
+    )
+    assert len(found.refused) == len(crons) + 1
+    assert "schedule.zone" in said(only(Import("x", found.entries, ())), "missing")["action"]
+
+
 # --- the file ---
 
 HOSTILE = (
@@ -710,6 +827,9 @@ def test_the_exit_code_is_zero_when_everything_could_be_expressed(monkeypatch, c
         (["crontab", "empty", "--timezone", "Europe/Berln"], "did you mean Europe/Berlin or"),
         (["k8s-cronjob", "empty"], "empty has no CronJob"),
         (["k8s-cronjob", "chart"], "chart is no YAML"),
+        (["systemd-timer", "empty"], "empty has no timer; write systemctl cat"),
+        (["github-workflow", "empty"], "empty has no on.schedule"),
+        (["github-workflow", "chart"], "chart is no YAML"),
         (["celery-beat", "empty.json"], "empty.json is no JSON"),
         (["celery-beat", "shop"], "'shop' names no object of a module; write module:app"),
         (["celery-beat", "no_such_module:app"], "importing no_such_module failed"),
