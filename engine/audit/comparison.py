@@ -8,6 +8,7 @@ and each window has one run, by one of the two.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -61,11 +62,13 @@ class TheirRuns:
     Attributes:
         kept_since: runs that closed before may have left Temporal; None if that is not known.
         notes: what is to be known of them, a sentence each.
+        is_unknown: whether Temporal knows neither the source nor a run of it.
     """
 
     runs: Sequence[TheirRun]
     kept_since: datetime | None = None
     notes: tuple[str, ...] = ()
+    is_unknown: bool = False
 
 
 class TheirStarts(Protocol):
@@ -145,6 +148,8 @@ class Comparison:
         held: number of windows in shadow mode that neither has run, because a run of the other
             scheduler was open and ``overlap`` is not ``allow``.
         notes: what limits the result, a sentence each.
+        alone: whether windows in shadow mode could be compared with nothing, because Temporal
+            knows no schedule and no run of the other scheduler.
     """
 
     key: str
@@ -157,11 +162,12 @@ class Comparison:
     held: int
     differences: tuple[Difference, ...]
     notes: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def is_equal(self) -> bool:
         """Whether each window had one run, by one of the two."""
-        return not self.differences
+        return not (self.differences or self.alone)
 
     def count(self, kind: DifferenceKind) -> int:
         """Return the number of differences of one kind."""
@@ -222,7 +228,7 @@ def compare(
     near = _narrowed(tolerance, sorted([*(each.at for each in ours), *others]))
     runs = sorted(theirs.runs, key=lambda each: (each.at, each.workflow_id))
     matched, left = _matched(ours, runs, near)
-    counts, found = {"equal": 0, "ours": 0, "held": 0}, list[Difference]()
+    counts, found = Counter[str](), list[Difference]()
     for window in ours:
         if not since <= window.at <= until or not window.is_owed:
             continue
@@ -234,18 +240,17 @@ def compare(
             found.append(Difference("doubled", window.at, window.row.workflow_id, text))
         elif not window.in_shadow:
             counts["ours"] += 1
+        elif theirs.is_unknown:
+            counts["alone"] += 1
         elif (blocking := _open_at(runs, window.at)) and schedule.overlap != "allow":
             counts["held"] += 1
         else:
-            text = "no run was started for it"
-            text += f"; {blocking.workflow_id} was still open then" if blocking else ""
-            found.append(Difference("only_ours", window.at, None, text))
+            found.append(_lacking(window, blocking))
     found += [
         _surplus(run, ours, near)
         for run in left
         if since <= run.at <= until and not _is_near(others, run.at, near)
     ]
-    found.sort(key=lambda each: (each.at, each.kind))
     return Comparison(
         schedule.key,
         project,
@@ -255,8 +260,9 @@ def compare(
         counts["equal"],
         counts["ours"],
         counts["held"],
-        tuple(found),
+        tuple(sorted(found, key=lambda each: (each.at, each.kind))),
         theirs.notes,
+        counts["alone"] > 0 or (theirs.is_unknown and not counts["ours"]),
     )
 
 
@@ -296,6 +302,12 @@ def _open_at(runs: Sequence[TheirRun], at: datetime) -> TheirRun | None:
         if run.started_at < at and (run.closed_at is None or run.closed_at >= at):
             return run
     return None
+
+
+def _lacking(window: OurWindow, blocking: TheirRun | None) -> Difference:
+    text = "no run was started for it"
+    text += f"; {blocking.workflow_id} was still open then" if blocking else ""
+    return Difference("only_ours", window.at, None, text)
 
 
 def _surplus(run: TheirRun, ours: Sequence[OurWindow], near: timedelta) -> Difference:

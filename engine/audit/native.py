@@ -31,6 +31,10 @@ _AGAIN: Final = 0.1
 """Seconds between looks at whether a change of a schedule has taken effect."""
 _NOMINAL: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _OURS: Final = "sched:"
+_UNKNOWN: Final = (
+    "nothing to compare: there is no such Temporal schedule and no run of it. Name other runs by"
+    " --against, or compare `sched fires` with the log of the other scheduler"
+)
 
 
 class NativeStarts:
@@ -63,18 +67,19 @@ class NativeStarts:
                     # What continues a run of a native schedule has its moment, too.
                     name = (each.workflow_id, each.at)
                     found[name] = min(each, found.get(name, each), key=lambda one: one.started_at)
-            notes = await self._missing(source) if native and not found else ()
+            unknown = native and not found and not await self._exists(source)
         kept_since = await TemporalRuns(self._client).kept_since()
-        return TheirRuns(sorted(found.values(), key=lambda each: each.at), kept_since, notes)
+        runs = sorted(found.values(), key=lambda each: each.at)
+        return TheirRuns(runs, kept_since, (_UNKNOWN,) if unknown else (), unknown)
 
-    async def _missing(self, source: TheirSource) -> tuple[str, ...]:
+    async def _exists(self, source: TheirSource) -> bool:
         try:
             await self._client.get_schedule_handle(source.name).describe(rpc_timeout=_CALL)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            return ("there is no such Temporal schedule, and no run of it; --against names others",)
-        return ()
+            return False
+        return True
 
 
 def _their_run(run: WorkflowExecution, *, native: bool) -> TheirRun:

@@ -61,7 +61,8 @@ def missing_worker_at(project: str, lane: str, workflow: str, served: Served) ->
 
     Args:
         project: the project whose workers start them.
-        lane: the task queue of these workers; "" is external, which any worker of it starts.
+        lane: the task queue of these workers; "" is any worker of it, which external schedules
+            need, and those in shadow mode.
         workflow: the workflow's type or, while no worker has announced one, its name.
         served: projects, task queues and types of living workers.
     """

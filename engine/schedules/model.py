@@ -630,7 +630,12 @@ class Schedule(BaseModel):
     @property
     def lane(self) -> str:
         """Task queue whose workers start it; "" is any worker of its project."""
-        return "" if self.external else self.task_queue
+        return "" if self.external or self.starts_nothing else self.task_queue
+
+    @property
+    def starts_nothing(self) -> bool:
+        """Whether it is in shadow mode without an end, so that no worker needs its workflow."""
+        return self.mode == "shadow" and self.shadow_until is None
 
     @property
     def share(self) -> str:

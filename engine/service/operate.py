@@ -392,10 +392,9 @@ class Running(Holding):
             return asked
 
         async def unserved() -> str | None:
-            workflow = state.workflow_type or state.schedule.workflow
-            missing = missing_worker_at(
-                state.project, state.schedule.lane, workflow, await self.served()
-            )
+            of, workflow = state.schedule, state.workflow_type or state.schedule.workflow
+            lane = "" if of.external else of.task_queue  # in shadow mode it starts this one run
+            missing = missing_worker_at(state.project, lane, workflow, await self.served())
             return no_worker_lives({missing: 1}) if missing else None
 
         refused = DENIED - {"skipped"}

@@ -7,7 +7,8 @@ import uuid
 
 from temporalio.client import Client
 
-from tests.acceptance.fleet import Books, Fleet
+from tests.acceptance.fleet import SCHED, Books, Fleet
+from tests.acceptance.forked import ended
 from tests.servers import Temporal, register_namespace
 from tests.waiting import eventually
 
@@ -50,6 +51,35 @@ async def test_a_worker_tells_what_it_will_not_fire_and_what_its_runs_warn_of(
     assert first["key"] == "here"
     await eventually(lambda: fleet.logged(f"{first['workflow_id']}: stock is low\n"))
     assert {row["key"] for row in await books.fires()} == {"here"}
+
+
+async def test_the_trial_of_an_imported_crontab_records_its_windows_without_a_workflow(
+    fleet: Fleet,
+):
+    """As docs/coming-from.md has it, beside a worker of the same task queue with workflows."""
+    (fleet.folder / "tab").write_text("@every_second /usr/bin/backup\n0 4 * * * /usr/bin/poll\n")
+    text = ""
+    for arguments in (
+        ["import", "crontab", "--shadow", "--project", "crontab", "--timezone", "UTC", "tab"],
+        ["check", str(fleet.folder / "schedules-0.yaml")],
+    ):
+        code, out, told = await ended(
+            *arguments, program=SCHED, folder=fleet.folder, environment=fleet.environment
+        )
+        assert code == 0, told
+        text = text or out
+        (fleet.folder / "schedules-0.yaml").write_text(text)
+    await fleet.start(text)
+
+    async def recorded() -> bool:
+        code, out = await fleet.sched("fires", "backup", "--json")
+        return code == 0 and '"shadow"' in out
+
+    await eventually(recorded, timeout=60)
+    assert not fleet.logged("SCHEDULE_WORKFLOW_UNKNOWN")
+    code, out = await fleet.sched("compare", "backup", "--since", "1h")
+    assert code == 1
+    assert "nothing to compare: there is no such Temporal schedule" in " ".join(out.split())
 
 
 async def test_a_worker_waits_for_its_namespace(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.audit.comparison import TheirRun, TheirRuns, TheirSource
-from engine.errors import Code, WindowDecided
+from engine.errors import Code, WindowDecided, WorkflowUnknown
 from engine.ledger.fires import Claim, ClosedStatus, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event
@@ -53,6 +53,30 @@ async def test_windows_of_shadow_mode_are_accounted_for_and_nothing_is_to_be_sen
     assert {*await statuses(bench)} == {("skipped", "shadow")}
     report = await ScheduleService(bench.ledger, actor="ops").audit(2 * HOUR)
     assert [each.verdict for each in report.schedules] == ["complete"]
+
+
+async def test_shadow_mode_needs_no_workflow_and_no_worker_of_its_task_queue(bench: Bench):
+    new = "workflow: run_command, taskQueue: %s, everyMs: 60000, firstFire: now"
+    shadowed = f"schedules: [{{key: k, {new}, mode: shadow}}]"
+    report = await bench.declare(shadowed % "none")
+    assert (report.refused, report.unknown) == ({}, {})
+    for _ in range(3):
+        bench.wait(MINUTE)
+        assert await bench.claim() == []
+    assert {*await statuses(bench)} == {("skipped", "shadow")}
+    # On a task queue whose workers lack the workflow it is recorded too, and its runs are refused.
+    assert (await bench.declare(shadowed % "sched")).refused == {}
+    live = await bench.declare(f"schedules: [{{key: k, {new % 'sched'}}}]")
+    assert "no worker on task queue sched knows run_command" in live.refused["k"]
+    with pytest.raises(WorkflowUnknown):
+        await operator(bench).trigger("k")
+
+
+async def test_an_end_of_shadow_mode_needs_the_workflow(bench: Bench):
+    until = f"{bench.now() + HOUR:%Y-%m-%dT%H:%M:%SZ}"
+    ending = f'workflow: run_command, {FIELDS}, mode: shadow, shadowUntil: "{until}"'
+    report = await bench.declare(f"schedules: [{{key: k, {ending}}}]")
+    assert "no worker on task queue sched knows run_command" in report.refused["k"]
 
 
 async def test_leaving_shadow_mode_begins_with_the_next_window(bench: Bench):

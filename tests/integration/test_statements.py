@@ -252,8 +252,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "correct_next": [("busy", NOW)],
     "create_schedule": [
         (RULES, "fresh", "default", 1, "digest", None, 1, False, None, NOW, NOW, NOW, "noop",
-         "noop@1", "sched", False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api", "fresh",
-         "", "\x1fnoop"),
+         "noop@1", "sched", False, False, A_MINUTE, True, False, NOW.replace(tzinfo=None), "api",
+         "fresh", "", "\x1fnoop"),
     ],
     "retention": [()],
     "unread_ends": [(20, "", 1)],

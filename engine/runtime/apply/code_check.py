@@ -46,7 +46,8 @@ def mismatches(
     """Return the mismatches between schedules and the code.
 
     Args:
-        schedules: the schedules; external ones are skipped, their code may be anywhere.
+        schedules: the schedules; external ones are skipped, their code may be anywhere. Those
+            that start nothing need no workflow; one that exists has to fit.
         code: the workflows whose inputs are known, by Temporal type.
         types: every existing type; None if that is unknown, and then a workflow that is not in
             ``code`` is no problem.
@@ -56,12 +57,12 @@ def mismatches(
         if schedule.external:
             continue
         kind = resolve_type(schedule.workflow, code if types is None else types)
-        if kind is None and types is not None:
+        if kind is None and types is not None and not schedule.starts_nothing:
             found.append(_unknown(schedule.key, "workflow", schedule.workflow, types, "workflow"))
         elif kind is not None and kind in code:
             found += _input(schedule, code[kind])
     # Most handlers come from `defaults`: each is reported once.
-    handlers = {each.on_dead: each for each in reversed(schedules) if not each.external}
+    handlers = {each.on_dead: each for each in reversed(schedules) if each.lane}
     for schedule in reversed(handlers.values()):
         found += _handler(schedule, code, types)
     return found

@@ -86,7 +86,7 @@ async def refused(
 
 
 def _is_unknown(schedule: Schedule, types: Types) -> bool:
-    if schedule.external or not schedule.enabled:
+    if not schedule.lane or not schedule.enabled:
         return False
     return types[schedule.task_queue, schedule.workflow] is None
 
@@ -667,7 +667,9 @@ class ApplyTransaction:
 
     async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
         """Return what is known of each new definition's workflow that no worker can run."""
-        waiting = [item.schedule for item in new if item.workflow_type is None]
+        waiting = [
+            item.schedule for item in new if item.workflow_type is None and item.schedule.lane
+        ]
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
         return {

@@ -111,8 +111,11 @@ CREATE TABLE schedules (
     workflow_type       text,
     task_queue          text NOT NULL,
     external            boolean NOT NULL,
-    -- Any replica may start an external workflow; the others only workflows of their own task queue.
-    lane                text NOT NULL GENERATED ALWAYS AS (CASE WHEN external THEN '' ELSE task_queue END) STORED,
+    -- Whether it starts nothing, in shadow mode without an end.
+    shadow              boolean NOT NULL DEFAULT false,
+    -- Any replica may start an external workflow, and none is needed in shadow mode; the others only workflows
+    -- of their own task queue.
+    lane                text NOT NULL GENERATED ALWAYS AS (CASE WHEN external OR shadow THEN '' ELSE task_queue END) STORED,
     share               text COLLATE "C" NOT NULL DEFAULT '',
     grace               interval NOT NULL,
     enabled             boolean NOT NULL,
@@ -1400,10 +1403,10 @@ WITH alive AS (
 SELECT s.namespace, s.project, s.key, late.fire_time, clock_timestamp() - late.fire_time AS late,
        CASE
            WHEN there.workers = 0 THEN 'no_replica'
-           WHEN NOT s.external AND there.on_queue = 0 THEN 'task_queue_unserved'
+           WHEN s.lane <> '' AND there.on_queue = 0 THEN 'task_queue_unserved'
            WHEN s.failures > 0 THEN 'plan_failed'
            WHEN late.status IS NOT NULL THEN 'no_answer'
-           WHEN NOT s.external AND there.able = 0 THEN 'workflow_unknown'
+           WHEN s.lane <> '' AND there.able = 0 THEN 'workflow_unknown'
            ELSE 'undecided'
        END AS cause,
        coalesce(late.answer, s.error) AS error, s.workflow, s.task_queue

@@ -28,7 +28,7 @@ WITH RECURSIVE shares AS (
           AND p.key <> ALL ($7::text[])
           AND EXISTS (
               SELECT 1 FROM schedules s WHERE s.namespace = p.namespace AND s.key = p.key
-                AND (s.external OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
+                AND (s.lane = '' OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
         ORDER BY p.due_at LIMIT $10) AS oldest
     UNION
     SELECT newest.key, lanes.lane, newest.share, newest.due_at
@@ -41,7 +41,7 @@ WITH RECURSIVE shares AS (
           AND p.key <> ALL ($7::text[])
           AND EXISTS (
               SELECT 1 FROM schedules s WHERE s.namespace = p.namespace AND s.key = p.key
-                AND (s.external OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
+                AND (s.lane = '' OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
         ORDER BY p.due_at DESC LIMIT $10) AS newest
 )
 SELECT found.*, look.*

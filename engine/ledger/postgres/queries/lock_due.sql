@@ -12,7 +12,7 @@ CROSS JOIN LATERAL (
     JOIN schedules s ON s.namespace = p.namespace AND s.key = p.key
     WHERE p.namespace = $1 AND p.project = $2 AND p.lane = lanes.lane
       AND p.due_at >= $7 AND p.due_at <= (SELECT clock_timestamp())
-      AND (s.external OR s.workflow_type = ANY ($4::text[])) AND p.rules <= $5
+      AND (s.lane = '' OR s.workflow_type = ANY ($4::text[])) AND p.rules <= $5
       AND (SELECT NOT EXISTS (SELECT FROM bindings b
                               WHERE b.namespace = $1 AND b.current AND b.number <> $10))
       AND s.key <> ALL ($8::text[]) AND ($9::text[] IS NULL OR s.key = ANY ($9::text[]))

@@ -37,7 +37,7 @@ WITH RECURSIVE lanes AS (
     SELECT key, fire_time, NULL AS status, NULL AS owner, NULL AS answer FROM undecided
     UNION ALL SELECT key, fire_time, NULL, NULL, NULL FROM failing
     UNION ALL SELECT key, fire_time, status, owner, error FROM unanswered)
-SELECT found.key, s.project, s.task_queue, s.workflow, s.workflow_type, s.external, s.grace, found.fire_time,
+SELECT found.key, s.project, s.task_queue, s.workflow, s.workflow_type, s.lane = '' AS external, s.grace, found.fire_time,
        found.status, found.owner, found.answer, s.error, s.rules,
        CASE WHEN found.fire_time IS NULL THEN p.cursor END AS cursor,
        CASE WHEN found.fire_time IS NULL THEN d.definition END AS definition

@@ -15,7 +15,7 @@ SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_
               AND p.due_at >= $6 AND p.rules <= $5
               AND EXISTS (
                   SELECT 1 FROM schedules s WHERE s.namespace = p.namespace AND s.key = p.key
-                    AND (s.external OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
+                    AND (s.lane = '' OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
             ORDER BY p.due_at LIMIT 1) AS first
         WHERE mine.is_current) AS due_at,
        (SELECT min(f.lease_until) FROM fires f
