@@ -89,7 +89,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Final
 
 # --- codes ---
 
@@ -255,7 +255,7 @@ class Code(StrEnum):
 class EngineError(Exception):
     """Something in sched-engine went wrong."""
 
-    code: ClassVar[Code] = Code.ENGINE_ERROR
+    code: Code = Code.ENGINE_ERROR
 
     def __init__(self, message: str | None = None, *, cure: str | None = None) -> None:
         self.message = message or self.title
@@ -282,9 +282,18 @@ def error_json(
 
 
 class ScheduleError(EngineError):
-    """A value of this schedule is not valid."""
+    """A value of this schedule is not valid.
+
+    ``code``: that of a fault without a class of its own.
+    """
 
     code = Code.FIELD_INVALID
+
+    def __init__(
+        self, message: str | None = None, *, cure: str | None = None, code: Code | None = None
+    ) -> None:
+        super().__init__(message, cure=cure)
+        self.code = code or self.code
 
 
 class CronInvalid(ScheduleError):

@@ -254,7 +254,10 @@ DECLARATION_EXTRAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "cronExpression": {"type": "string", "description": "The same as `cron`."},
     "jobType": {"type": "string", "description": "The same as `workflow`."},
     "jobPayload": {"description": "The same as `input`."},
-    "overlapPolicy": {"type": "string", "description": "The same as `overlap`."},
+    "overlapPolicy": {
+        "type": "string",
+        "description": "The same as `overlap`, with the same default: `allow`.",
+    },
     "maxRetries": {"type": "integer", "minimum": 0, "description": "`retry.attempts`, less one."},
     "timeoutSeconds": {"type": "integer", "minimum": 1, "description": "`timeout.run` in seconds."},
 }

@@ -82,12 +82,12 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 @router.get(
     "/schedules/{key}/executions",
     response_model=ExecutionList,
-    responses={**documented(400, 404, 429), **_STREAM},
+    responses={**documented(400, 404, 422, 429), **_STREAM},
 )
 @router.get(
     "/schedules/{key}/fires",
     response_model=ExecutionList,
-    responses={**documented(400, 404, 429), **_STREAM},
+    responses={**documented(400, 404, 422, 429), **_STREAM},
 )
 async def list_executions(
     key: KeyPath,
@@ -111,7 +111,7 @@ async def list_executions(
     await service.schedule(key)
     if "text/event-stream" in accept:
         return _stream(request, service, key, limit, last_event_id)
-    after = fire_place(cursor) if cursor else None
+    after = None if cursor is None else fire_place(cursor)
     found = await service.fires_page(
         key,
         statuses=statuses_of(status),

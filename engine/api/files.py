@@ -161,10 +161,12 @@ async def simulate_file(
     outage_to: Annotated[Moment | None, Query(alias="outageTo")] = None,
 ) -> SimulationView:
     """Count the windows of the file in the body between two moments, of 31 days at most."""
-    file = await _read(request)
-    outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
+    if (outage_from is None) != (outage_to is None):
+        raise RequestMalformed("an outage needs outageFrom and outageTo", cure="send both or none")
     if not timedelta(0) < end - begin <= _LONGEST:
         raise RequestMalformed("from and to span no time, or more than 31 days")
+    outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
+    file = await _read(request)
     async with api_state(request).files:
         return await asyncio.to_thread(_simulated, file, begin, end, outages)
 

@@ -239,7 +239,7 @@ _MEANING: Final = {
     412: "The schedule was edited meanwhile.",
     413: "The body is too large.",
     415: "The body is not of a type that this route takes.",
-    422: "A value of the declaration is not valid, or the Idempotency-Key was used otherwise.",
+    422: "A value is not valid, or the Idempotency-Key was used for another request.",
     428: "The edit names no version: send If-Match.",
     429: "Too many requests of this kind; Retry-After says when to repeat.",
     503: "The ledger does not answer.",

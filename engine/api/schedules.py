@@ -264,7 +264,7 @@ def _require_fields(
     except ScheduleError as error:
         found.append(error)
     texts = [f"{each.message}; {each.cure or ''}".rstrip("; ") for each in found]
-    raise type(found[0])("; ".join(texts))
+    raise type(found[0])("; ".join(texts), code=found[0].code)
 
 
 def _derived_key(request: Request, given: dict[str, Any]) -> str | None:
@@ -475,7 +475,7 @@ async def trigger(
     done = await service.trigger(
         key,
         reason=body.reason,
-        request_id=body.request_id or derived,
+        request_id=derived if body.request_id is None else body.request_id,
         overlap=body.overlap,
         own_input=body.own_input,
         wait=body.wait,
@@ -530,9 +530,9 @@ async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> CancelR
 
     An application's schedule is then retired, unless it `goesOn`.
     """
-    name = body.workflow_id or key
+    name = key if body.workflow_id is None else body.workflow_id
     parsed = parse_workflow_id(name)
-    if body.workflow_id and (parsed is None or parsed.key != key):
+    if body.workflow_id is not None and (parsed is None or parsed.key != key):
         raise WindowNotFound(f"{key} has no run {name}", cure="see its executions")
     done = await service.cancel(
         name, reason=body.reason, terminate=body.terminate, goes_on=body.goes_on

@@ -11,7 +11,7 @@ from pydantic import AliasGenerator, AliasPath, BaseModel, BeforeValidator, Conf
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from engine.schedules import ReasonCode, place_of_url
+from engine.schedules import Overlap, ReasonCode, place_of_url
 from engine.service import (
     JobStatus,
     Origin,
@@ -83,6 +83,7 @@ class ScheduleView(ApiView):
     tags: list[str]
     kind: str | None = Field(examples=["cron"])
     when: str | None = Field(examples=["0 2 * * *"])
+    overlap: Overlap | None = Field(description="The overlap policy, also where it is the default.")
     workflow: str
     workflow_type: str | None
     next_fire_at: datetime | None
@@ -119,6 +120,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, Any]:
         "tags": [*schedule.tags] if schedule else [],
         "kind": schedule.kind if schedule else None,
         "when": schedule.when if schedule else None,
+        "overlap": schedule.overlap if schedule else None,
         "workflow": row.workflow,
         "workflowType": row.workflow_type,
         "nextFireAt": row.next_start_at,

@@ -31,6 +31,7 @@ from engine.service import (
     Fire,
     Included,
     ScheduleService,
+    require_in_order,
 )
 
 _TENTHS = 10
@@ -94,7 +95,8 @@ def backfill(
     would start; --dry-run lists them. Workers start the windows after everything that is due.
     `sched show KEY` shows the progress, and `sched cancel KEY` ends the backfill.
     """
-    begin, last = _between(start, end)
+    begin, last = moment(start, "--from", bare="ago"), moment(end, "--to", bare="ago")
+    require_in_order(begin, last)
     besides = cast("tuple[Included, ...]", tuple(include or ()))
 
     async def act(opened: ScheduleService) -> Backfill | None:
@@ -134,15 +136,6 @@ async def _report(
         fires = await opened.laid(done)
     session.print(as_document(asked, done, fires), [describe_end(done)] if wait else [])
     return done
-
-
-def _between(start: str, end: str) -> tuple[datetime, datetime]:
-    begin, last = moment(start, "--from", bare="ago"), moment(end, "--to", bare="ago")
-    if begin > last:
-        raise typer.BadParameter(
-            f"{end!r} is before --from; write the earlier moment there", param_hint="'--to'"
-        )
-    return begin, last
 
 
 async def _followed(

@@ -214,11 +214,11 @@ def rerun(
     oldest first: of KEY or a pattern, a tag, a project, or of all schedules.
     """
     argument, opens = parse_json_input(own_input), _opens(at)
-    if every or tag or project:
+    if every or tag is not None or project is not None:
         if bucket is not None or at is not None or own_input is not None:
             raise typer.BadParameter("goes with one window", param_hint="BUCKET, --at or --input")
-        names = (name,) if name else ()
-        named = Selector(names, project, tag, every=not (name or tag or project))
+        alone = name is None and tag is None and project is None
+        named = Selector(() if name is None else (name,), project, tag, every=alone)
         _rerun_all(session, named, overlap, reason, yes=yes, dry_run=dry_run)
         return
     if name is None:
@@ -304,7 +304,7 @@ def drop(
     if not every and name is None:
         raise typer.BadParameter(_NAME_ONE, param_hint="'KEY|RUN-ID'")
 
-    opens, run = _opens(at), workflow_id(session, name) if name else None
+    opens, run = _opens(at), None if name is None else workflow_id(session, name)
 
     async def act(opened: ScheduleService) -> int:
         if not every and run is not None:

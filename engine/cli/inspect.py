@@ -325,7 +325,7 @@ def list_fires(
     or the progress that a run reports with ctx.progress. Ctrl-C ends it; of one run, its end does
     too. With --json each line is a document.
     """
-    key = workflow_id(session, key) if key else None
+    key = None if key is None else workflow_id(session, key)
     if follow:
         _follow(session, key, status, reason_code, limit)
         return

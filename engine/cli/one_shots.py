@@ -108,7 +108,7 @@ def at(
             begin,
             key=key,
             request_id=request_id,
-            project=project or project_here(session.target),
+            project=project_here(session.target) if project is None else project,
             reason=reason,
             **given,
         )
@@ -193,7 +193,7 @@ def start(
             task_queue=task_queue,
             wait=patience,
             at=at,
-            project=project or project_here(session.target),
+            project=project_here(session.target) if project is None else project,
         )
 
     done = session.ask(ask)

@@ -103,7 +103,8 @@ class Selector:
     def single(self) -> str | None:
         """The key, if nothing but one key is named."""
         plain = len(self.keys) == 1 and not set("*?") & set(self.keys[0])
-        return self.keys[0] if plain and not (self.project or self.tag or self.every) else None
+        others = self.project is not None or self.tag is not None or self.every
+        return self.keys[0] if plain and not others else None
 
     async def select(self, opened: ScheduleService) -> tuple[ScheduleRow, ...]:
         """Return the rows; see ``ScheduleService.select`` for the errors."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
 
 import typer
+from typer.models import ArgumentInfo
 
 from engine.cli.output import print_json, print_table, run_link
 from engine.errors import (
@@ -630,7 +631,7 @@ async def rows_of(
         ScheduleNotFound: there is nothing because there is no such schedule.
     """
     rows = await asked
-    if key and not rows:
+    if key is not None and not rows:
         await opened.schedule(key)
     return rows
 
@@ -720,18 +721,36 @@ def command(
     options = inspect.signature(of, eval_str=True).parameters.values()
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        names = [each.name for each in own if _is_argument(each)]
+
         @wraps(function)
         def run(**arguments: Any) -> None:
-            shared = {each.name: arguments.pop(each.name) for each in options}
+            for each in names:
+                _require_text(each, arguments[each])
+            shared = {o.name: arguments.pop(o.name) for o in options}
             function(of(**shared), **arguments)
 
-        _, *own = inspect.signature(function, eval_str=True).parameters.values()
         every = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *options)]
         run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined] # typer reads it
         commands.command(name)(run)
         return function
 
     return register
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(each, ArgumentInfo) for each in get_args(parameter.annotation))
+
+
+def _require_text(name: str, given: Any) -> None:
+    """Refuse an empty argument: of a variable without a value, which names no schedule.
+
+    Raises:
+        typer.BadParameter: it is empty, or one of several is.
+    """
+    if given == "" or (isinstance(given, list | tuple) and "" in given):
+        raise typer.BadParameter("it is empty; is a variable not set?", param_hint=name.upper())
 
 
 # --- service of sched up ---

@@ -227,13 +227,10 @@ def _refused(field: str, read: Callable[..., Any], *values: Any, **more: Any) ->
     return []
 
 
-def error_class(code: str) -> type[ScheduleError]:
-    """Return the error class of ``code``, or the general one."""
-    if code == ScheduleError.code:
-        return ScheduleError
-    return next(
-        (each for each in ScheduleError.__subclasses__() if each.code == code), ScheduleError
-    )
+def error_of(code: Code, message: str, cure: str | None = None) -> ScheduleError:
+    """Return the error with this code, of its own class if it has one."""
+    classes = (each for each in ScheduleError.__subclasses__() if each.code == code)
+    return next(classes, ScheduleError)(message, cure=cure, code=code)
 
 
 # --- pydantic errors ---
@@ -290,7 +287,7 @@ _MOST_NAMED: Final = 20
 def as_error(faults: Sequence[Fault]) -> ScheduleError:
     """Return the error with all of these faults, which has the code of the first."""
     texts = [f"{each.message}; {each.cure}".rstrip("; ") for each in faults[:_MOST_NAMED]]
-    return error_class(faults[0].code)("; ".join(texts))
+    return error_of(faults[0].code, "; ".join(texts))
 
 
 def _as_fault(line: dict[str, Any]) -> Fault:

@@ -61,9 +61,10 @@ from engine.service.base import (
     FIRST_MOMENT as FIRST_MOMENT,
     LAST_MOMENT as LAST_MOMENT,
     Filters as Filters,
+    checked_project as checked_project,
     not_found as not_found,
+    require_in_order as require_in_order,
 )
-from engine.service.editing import checked_project as checked_project
 from engine.service.handles import (
     Started as Started,
     StepInProgress as StepInProgress,

@@ -89,13 +89,13 @@ class Accounts(ReadOperations):
             ScheduleNotFound: there is no such schedule.
         """
         first, until = await self._since(since)
-        rows = [await self.present(key)] if key else await self.schedules(project)
+        rows = [await self.present(key)] if key is not None else await self.schedules(project)
         # A former key is audited with the schedule that it was of.
         keys = [*dict.fromkeys(row.successor or row.key for row in rows)]
         # Before any row is read: a run that begins later has its row by then.
         seen = None
         if runs is not None:
-            named = (rows[0].key, *rows[0].former) if key else ()
+            named = (rows[0].key, *rows[0].former) if key is not None else ()
             seen = await runs.read(await self._ledger.identity(), first, named)
         audits: list[KeyAudit] = []
         for place in range(0, len(keys), _KEYS):

@@ -23,7 +23,7 @@ from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.schedule_lock import Locked
 from engine.runtime.workflow_workers import require_type
 from engine.schedules import EARLIEST, TICK, from_seconds, utc_text
-from engine.service.base import ReadOperations
+from engine.service.base import ReadOperations, require_in_order
 
 _FIRST = from_seconds(EARLIEST)
 _AT_ONCE = 1000
@@ -113,7 +113,7 @@ class PastWindows(ReadOperations):
                 ``overload``).
 
         Raises:
-            ScheduleError: ``include`` has an unknown cause.
+            ScheduleError: ``include`` has an unknown cause, or ``begin`` is after ``end``.
             MomentInFuture: ``end`` has not passed yet.
             WindowNotFound: no window opens between the two.
             WorkflowUnknown: no worker has ever announced the workflow.
@@ -170,6 +170,7 @@ async def _requested(
     include: Collection[Included],
 ) -> Backfill:
     state, now = schedule.state, schedule.now
+    require_in_order(begin, end)
     begin = max(begin, _FIRST)
     for word in sorted(set(include) - set(INCLUDED)):
         cure = did_you_mean(word, INCLUDED, f"write one of {', '.join(INCLUDED)}")

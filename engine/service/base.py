@@ -55,6 +55,7 @@ from engine.runtime.workflow_workers import left_alone
 from engine.schedules import (
     EARLIEST,
     HORIZON,
+    KEY,
     REQUEST_ID,
     STARTS,
     ReasonCode,
@@ -120,6 +121,30 @@ class NamedWindow:
     fire: Fire | None
 
 
+def checked_project(value: Any) -> str:
+    """Return the name of a project.
+
+    Raises:
+        ScheduleError: it is none.
+    """
+    if not isinstance(value, str) or not KEY.fullmatch(value):
+        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
+    return value
+
+
+def require_in_order(begin: datetime, end: datetime) -> None:
+    """Check that a range of moments does not end before it begins.
+
+    Raises:
+        ScheduleError: it does.
+    """
+    if begin > end:
+        raise ScheduleError(
+            f"the range begins at {utc_text(begin)} and ends before that, at {utc_text(end)}",
+            cure="write the earlier moment first",
+        )
+
+
 class ReadOperations:
     """Read operations on the schedules and fires of one namespace.
 
@@ -151,6 +176,14 @@ class ReadOperations:
         other = copy(self)
         other._actor = actor  # noqa: SLF001 - its own
         return other
+
+    def project_of(self, given: str | None) -> str:
+        """Return the project that a caller names, or the service's own.
+
+        Raises:
+            ScheduleError: the name is none of a project.
+        """
+        return self.project if given is None else checked_project(given)
 
     async def schedules(
         self, project: str | None = None, **filters: Unpack[Filters]
@@ -274,7 +307,11 @@ class ReadOperations:
             until: the last fire time.
             after: fire time and run id of the last fire of the page before.
             limit: the most fires to return.
+
+        Raises:
+            ScheduleError: ``since`` is after ``until``.
         """
+        require_in_order(since, until)
         # A cursor at `until` itself goes on there; one behind it is of another list.
         last, behind = after if after is not None and after[0] <= until else (until, "")
         found: list[Fire] = []

@@ -9,9 +9,9 @@ from engine.errors import KeyInUse, ScheduleError, ScheduleNotFound
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.apply.edits import rename
 from engine.runtime.schedule_lock import Locked, decide_ahead
-from engine.schedules import KEY, SEALED_INPUT, Schedule
+from engine.schedules import SEALED_INPUT, Schedule
 from engine.schedules.diff import WHEN, unfit_key
-from engine.service.base import require_version
+from engine.service.base import checked_project, require_version
 from engine.service.one_shots import (
     ApplicationSchedules,
     in_our_words,
@@ -71,7 +71,7 @@ class ScheduleEdits(ApplicationSchedules):
             require_owned_by_application(before)
             require_version(held, version)
             changed = _edited(before.schedule, changes, given)
-            to = to or before.project
+            to = before.project if to is None else to
             moves = to != before.project
             if not changes.keys().isdisjoint(WHEN):
                 require_future(changed, held.now)
@@ -148,17 +148,6 @@ class ScheduleEdits(ApplicationSchedules):
         rows = await self._ledger.schedules(key=key)
         # Sealed before the lock: a codec may ask a server for its keys.
         return rest, tuple(await self._sealing.seal(rows[0].project, [value]) if rows else [value])
-
-
-def checked_project(value: Any) -> str:
-    """Return the name of a project.
-
-    Raises:
-        ScheduleError: it is none.
-    """
-    if not isinstance(value, str) or not KEY.fullmatch(value):
-        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
-    return value
 
 
 def _require_alone(schedule: Schedule, children: Sequence[str]) -> None:

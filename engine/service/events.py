@@ -136,7 +136,7 @@ class EventOperations(ReadOperations):
             OwnedByFile: a file declares the address for this project.
         """
         hook = Hook.of(url, secret=secret, events=events, keys=keys)
-        project = project or self.project
+        project = self.project_of(project)
         new = Subscription.of_hook(hook, project, "api")
         async with self._ledger.transaction() as transaction:
             known = {each.name: each for each in await transaction.hooks()}
@@ -176,7 +176,7 @@ class EventOperations(ReadOperations):
             "keys": now.keys or None,
         }
         return await self.declare_hook(
-            now.url or "", project=now.project or "", reason=reason, **{**values, **changes}
+            now.url or "", project=now.project, reason=reason, **{**values, **changes}
         )
 
     async def remove_hook(self, name: str, *, reason: str | None = None) -> None:

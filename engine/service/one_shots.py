@@ -129,7 +129,7 @@ def identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, A
     Raises:
         ScheduleError: one of these is not a text of 1 to 64 characters.
     """
-    given = fields.get("metadata") or {}
+    given = {} if fields.get("metadata") is None else fields["metadata"]
     if not isinstance(given, Mapping):
         return fields  # its check refuses it
     named = dict(zip(_IDENTITIES, values, strict=True))
@@ -434,7 +434,9 @@ class ApplicationSchedules(ReadOperations):
         moment = as_text(at) if isinstance(at, datetime) else at
         fields = {**_what(workflow, fields), "at": moment}
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project or self.project, key, reason, connection))
+        return await self._create(
+            _Request(named, self.project_of(project), key, reason, connection)
+        )
 
     async def schedule_repeat(
         self,
@@ -453,7 +455,9 @@ class ApplicationSchedules(ReadOperations):
         """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
         fields = _what(workflow, fields)
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
-        return await self._create(_Request(named, project or self.project, key, reason, connection))
+        return await self._create(
+            _Request(named, self.project_of(project), key, reason, connection)
+        )
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         if "was" in asked.fields:

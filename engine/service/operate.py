@@ -373,7 +373,7 @@ class Running(Holding):
             InputsSealed: the project's inputs are sealed, and there is no codec here.
             WorkflowUnknown: no worker has ever announced the workflow.
         """
-        request_id = request_id or uuid4().hex
+        request_id = uuid4().hex if request_id is None else request_id
         require_request_id(request_id)
         workflow_id = f"sched:{key}:manual:{request_id}"
         plain, own_input = own_input, await self._sealed_for(key, own_input)

@@ -95,7 +95,7 @@ class Lists(ReadOperations):
             ScheduleNotFound: a key or pattern stands for no schedule, or nothing matches them all.
             ScheduleError: nothing is named, ``every`` is not alone, or a pattern is none of keys.
         """
-        if every == bool(keys or project or tag):
+        if every == (bool(keys) or project is not None or tag is not None):
             raise ScheduleError(
                 "all and others are named" if every else "no schedule is named",
                 cure="name keys, patterns such as 'billing.*', a tag or a project; or all",

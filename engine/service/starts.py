@@ -257,7 +257,7 @@ class Starting(Running):
     async def _begin(
         self, workflow: Any, given: Any, start_id: str, options: StartOptions
     ) -> Started[Any]:
-        if options.get("connection") is not None or options.get("at") or options.get("delay"):
+        if any(options.get(name) is not None for name in ("connection", "at", "delay")):
             raise TypeError("a run that is called at once takes no at, delay or connection")
         asked: StartOptions = {"wait": PATIENCE, **options}
         arguments = () if given is NOT_GIVEN else (given,)
@@ -275,7 +275,7 @@ class Starting(Running):
         if name is None:
             raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
         _refuse_unknown(options)
-        project = options.get("project") or self.project
+        project, task_queue = self.project_of(options.get("project")), options.get("task_queue")
         plain = () if given is NOT_GIVEN else (as_json(given),)
         arguments = tuple(await self._sealing.seal(project, plain))
         new = Start(
@@ -284,7 +284,7 @@ class Starting(Running):
             digest=Start.digest_of(arguments),
             requested=requested,
             project=project,
-            task_queue=options.get("task_queue") or "sched",
+            task_queue="sched" if task_queue is None else task_queue,
             requested_by=self._actor,
         )
         return _Asked(

@@ -114,6 +114,7 @@ async def test_a_selector_names_schedules_by_key_pattern_tag_and_project(service
     for keys, more, said in (
         ((), {}, "no schedule is named"),
         (("a",), {"every": True}, "all and others are named"),
+        ((), {"every": True, "tag": ""}, "all and others are named"),
         (("new.dialy",), {}, "new.dialy; did you mean new.daily"),
         (("new.daily", "neu.*"), {}, "there is no schedule neu.*"),
         ((), {"tag": "mony"}, "with tag mony; did you mean money"),

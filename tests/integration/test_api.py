@@ -14,7 +14,7 @@ from engine.api import executions, following, problems
 from engine.api.access import Caller
 from engine.api.requests import request_digest
 from engine.cli import api as cli_api
-from engine.errors import LedgerUnavailable
+from engine.errors import LedgerUnavailable, ScheduleFileError
 from engine.ledger import Evidence, Failure, FailureLink, Outcome, RequestKey, RunCounts, Try
 from engine.runtime import Settings
 from engine.schedules import load_schedules
@@ -186,6 +186,71 @@ async def test_the_names_of_the_blueprint_are_taken_beside_ours(client):
     assert keys == ["billing.filed", "filed", "nightly-report", "plain"]
     both = await client.post(PATH, json={"key": "x", "jobType": "noop", "workflow": "noop"})
     assert (both.status_code, both.json()["code"]) == (422, "SCHEDULE_FIELD_INVALID")
+
+
+async def test_the_answer_says_which_overlap_policy_holds_under_the_names_of_the_blueprint_too(
+    client,
+):
+    names = {"name": "theirs", "cronExpression": "0 2 * * *", "jobType": "noop"}
+    ours = {"key": "ours", "workflow": "noop", "cron": "0 2 * * *"}
+    limited = {**ours, "key": "limited", "maxConcurrentRuns": 2}
+    skips = {**names, "name": "skips", "overlapPolicy": "skip"}
+    made = [(await client.post(PATH, json=each)).json() for each in (names, ours, limited, skips)]
+    assert [each["overlap"] for each in made] == ["allow", "allow", "queue", "skip"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"every": "1h", "cron": "0 2 * * *"}, "SCHEDULE_KIND_INVALID"),
+        ({"at": "2030-01-01T00:00:00Z", "cron": "0 2 * * *"}, "SCHEDULE_KIND_INVALID"),
+        ({}, "SCHEDULE_KIND_INVALID"),
+        ({"cron": "0 2 * * *", "colour": "red"}, "SCHEDULE_FIELD_UNKNOWN"),
+        ({"cron": "61 * * * *"}, "SCHEDULE_CRON_INVALID"),
+        ({"key": "Not A Key", "cron": "0 2 * * *"}, "SCHEDULE_KEY_INVALID"),
+    ],
+)
+async def test_a_declaration_is_refused_with_the_code_that_a_file_gets(client, more, code):
+    given = {"key": "same", "workflow": "noop", **more}
+    answer = await client.post(PATH, json=given)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    with pytest.raises(ScheduleFileError) as refused:
+        load_schedules(json.dumps({"schedules": [given]}))
+    assert refused.value.problems[0].code == code
+
+
+async def test_what_is_empty_is_no_name_and_stands_for_nothing_else(api, client):
+    await client.post(PATH, json=BILLING)
+    before = await api.stored()
+    for path, body, status, code in [
+        ("filed/trigger", {"requestId": ""}, 422, "SCHEDULE_REQUEST_ID_INVALID"),
+        ("billing.nightly/cancel", {"workflowId": ""}, 404, "SCHEDULE_WINDOW_NOT_FOUND"),
+        ("", {**BILLING, "key": "b", "clientRequestId": ""}, 422, "SCHEDULE_REQUEST_ID_INVALID"),
+        ("", {**BILLING, "key": ""}, 422, "SCHEDULE_KEY_INVALID"),
+        ("", {**BILLING, "key": "b", "project": ""}, 422, "SCHEDULE_FIELD_INVALID"),
+    ]:
+        for headers in ({}, {"Idempotency-Key": "once"}):
+            answer = await client.post(f"{PATH}/{path}".rstrip("/"), json=body, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (status, code), body
+    listed = await client.get(f"{PATH}/filed/executions", params={"cursor": ""})
+    assert (listed.status_code, listed.json()["code"]) == (400, "SCHEDULE_CURSOR_INVALID")
+    assert await api.stored() == before
+    assert (await client.get(f"{PATH}/billing.nightly")).json()["state"] == "active"
+
+
+async def test_a_range_that_ends_before_it_begins_is_refused_as_such(client):
+    begin, end = "2026-11-02T00:00:00Z", "2026-11-01T00:00:00Z"
+    span = {"from": begin, "to": end}
+    for answer in [
+        await client.post(f"{PATH}/filed/backfill", json=span),
+        await client.post(f"{PATH}/filed/backfill", json={**span, "dryRun": True}),
+        await client.get(f"{PATH}/filed/executions", params=span),
+    ]:
+        assert (answer.status_code, answer.json()["code"]) == (422, "SCHEDULE_FIELD_INVALID")
+        assert answer.json()["detail"].startswith("the range begins at 2026-11-02 00:00:00Z and")
+    half = {"from": end, "to": begin, "outageFrom": end}
+    answer = await client.post("/api/v1/simulate", json={"schedules": []}, params=half)
+    assert (answer.status_code, "outageTo" in answer.json()["detail"]) == (400, True)
 
 
 async def test_words_of_the_blueprint_find_executions(api, client):

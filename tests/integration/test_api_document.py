@@ -227,6 +227,9 @@ class Provoked:
         return await self.ask(route, content=b"{}", headers={"Content-Type": "text/plain"})
 
     async def status_422(self, route: str) -> int:
+        if route.startswith("GET"):
+            backwards = {"from": "2026-12-02T00:00:00Z", "to": "2026-12-01T00:00:00Z"}
+            return await self.ask(route, params=backwards)
         if route.startswith("PATCH"):
             wrong = {"events": ["schedule.no"]} if "{hook}" in route else {"cron": "no"}
             return await self.ask(route, json=wrong)

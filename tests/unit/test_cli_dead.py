@@ -43,6 +43,8 @@ WHERE = Target("", "default", "http://ui")
         (["dead", "rerun", "k", "7", "--all"], "goes with one window"),
         (["dead", "rerun", "k", "x"], "'x' is no bucket; write the number in the run's id"),
         (["dead", "rerun", "k", "7", "--input", "NaN"], "'NaN' is no JSON"),
+        (["dead", "rerun", "", "--all", "--yes"], "it is empty; is a variable not set?"),
+        (["dead", "list", ""], "it is empty; is a variable not set?"),
         (["dead", "lst"], "Did you mean 'list'?"),
     ],
 )

@@ -46,7 +46,12 @@ FIRE = Fire(
         ),
         (["reschedule", "k", "2027-12-24T18:00"], "or name its --timezone"),
         (["at", "2027-12-24T18:00Z", "w", "--input", "NaN"], "'NaN' is no JSON"),
-        (["backfill", "k", "--from", "2026-11-02", "--to", "2026-11-01"], "is before --from"),
+        (["backfill", "k", "--from", "2026-11-02", "--to", "2026-11-01"], "earlier moment first"),
+        (
+            ["pause", "", "--reason", "x"],
+            "Invalid value for KEYS: it is empty; is a variable not set?",
+        ),
+        (["trigger", ""], "it is empty; is a variable not set?"),
         (["pause", "k", "--reason", "x", "--until", "soon"], "'soon' is no moment; write"),
         (["resume", "k", "--catch-up", "lates"], "no policy; did you mean latest?"),
         (["resume", "k", "--max", "5"], "'--max': goes with `--catch-up all`"),

@@ -11,7 +11,7 @@ from engine.errors import Code, Problem
 from engine.schedules.loader.entries import Shared, read_schedule, report_faults
 from engine.schedules.loader.nodes import MapNode, Node, Report
 from engine.schedules.model import Schedule
-from engine.schedules.rules import KINDS, Fault, error_class, suggest
+from engine.schedules.rules import KINDS, Fault, error_of, suggest
 from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
 from engine.schedules.timing.cron_parser import depends_on_key
 from engine.schedules.timing.spec import At
@@ -97,7 +97,7 @@ def require_fitting(schedules: Sequence[Schedule], key: str) -> None:
     """
     for found, fault in chain_faults(schedules, {each.key for each in schedules}):
         if found == key:
-            raise error_class(fault.code)(fault.message, cure=fault.cure)
+            raise error_of(fault.code, fault.message, fault.cure)
 
 
 def rule_paths(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
