@@ -61,6 +61,7 @@ ROUTES: Final[Mapping[str, RouteRule]] = {
     f"GET {PREFIX}/schedules": RouteRule("read"),
     f"POST {PREFIX}/schedules": RouteRule("admin", limited="create", kept="schedule"),
     f"GET {KEYED}": RouteRule("read"),
+    f"PUT {KEYED}": RouteRule("admin", limited="create"),
     f"PATCH {KEYED}": RouteRule("admin"),
     f"DELETE {KEYED}": RouteRule("admin"),
     f"POST {KEYED}/rename": RouteRule("admin", kept="schedule"),

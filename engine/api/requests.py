@@ -330,7 +330,7 @@ class GuardedRoute(APIRoute):
             caller = await state.access.caller(request, reads=rule.scope == "read")
             await _require_access(caller, rule, state.service, request.path_params.get("key"))
             body = b""
-            if method in {"POST", "PATCH"}:
+            if method in {"POST", "PUT", "PATCH"}:
                 _require_media_type(request, takes_file=rule.takes_file)
                 body = await read_body(request)
                 # Both are where Starlette keeps what it has read.

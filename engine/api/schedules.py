@@ -216,6 +216,42 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     return await shown(service, made, 201)
 
 
+@router.put(
+    "/{key}",
+    response_model=ScheduleView,
+    openapi_extra=_DECLARATION,
+    responses={
+        201: {"model": ScheduleView, "description": "It was created."},
+        **documented(400, 409, 412, 413, 415, 422, 429),
+    },
+)
+async def put_schedule(
+    key: KeyPath, request: Request, service: Service, caller: Who, if_match: IfMatch = None
+) -> Response:
+    """Create a schedule of an application, or replace its whole definition.
+
+    It may be repeated: an equal definition is no new version. With If-Match it only replaces.
+    """
+    body = await request.json()
+    given = declared({"key": key, **body} if isinstance(body, Mapping) else body)
+    wrong: list[ScheduleError] = []
+    if given.pop("key") != key:
+        wrong.append(ScheduleError("key is not the one of the path", cure="leave it out"))
+    reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
+    project = _checked(wrong, checked_project, given.pop("project", service.project))
+    _require_fields(given, _FIELDS, wrong, key=key)
+    for parent in parents_of(given):
+        caller.require_key(parent)
+    options: dict[str, Any] = {"project": project, "reason": reason, **given}
+    options["version"] = version_of(if_match)
+    if if_match is not None:
+        row = await service.find(key)
+        if row is None or row.state == "retired":
+            raise VersionOutdated(f"there is no schedule {key}", cure="leave out If-Match")
+    done = await service.declare(options.pop("workflow", None), key=key, **options)
+    return await _shown(service, done.row, 201 if done.outcome == "created" else 200)
+
+
 def _checked(
     wrong: list[ScheduleError], check: Callable[..., str | None], *given: Any
 ) -> str | None:

@@ -47,6 +47,7 @@ from engine.cli.target import (
     Session,
     command,
     keys_in_the_file,
+    moment,
     on_signal,
     one_of,
     rows_of,
@@ -54,15 +55,20 @@ from engine.cli.target import (
 from engine.errors import did_you_mean
 from engine.schedules import first_of
 from engine.service import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
     ActionRow,
     Backfill,
     Fire,
+    JobStatus,
     ReasonCode,
     RunSummary,
+    ScheduleKind,
     ScheduleRow,
     ScheduleService,
     State,
     Status,
+    require_in_order,
 )
 
 if TYPE_CHECKING:
@@ -122,6 +128,20 @@ def list_schedules(
         str | None, typer.Option("--tenant", metavar="ID", help="Only of this tenantId.")
     ] = None,
     state: Annotated[State | None, _word_option("--state", "state", get_args(State))] = None,
+    status: Annotated[
+        JobStatus | None, _word_option("--status", "status", get_args(JobStatus))
+    ] = None,
+    kind: Annotated[
+        ScheduleKind | None, _word_option("--kind", "kind", get_args(ScheduleKind))
+    ] = None,
+    correlation: Annotated[
+        str | None,
+        typer.Option("--correlation", metavar="ID", help="Only of this correlationId."),
+    ] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="Only what was asked for under this id."),
+    ] = None,
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so.")
     ] = None,
@@ -133,7 +153,11 @@ def list_schedules(
         "tag": tag,
         "owner_id": owner,
         "tenant_id": tenant,
+        "correlation_id": correlation,
+        "request_id": request_id,
         "state": state,
+        "status": status,
+        "kind": kind,
         "key_prefix": prefix,
     }
 
@@ -143,7 +167,7 @@ def list_schedules(
         rows = await opened.schedules(project, **filters)
         stuck = Counter(fire.key for fire in await opened.failing(limit=_STUCK) if fire.is_stuck)
         summaries = await opened.run_summaries([row.key for row in rows]) if wide else []
-        if any(filters.values()) and not rows:
+        if any(each is not None for each in filters.values()) and not rows:
             return rows, stuck, summaries, "no schedule matches all of these filters"
         return rows, stuck, summaries, await _remark(opened, rows, project)
 
@@ -311,7 +335,15 @@ def list_fires(
     reason_code: Annotated[
         ReasonCode | None, _word_option("--reason-code", "reason code", get_args(ReasonCode))
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="AGE|ISO", help="The first fire time: 2h, or a moment."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="AGE|ISO", help="The last fire time.")
+    ] = None,
     limit: Limit = 20,
+    *,
     follow: Annotated[
         bool,
         typer.Option(
@@ -326,6 +358,11 @@ def list_fires(
     too. With --json each line is a document.
     """
     key = None if key is None else workflow_id(session, key)
+    begin = FIRST_MOMENT if since is None else moment(since, "--since", bare="ago")
+    end = LAST_MOMENT if until is None else moment(until, "--until", bare="ago")
+    require_in_order(begin, end)
+    if follow and (since is not None or until is not None):
+        raise typer.BadParameter("goes without --since and --until", param_hint="'--follow'")
     if follow:
         _follow(session, key, status, reason_code, limit)
         return
@@ -334,7 +371,9 @@ def list_fires(
         if key and ":" in key:  # keys have no colon
             window = await opened.fire(key)
             return [window] if window else [], await opened.laying()
-        asked = opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
+        asked = opened.fires(
+            key=key, status=status, reason_code=reason_code, since=begin, until=end, limit=limit
+        )
         return await rows_of(opened, key, asked), await opened.laying()
 
     fires, laying = session.ask(read)
@@ -347,7 +386,7 @@ def list_fires(
         (_fire_row(fire, laying) for fire in fires),
         spare=("TIMING", "LAG", "RUN", *EFFORT),
         optional=EFFORT,
-        none=f"no window{of}{with_code} {state}",
+        none=f"no window{of}{with_code}{' in that time' if since or until else ''} {state}",
     )
 
 

@@ -70,7 +70,11 @@ from engine.service.handles import (
     StepInProgress as StepInProgress,
     steps_in_progress as steps_in_progress,
 )
-from engine.service.one_shots import ApplicationSchedule as ApplicationSchedule, as_text as as_text
+from engine.service.one_shots import (
+    ApplicationSchedule as ApplicationSchedule,
+    DeclaredByKey as DeclaredByKey,
+    as_text as as_text,
+)
 from engine.service.operate import (
     Cancelled as Cancelled,
     Requested as Requested,

@@ -279,11 +279,18 @@ class ReadOperations:
         key: str | None = None,
         status: Status | None = None,
         reason_code: ReasonCode | None = None,
+        since: datetime = FIRST_MOMENT,
+        until: datetime = LAST_MOMENT,
         limit: int = 50,
     ) -> list[Fire]:
-        """Return fires, newest fire time first; of one reason only those that have that code."""
+        """Return fires in ``since <= fire_time <= until``, newest fire time first.
+
+        Raises:
+            ScheduleError: ``since`` is after ``until``.
+        """
+        require_in_order(since, until)
         return await self._ledger.fires(
-            key=key, status=status, reason_code=reason_code, limit=limit
+            key=key, status=status, reason_code=reason_code, since=since, until=until, limit=limit
         )
 
     async def fires_page(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 from engine.errors import (
@@ -18,8 +18,9 @@ from engine.errors import (
     RequestInUse,
     RetryPolicyInvalid,
     ScheduleError,
+    VersionOutdated,
 )
-from engine.ledger import Action, NewDefinition
+from engine.ledger import Action, NewDefinition, ScheduleRow
 from engine.runtime import workflow_workers
 from engine.runtime.apply.definitions import first_definition, next_definition, read_all
 from engine.runtime.schedule_lock import (
@@ -40,7 +41,13 @@ from engine.schedules.loader.relations import (
     with_parents,
 )
 from engine.schedules.planner import ScheduleState
-from engine.service.base import ReadOperations, as_json, require_request_id, workflow_text
+from engine.service.base import (
+    ReadOperations,
+    as_json,
+    require_request_id,
+    require_version,
+    workflow_text,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -61,6 +68,9 @@ _IDENTITIES = ("ownerId", "tenantId", "correlationId", _REQUEST_ID)
 _LONGEST_ID = 64
 _SHOWN = 80
 """Characters of an invalid value that an error message quotes."""
+
+_ATTEMPTS: Final = 5
+"""Times that a declaration looks again because its key was created or retired meanwhile."""
 
 _DRAFT = "draft"
 """Key of a schedule that is validated before its own key is known."""
@@ -85,6 +95,20 @@ class ApplicationSchedule:
     project: str
     workflow_type: str | None
     waiting: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredByKey:
+    """A schedule that an application declared by its key.
+
+    Attributes:
+        row: the schedule as it is now.
+        outcome: ``created`` also for a key that returns in a new series; ``unchanged`` if the
+            definition equals the one before, which made no new version.
+    """
+
+    row: ScheduleRow
+    outcome: Literal["created", "changed", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +316,10 @@ def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     return Schedule.from_json({**kept, **when})
 
 
+def _when(schedule: Schedule) -> dict[str, Any]:
+    return {name: value for name, value in schedule.to_json().items() if name in WHEN}
+
+
 async def _new_definition(
     transaction: Transaction,
     asked: _Request,
@@ -434,6 +462,7 @@ class ApplicationSchedules(ReadOperations):
         moment = as_text(at) if isinstance(at, datetime) else at
         fields = {**_what(workflow, fields), "at": moment}
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        named = _with_caller(named)
         return await self._create(
             _Request(named, self.project_of(project), key, reason, connection)
         )
@@ -455,6 +484,7 @@ class ApplicationSchedules(ReadOperations):
         """Start a workflow repeatedly, by ``every`` or ``cron``; see ``schedule_at``."""
         fields = _what(workflow, fields)
         named = identified(fields, owner_id, tenant_id, correlation_id, request_id)
+        named = _with_caller(named)
         return await self._create(
             _Request(named, self.project_of(project), key, reason, connection)
         )
@@ -462,7 +492,7 @@ class ApplicationSchedules(ReadOperations):
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         if "was" in asked.fields:
             raise ScheduleError("a new schedule had no key before", cure="leave out was")
-        fields = await self._with_times(in_our_words(_with_caller(asked.fields)), asked.project)
+        fields = await self._with_times(in_our_words(asked.fields), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
         async with self._ledger.transaction(long=True) as transaction:
@@ -485,6 +515,104 @@ class ApplicationSchedules(ReadOperations):
         if asked.connection is not None:
             await self._ledger.create_within(asked.connection, new, action, by=self._actor)
         return await self._made(new)
+
+    async def declare(
+        self,
+        workflow: str | type[Any],
+        *,
+        key: str,
+        version: int | None = None,
+        project: str | None = None,
+        reason: str | None = None,
+        owner_id: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        **fields: Any,
+    ) -> DeclaredByKey:
+        """Create the schedule of this key, or replace its whole definition; safe to repeat.
+
+        Fields that are left out get their defaults. An equal definition is no new version, however
+        many processes declare it at once. A replaced one fires no past window: ``firstFire`` and
+        ``paused`` count only when the schedule is created. Another kind begins a new series, and so
+        does a key that an application has retired.
+
+        Args:
+            workflow: see ``schedule_at``.
+            key: the schedule's key.
+            version: the definition's version that the caller has read; None replaces any.
+            project: the project whose workers start it; ``edit`` moves a schedule to another one.
+            reason: the reason, for the audit log.
+            owner_id: see ``schedule_at``; so are the two that follow.
+            tenant_id: the ``tenantId`` of its metadata.
+            correlation_id: the ``correlationId`` of its metadata.
+            fields: all other fields of the schedule; ``at``, ``every`` or ``cron`` among them.
+
+        Raises:
+            OwnedByFile: a file declares it.
+            KeyInUse: it is of another project, or was retired from a file.
+            ScheduleRenamed: the key is a former one of a schedule.
+            VersionOutdated: it was edited after ``version``, or does not exist.
+            MomentInPast: it would never fire.
+            ScheduleError: a field is invalid; its code says which.
+        """
+        if isinstance(at := fields.get("at"), datetime):
+            fields["at"] = as_text(at)
+        given = identified(_what(workflow, fields), owner_id, tenant_id, correlation_id, None)
+        asked = _Request(given, self.project_of(project), key, reason)
+        if asked.request_id is not None:
+            cure = "leave it out: the key makes the request safe to repeat"
+            raise ScheduleError(f"{_REQUEST_ID} is given with a key that is declared", cure=cure)
+        for attempt in range(_ATTEMPTS):
+            row = next(iter(await self._ledger.schedules(key=key)), None)
+            if row is not None and row.state != "retired":
+                if (outcome := await self._replace(asked, row, version)) is not None:
+                    return DeclaredByKey(await self.schedule(key), outcome)
+                continue  # it was retired meanwhile
+            if version is not None:
+                raise VersionOutdated(f"there is no schedule {key}", cure="leave out the version")
+            try:
+                await self._create(asked)
+            except KeyInUse:  # another process may have created it just now
+                if attempt + 1 == _ATTEMPTS or (row is not None and row.origin == "file"):
+                    raise
+                continue
+            return DeclaredByKey(await self.schedule(key), "created")
+        raise KeyInUse(f"{key} is declared and retired again and again", cure="repeat the request")
+
+    async def _replace(
+        self, asked: _Request, row: ScheduleRow, version: int | None
+    ) -> Literal["changed", "unchanged"] | None:
+        """Replace the definition of a schedule; None if it was retired meanwhile."""
+        key, project = row.key, asked.project
+        if "was" in asked.fields:
+            raise ScheduleError("was is given", cure="leave it out; `rename` changes a key")
+        fields = await self._with_times(in_our_words(asked.fields), project)
+        seed = {"was": row.schedule.was} if row.schedule and row.schedule.was else {}
+        (draft,) = await self._sealing.sealed(project, [_draft({**fields, **seed}, key)])
+        same = row.schedule is not None and row.schedule.digest == draft.digest
+        own = row.origin == "api" and row.project == project
+        if same and own and version in {None, row.definition_version}:
+            return "unchanged"
+        await decide_ahead(self._ledger, key)
+        children = await self.children(key)
+        async with self._locked(key, retired=True) as held:
+            before = held.state
+            if before.retired_at is not None and before.successor is None:
+                return None
+            require_owned_by_application(before)
+            if before.project != project:
+                raise KeyInUse(f"{key} is of project {before.project}", cure="choose another key")
+            require_version(held, version)
+            if draft.digest == before.schedule.digest:
+                return "unchanged"
+            if _when(draft) != _when(before.schedule):
+                require_future(draft, held.now)
+            await require_fitting_parents(held.transaction, draft, project)
+            await require_fitting_children(held.transaction, draft, project, children)
+            await self._redefine(held, draft)
+            was, now = before.schedule.shown, draft.shown
+            await held.act("edit", reason=asked.reason, before=was, after=now)
+        return "changed"
 
     async def _with_times(self, fields: dict[str, Any], project: str) -> dict[str, Any]:
         """Return the fields, with the times of its parents if the schedule has none of its own."""

@@ -23,6 +23,7 @@ from engine.errors import (
     ScheduleNotFound,
     ScheduleRetired,
     TimezoneInvalid,
+    VersionOutdated,
 )
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
@@ -329,3 +330,89 @@ async def test_pruning_a_file_leaves_them_alone(bench, service):
     pruned = await service.prune(file, absent_for=timedelta(0))
     assert pruned == PruneReport()
     assert (await service.find("mine")).state == "active"
+
+
+# --- declared by key ---
+
+NIGHTLY = {"key": "nightly", "cron": "0 2 * * *", "input": {"format": "pdf"}}
+
+
+async def definition_of(service, key: str = "nightly"):
+    row = await service.schedule(key)
+    return row.definition_version, row.series, row.schedule.shown
+
+
+async def test_a_key_is_created_replaced_whole_and_an_equal_definition_is_no_version(
+    bench, service
+):
+    made = await service.declare("noop", **NIGHTLY, overlap="skip")
+    assert (made.outcome, made.row.definition_version) == ("created", 1)
+    for again in ({"overlap": "skip"}, {"overlap": "skip", "catchUp": {"policy": "latest"}}):
+        bench.wait(HOUR)
+        same = await service.declare("noop", **NIGHTLY, **again)
+        assert (same.outcome, same.row) == ("unchanged", made.row)
+    changed = await service.declare("noop", **{**NIGHTLY, "cron": "0 3 * * *"})
+    assert changed.outcome == "changed"
+    version, series, shown = await definition_of(service)
+    assert (version, series) == (2, 1)
+    assert shown == {"workflow": "noop", **NIGHTLY, "cron": "0 3 * * *"}, "overlap has its default"
+    assert [each.verb for each in await bench.actions()] == ["edit", "schedule"]
+
+
+async def test_100_processes_that_declare_one_key_at_once_make_one_version(service):
+    asked = [service.declare("noop", **NIGHTLY) for _ in range(100)]
+    done = await asyncio.gather(*asked)
+    assert sorted(each.outcome for each in done) == ["created", *["unchanged"] * 99]
+    asked = [service.declare("noop", **NIGHTLY, overlap="skip") for _ in range(20)]
+    done = await asyncio.gather(*asked)
+    assert sorted(each.outcome for each in done) == ["changed", *["unchanged"] * 19]
+    assert (await definition_of(service))[:2] == (2, 1)
+
+
+async def test_only_a_created_one_fires_at_first_sight_and_another_kind_is_a_new_series(
+    bench, service
+):
+    made = await service.declare("noop", key="k", everyMs=3_600_000, firstFire="now")
+    assert made.row.next_fire_at is not None
+    assert made.row.next_fire_at <= bench.now()
+    (first,) = await bench.claim()
+    bench.wait(LEASE)
+    await service.declare("noop", key="k", everyMs=3_600_000, firstFire="now", overlap="skip")
+    assert await bench.claim() == [], "it fires no past window"
+    again = (await service.declare("noop", key="k", cron="0 * * * *")).row
+    assert (again.series, again.definition_version) == (first.series + 1, 3)
+    await service.pause("k", reason="an operator holds it")
+    held = await service.declare("noop", key="k", cron="0 * * * *", paused=False, tags=["a"])
+    assert held.row.state == "paused", "a deploy does not resume it"
+
+
+async def test_a_retired_key_returns_in_a_new_series_and_a_file_s_stays_its_own(bench, service):
+    await service.declare("noop", **NIGHTLY)
+    await service.cancel("nightly")
+    back = await service.declare("noop", **NIGHTLY)
+    assert (back.outcome, back.row.series, back.row.state) == ("created", 2, "active")
+    await bench.declare("schedules: [{key: filed, workflow: noop, everyMs: 60000}]")
+    with pytest.raises(OwnedByFile):
+        await service.declare("noop", key="filed", everyMs=60000)
+    with pytest.raises(KeyInUse, match="of project default"):
+        await service.declare("noop", **NIGHTLY, project="other")
+    for key in ("old", "new"):
+        with pytest.raises(VersionOutdated):
+            await service.declare("noop", **{**NIGHTLY, "key": key}, version=1)
+    with pytest.raises(VersionOutdated):
+        await service.declare("noop", **NIGHTLY, version=back.row.definition_version - 1)
+    with pytest.raises(ScheduleError, match="the key makes the request safe to repeat"):
+        await service.declare("noop", **NIGHTLY, metadata={"clientRequestId": "one"})
+
+
+async def test_a_moment_that_has_come_may_be_declared_again_but_not_moved_into_the_past(
+    bench, service
+):
+    moment = (bench.now() + HOUR).isoformat()
+    await service.declare("noop", key="once", at=moment)
+    bench.wait(2 * HOUR)
+    assert (await service.declare("noop", key="once", at=moment)).outcome == "unchanged"
+    with pytest.raises(MomentInPast):
+        await service.declare("noop", key="once", at=NOW.isoformat())
+    with pytest.raises(MomentInPast):
+        await service.declare("noop", key="late", at=NOW.isoformat())

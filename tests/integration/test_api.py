@@ -134,6 +134,50 @@ async def test_a_schedule_gets_another_key_and_both_show_what_became_of_it(api, 
     assert declared.status_code == 422
 
 
+async def test_put_creates_or_replaces_and_may_be_repeated(api, client):
+    path, body = f"{PATH}/billing.nightly", {"workflow": "noop", "cron": "0 2 * * *"}
+    made = await client.put(path, json={**body, "overlapPolicy": "skip", "reason": "release 7"})
+    assert (made.status_code, made.headers["location"]) == (201, path)
+    assert (made.json()["overlap"], made.headers["etag"]) == ("skip", '"1"')
+    same = await asyncio.gather(*(
+        client.put(path, json={**body, "overlap": "skip"}) for _ in range(20)
+    ))  # fmt: skip
+    assert {(each.status_code, each.headers["etag"]) for each in same} == {(200, '"1"')}
+    replaced = await client.put(path, json=body, headers={"If-Match": '"1"'})
+    assert (replaced.status_code, replaced.headers["etag"]) == (200, '"2"')
+    assert replaced.json()["definition"] == {"key": "billing.nightly", **body}
+    actions = await api.service.actions(key="billing.nightly")
+    assert [(each.verb, each.reason) for each in actions] == [
+        ("edit", None), ("schedule", "release 7"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "if_match", "status", "code"),
+    [
+        ("filed", {}, None, 409, "SCHEDULE_OWNED_BY_FILE"),
+        ("mine", {}, '"7"', 412, "SCHEDULE_VERSION_OUTDATED"),
+        ("new", {}, "*", 412, "SCHEDULE_VERSION_OUTDATED"),
+        ("new", {"key": "other"}, None, 422, "SCHEDULE_FIELD_INVALID"),
+        ("new", {"clientRequestId": "one"}, None, 422, "SCHEDULE_FIELD_UNKNOWN"),
+        ("mine", {"was": "new"}, None, 422, "SCHEDULE_FIELD_INVALID"),
+        ("mine", {"every": "1h"}, None, 422, "SCHEDULE_KIND_INVALID"),
+        ("mine", {"project": "other"}, None, 409, "SCHEDULE_KEY_IN_USE"),
+    ],
+)
+async def test_a_put_that_is_refused_changes_nothing(
+    api, client, key, more, if_match, status, code
+):
+    body = {"workflow": "noop", "cron": "0 2 * * *"}
+    assert (await client.put(f"{PATH}/mine", json=body)).status_code == 201
+    before = await api.stored()
+    headers = {"If-Match": if_match} if if_match else {}
+    changed = {**body, "overlap": "skip", **more}
+    answer = await client.put(f"{PATH}/{key}", json=changed, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert await api.stored() == before
+
+
 async def test_an_edit_that_changes_nothing_makes_no_new_version(client):
     tag = (await client.post(PATH, json=BILLING)).headers["etag"]
     same = await client.patch(

@@ -26,6 +26,7 @@ from tests.rest import BILLING, PATH, rest_api
 SOON = "2030-01-01T00:00:00Z"
 BODIES = {
     "POST /api/v1/schedules": {**BILLING, "key": "billing.new"},
+    "PUT /api/v1/schedules/{key}": {"workflow": "noop", "cron": "0 2 * * *"},
     "PATCH /api/v1/schedules/{key}": {"description": "x"},
     "POST /api/v1/schedules/{key}/reschedule": {"cron": "0 3 * * *"},
     "POST /api/v1/schedules/{key}/rename": {"key": "billing.renamed"},
@@ -52,7 +53,7 @@ async def ask(
     """Send a request that the route would accept from the right caller."""
     method, path = route.split(" ")
     params = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
-    body = BODIES.get(route, {}) if method in {"POST", "PATCH"} else None
+    body = BODIES.get(route, {}) if method in {"POST", "PUT", "PATCH"} else None
     return await client.request(
         method, path.format(key=key, hook="default.00000000", workflow_id="a:b"), json=body,
         headers={"If-Match": "*", **({"Authorization": f"Bearer {token}"} if token else {})},

@@ -136,6 +136,7 @@ MOST = 30
 
 GOOD: dict[str, Any] = {
     f"POST {PATH}": BILLING,
+    f"PUT {PATH}/{{key}}": {"workflow": "noop", "cron": "0 2 * * *"},
     f"PATCH {PATH}/{{key}}": {"description": "x"},
     f"POST {PATH}/{{key}}/reschedule": {"cron": "0 3 * * *"},
     f"POST {PATH}/{{key}}/rename": {"key": "billing.renamed"},
@@ -160,7 +161,7 @@ class Provoked:
     async def ask(self, route: str, key: str = "mine", **changed: Any) -> int:
         method, path = route.split(" ")
         options: dict[str, Any] = {"headers": {"If-Match": "*"}, "params": {}}
-        if method in {"POST", "PATCH"}:
+        if method in {"POST", "PUT", "PATCH"}:
             options["json"] = GOOD.get(route, {})
         if path.endswith("simulate"):
             options["params"] = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-02T00:00:00Z"}
@@ -215,7 +216,7 @@ class Provoked:
             return 409
         if route.endswith("/cancel"):
             return await self.ask(route, key="filed")
-        return await self.ask(route, key="filed" if route.startswith("DELETE") else "gone")
+        return await self.ask(route, key="filed" if route[:3] in {"DEL", "PUT"} else "gone")
 
     async def status_412(self, route: str) -> int:
         return await self.ask(route, headers={"If-Match": '"99"'})
@@ -230,7 +231,7 @@ class Provoked:
         if route.startswith("GET"):
             backwards = {"from": "2026-12-02T00:00:00Z", "to": "2026-12-01T00:00:00Z"}
             return await self.ask(route, params=backwards)
-        if route.startswith("PATCH"):
+        if route.startswith(("PUT", "PATCH")):
             wrong = {"events": ["schedule.no"]} if "{hook}" in route else {"cron": "no"}
             return await self.ask(route, json=wrong)
         return await self._in_work_elsewhere(route, "other")

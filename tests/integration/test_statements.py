@@ -193,6 +193,7 @@ RUN, QUIET, RULES = f"sched:busy:{LAST - 500}", "quiet-1", "cron1/2025b"
 IDS = [ROWS // 2, ROWS // 2 + 1]
 STATUSES = get_args(Status)
 AGO = datetime.fromtimestamp(0, UTC)
+EVER = (AGO, NOW + 100_000 * DAY)
 
 CALLS: dict[str, list[tuple[Any, ...]]] = {
     "account_rows": [("busy", NOW - DAY, NOW, None, None, 5000),
@@ -296,7 +297,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, [None] * 2, ["{}"] * 2, [None] * 2)],
     "followed": [(IDS,)],
     "forget_replicas": [()],
-    "fires_of_reason": [(code, key, [*statuses], 50) for code in ("queue_full", "user")
+    "fires_of_reason": [(code, key, [*statuses], 50, *EVER) for code in ("queue_full", "user")
                         for key in (None, "busy", QUIET) for statuses in (["queued"], STATUSES)],
     "forgotten_until": [("busy",)],
     "found_run": [
@@ -328,9 +329,10 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "laying": [()],
     "lift_skips": [(["busy", QUIET],)],
     "list_actions": [(None, 50), ("busy", 50), (QUIET, 50)],
-    "list_fires": [(None, None, 50), ("busy", None, 50), (QUIET, None, 50),
-                   *((None, each, 50) for each in STATUSES),
-                   *((key, each, 100) for each in STATUSES for key in ("busy", QUIET))],
+    "list_fires": [(None, None, 50, *EVER), ("busy", None, 50, *EVER), (QUIET, None, 50, *EVER),
+                   *((None, each, 50, *EVER) for each in STATUSES),
+                   *((key, each, 100, *EVER) for each in STATUSES for key in ("busy", QUIET)),
+                   *((key, None, 50, NOW - A_MINUTE, NOW) for key in (None, "busy"))],
     "living": [(A_MINUTE,)],
     "lock": [(["busy"],)],
     "lock_due": [("default", ["sched", ""], ["noop@1"], RULES, 50, AGO, ["busy"], None, 1),

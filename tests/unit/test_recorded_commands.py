@@ -125,6 +125,10 @@ list
 list --json
 list --wide
 list --wide --json
+list --kind cron --status pending
+list --kind one_shot --json
+list --request-id inv-12
+list --correlation nobody --json
 list --project nobody
 list --project defalt --json
 show hourly
@@ -149,6 +153,10 @@ fires
 fires --json
 fires hourly --json
 fires hourly --status failed --json
+fires --since 1h
+fires hourly --since 2026-11-21T10:00:00Z --until 2026-11-21T11:00:00Z --json
+fires hourly --since 1h --until 2h
+fires --until 1d
 fires queued
 fires once
 fires nobody
@@ -246,6 +254,7 @@ reschedule wishes --cron "0 8 * * *" --timezone Europe/Berlin --json
 reschedule hourly --every 1h --json
 show wishes
 show wishes --json
+list --request-id inv-12
 list --json
 cancel wishes
 cancel wishes --json

@@ -42,7 +42,9 @@ from engine.ledger.schedule_rows import (
     ScheduleRow,
     as_like,
 )
-from engine.schedules import STARTS, ReasonCode
+from engine.schedules import EARLIEST, HORIZON, STARTS, ReasonCode, from_seconds
+
+_FIRST, _LAST = from_seconds(EARLIEST), from_seconds(HORIZON)
 
 _FEW = 10_000
 """The number in ``list_fires.sql`` that makes the query planner expect few rows."""
@@ -120,9 +122,11 @@ class Reads(LedgerPart):
         key: str | None = None,
         status: Status | None = None,
         reason_code: ReasonCode | None = None,
+        since: datetime = _FIRST,
+        until: datetime = _LAST,
         limit: int = 50,
     ) -> list[Fire]:
-        """Return fires, newest fire time first."""
+        """Return fires in ``since <= fire_time <= until``, newest fire time first."""
         given: tuple[object, ...]
         if reason_code is None:
             text, given = query("list_fires"), (key, status)
@@ -131,7 +135,8 @@ class Reads(LedgerPart):
         else:
             statuses = [status] if status else get_args(Status)
             text, given = query("fires_of_reason"), (reason_code, key, statuses)
-        rows = await self._connections.fetch(text, self._namespace, *given, limit)
+        given = *given, limit, since, until
+        rows = await self._connections.fetch(text, self._namespace, *given)
         return [as_fire(row) for row in rows]
 
     async def fires_page(
