@@ -8,6 +8,7 @@ what a caller says of itself (an owner, a tenant) permits nothing.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -355,12 +356,17 @@ def address_of(request: Request) -> str:
 
 def is_loopback(host: str) -> bool:
     """Return whether a name or an address is this machine alone."""
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
+    in_brackets = host[:1] == "[" and host[-1:] == "]"
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host[1:-1] if in_brackets else host).is_loopback
     except ValueError:
         return False
+
+
+_HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{0,5})?")
+"""A ``Host`` header: a name, or an IPv6 address in brackets, and a port."""
 
 
 def require_own_name(headers: Mapping[str, str], hosts: frozenset[str]) -> None:
@@ -373,8 +379,9 @@ def require_own_name(headers: Mapping[str, str], hosts: frozenset[str]) -> None:
         OriginForeign: the name or the page is another one.
     """
     host = headers.get("host", "")
-    name = _without_port(host)
-    if not is_loopback(name) and name.lower() not in hosts:
+    found = _HOST.fullmatch(host)
+    name = found["name"] if found else host
+    if found is None or not (is_loopback(name) or name.lower() in hosts):
         raise OriginForeign(
             f"the API has no name {name[:80]!r}", cure="SCHED_API_HOSTS names those that it has"
         )
@@ -384,9 +391,3 @@ def require_own_name(headers: Mapping[str, str], hosts: frozenset[str]) -> None:
         raise OriginForeign(
             "the request comes from a page of another site", cure="call the API from a program"
         )
-
-
-def _without_port(host: str) -> str:
-    """Return the name in a ``Host`` header, which for IPv6 is in brackets."""
-    name, bracket, _ = host.partition("]")
-    return name + bracket if bracket else host.partition(":")[0]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,7 +20,7 @@ from engine import __version__
 from engine.api import executions, files, page_actions, page_views, schedules
 from engine.api.access import LIMITED, PREFIX, Access, is_loopback
 from engine.api.connections import ACCEPTED_AT_ONCE, BoundedProtocol
-from engine.api.problems import ProblemDocument, add_handlers
+from engine.api.problems import ProblemDocument, add_handlers, problem
 from engine.api.requests import (
     KEPT_FOR,
     ApiOptions,
@@ -31,7 +31,7 @@ from engine.api.requests import (
     Repetitions,
     state_of,
 )
-from engine.errors import LedgerError, SettingsInvalid
+from engine.errors import LedgerError, RequestMalformed, SettingsInvalid
 from engine.page.week import WeekLoads
 from engine.runtime.settings import Settings
 from engine.schedules import Rate
@@ -47,6 +47,9 @@ _FORGETS_EVERY: Final = 3600.0
 _PATIENCE: Final = 2.0
 """Seconds that the ledger may take to answer `/readyz`."""
 _LEAVES_WITHIN: Final = 5
+MOST_HEAD: Final = 1 << 16
+"""Bytes of the longest line and headers of a request."""
+_TOO_LARGE: Final = 431
 _FILES: Final = Rate(60, timedelta(minutes=1))
 """The most files of a caller that are read."""
 
@@ -122,8 +125,10 @@ def create_app(
     app.state.followers, app.state.leaving = {}, False
     app.state.weeks = WeekLoads(service)
     routers = (schedules.router, executions.router, files.router, _open_routes(app, ledger))
+    app.state.routes = []
     for router in (*routers, page_views.router, page_actions.router):
         app.include_router(router)
+        app.state.routes += router.routes
     add_handlers(app)
     app.add_middleware(_Headers)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's way to do it
@@ -161,7 +166,7 @@ def _open_routes(app: FastAPI, ledger: Ledger) -> APIRouter:
 
 
 class _Headers:
-    """Headers of every answer: none is stored, guessed at or shown inside of a page."""
+    """Headers: those of a request are bounded, and no answer is stored or guessed at."""
 
     _every = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
@@ -175,7 +180,23 @@ class _Headers:
                 message["headers"] += [each for each in self._every if each[0] not in known]
             await send(message)
 
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif _head_of(scope) > MOST_HEAD:
+            text = f"the head of a request has at most {MOST_HEAD} bytes"
+            answer = problem(RequestMalformed(text, cure="send less"), Request(scope), _TOO_LARGE)
+            await answer(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+
+def _head_of(scope: Scope) -> int:
+    """Return the bytes of a request's line and headers.
+
+    h11 bounds a head that arrives in pieces, and none that is whole in what it reads at once.
+    """
+    line = len(scope["raw_path"]) + len(scope["query_string"])
+    return line + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
 
 
 # --- document ---
@@ -262,7 +283,7 @@ async def serving(app: FastAPI, place: socket.socket) -> AsyncIterator[None]:
         backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=_LEAVES_WITHIN,
         timeout_keep_alive=15,
-        h11_max_incomplete_event_size=1 << 16,
+        h11_max_incomplete_event_size=MOST_HEAD,
         ws="none",
     )
     server = _QuietServer(config)

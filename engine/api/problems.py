@@ -211,12 +211,21 @@ def add_handlers(app: FastAPI) -> None:
         else:
             found = problem(RequestMalformed(str(error.detail)), request, error.status_code)
         found.headers.update(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            found.headers["Allow"] = ", ".join(methods_at(request))
         return found
 
     @app.exception_handler(Exception)
     async def _failed(request: Request, error: Exception) -> JSONResponse:
         logger.error("%s %r failed", request.method, request.url.path, exc_info=error)
         return problem(EngineError(), request)
+
+
+def methods_at(request: Request) -> list[str]:
+    """Return the methods of all routes of a path; the router names those of the first alone."""
+    path, routes = request.url.path, request.app.state.routes
+    found = (each.methods for each in routes if each.path_regex.match(path))
+    return sorted(set().union(*found))
 
 
 def shape_faults(faults: Iterable[Mapping[str, Any]]) -> str:

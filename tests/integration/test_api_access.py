@@ -317,6 +317,38 @@ async def test_a_page_of_another_site_cannot_use_the_open_door(api):
     assert await api.stored() == before
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[::1].evil.com", "[::1]evil.com", "[::1", "::1]", "[[::1]]", "127.0.0.1.evil.com",
+        "localhost.evil.com", "127.0.0.1:80@evil.com", "localhost:8230:1", "", "evil.com:127.0.0.1",
+    ],
+)  # fmt: skip
+async def test_a_name_that_only_looks_like_loopback_is_foreign(api, host):
+    async with api.client(Host=host) as client:
+        answer = await client.get(PATH)
+    assert (answer.status_code, answer.json()["code"]) == (403, "SCHEDULE_ORIGIN_FOREIGN")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        (PATH, "GET, POST"),
+        (f"{PATH}/a", "DELETE, GET, PATCH, PUT"),
+        (f"{PATH}/a/pause", "POST"),
+        (f"{PATH}/a/executions/sched:a:1", "GET"),
+        ("/api/v1/hooks/x", "DELETE, PATCH"),
+        ("/signin", "GET, POST"),
+    ],
+)
+async def test_a_method_that_a_path_does_not_have_is_answered_with_all_that_it_has(
+    api, path, methods
+):
+    async with api.client() as client:
+        answer = await client.request("TRACE", path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
 async def test_its_own_names_are_accepted(shared_database_url):
     async with (
         rest_api(shared_database_url, hosts=["sched.example.com"]) as api,

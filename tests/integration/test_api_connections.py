@@ -77,6 +77,20 @@ async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
 # --- connections ---
 
 
+async def test_a_head_above_64_kb_is_refused_even_if_it_arrives_at_once(api):
+    async with served(api) as port:
+        for size, status in ((60_000, {200}), (100_000, {400, 431})):
+            async with Client(port) as client:
+                assert await client.ask("/healthz", **{"X-a": "a" * size}) in status
+    async with api.client() as client:
+        for more in (
+            {"headers": {"X-a": "a" * 70_000}},
+            {"headers": {"X-a": "a" * 40_000}, "params": {"key": "a" * 40_000}},
+        ):
+            answer = await client.get("/api/v1/dead", **more)
+            assert (answer.status_code, answer.json()["status"]) == (431, 431)
+
+
 async def test_a_request_whose_head_does_not_arrive_in_time_ends(
     api, monkeypatch: pytest.MonkeyPatch
 ):
