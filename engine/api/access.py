@@ -29,8 +29,9 @@ Kept = Literal["answer", "schedule", "nothing"]
 """What is kept of an answer to a request with an Idempotency-Key: all of it; the key of a schedule
 that is read again, because inputs may be sealed; or nothing, because the route has no effect."""
 
-Limited = Literal["create", "trigger", "backfill", "file"]
-"""Kinds of requests that a caller may only make so many of."""
+Limited = Literal["create", "trigger", "backfill", "file", "refused"]
+"""Kinds of requests that a caller may only make so many of; of those that are refused, an address
+may."""
 
 LIMITED: Final[tuple[Limited, ...]] = get_args(Limited)
 
@@ -217,11 +218,13 @@ class Access:
             and the one that ``sched up`` prints.
         open_door: whether a caller without a token has full rights. Only on loopback, and only
             until the ledger has a token; then the door stays shut.
+        require_left: raises ``RateExceeded`` if an address may try no more tokens.
     """
 
     service: ScheduleService
     own: Mapping[str, str] = field(default_factory=dict, repr=False)
     open_door: bool = False
+    require_left: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self._own = {name: secret_digest(secret) for name, secret in self.own.items()}
@@ -247,6 +250,7 @@ class Access:
 
         Raises:
             TokenRequired: it is not in force, or none is given and one is needed.
+            RateExceeded: too many requests of this address were refused.
         """
         if not secret:
             return await self._without_token(address)
@@ -312,6 +316,8 @@ class Access:
         caller, until = self._trusted.get(who, (None, now))
         if reads and caller is not None and now < until:
             return caller
+        if caller is None:
+            self.require_left(address)
         if (caller := await find(secret, address)) is None:
             self._trusted.pop(who, None)
             return None

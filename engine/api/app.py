@@ -28,6 +28,7 @@ from engine.api.requests import (
     GuardedRoute,
     PageState,
     RateLimits,
+    Refusals,
     Repetitions,
     state_of,
 )
@@ -51,6 +52,7 @@ MOST_HEAD: Final = 1 << 16
 """Bytes of the longest line and headers of a request."""
 _TOO_LARGE: Final = 431
 _FILES: Final = Rate(60, timedelta(minutes=1))
+_REFUSED: Final = Rate(60, timedelta(minutes=1))
 """The most files of a caller that are read."""
 
 
@@ -70,6 +72,7 @@ def options_of(
         "trigger": settings.api_trigger_rate,
         "backfill": settings.api_backfill_rate,
         "file": _FILES,
+        "refused": _REFUSED,
     }
     return ApiOptions(
         tokens=tokens,
@@ -94,7 +97,7 @@ def create_app(
     service = ScheduleService(
         ledger, actor="api", data_converter=data_converter, client=client, project=options.project
     )
-    repetitions = Repetitions(ledger)
+    repetitions, refusals = Repetitions(ledger), Refusals(options.rates.get("refused"))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -115,24 +118,30 @@ def create_app(
     )
     app.state.api = ApiState(
         service=service,
-        access=Access(service, options.tokens, options.open_door),
+        access=Access(service, options.tokens, options.open_door, refusals.require_left),
         hosts=frozenset(host.lower() for host in options.hosts),
         limits=RateLimits(options.rates),
+        refusals=refusals,
         repetitions=repetitions,
         shown=schedules.shown,
         page=PageState(options.namespace, options.ui_url, dict(options.codes)),
     )
     app.state.followers, app.state.leaving = {}, False
     app.state.weeks = WeekLoads(service)
+    _include(app, ledger)
+    add_handlers(app)
+    app.add_middleware(_Headers)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's way to do it
+    return app
+
+
+def _include(app: FastAPI, ledger: Ledger) -> None:
+    """Give the application every route; FastAPI keeps those of a router to itself."""
     routers = (schedules.router, executions.router, files.router, _open_routes(app, ledger))
     app.state.routes = []
     for router in (*routers, page_views.router, page_actions.router):
         app.include_router(router)
         app.state.routes += router.routes
-    add_handlers(app)
-    app.add_middleware(_Headers)
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's way to do it
-    return app
 
 
 async def _forget_old(ledger: Ledger) -> None:

@@ -32,6 +32,7 @@ from engine.api.access import (
 from engine.api.problems import ShownProblem, shape_faults, shown_problem
 from engine.api.requests import PageState, api_state, read_body, streamed, without_others
 from engine.errors import (
+    AccessDenied,
     EngineError,
     LedgerUnavailable,
     MediaTypeWrong,
@@ -124,7 +125,12 @@ async def begin_session(request: Request, token: str, place: str) -> Response:
     Raises:
         TokenRequired: the token is not in force.
     """
-    session = await api_state(request).access.begin_session(token or "?", address_of(request))
+    state, address = api_state(request), address_of(request)
+    try:
+        session = await state.access.begin_session(token or "?", address)
+    except TokenRequired as error:
+        state.refusals.note("POST /signin", address, error)
+        raise
     answer = RedirectResponse(place, 303)
     answer.set_cookie(
         cookie_name(request, "session"),
@@ -164,7 +170,7 @@ class PageRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             try:
-                answer = await _accepted(request, handler, rule)
+                answer = await _noted(name, request, _accepted(request, handler, rule))
             except RequestValidationError as error:
                 malformed = RequestMalformed(shape_faults(error.errors()))
                 answer = error_page(request, malformed)
@@ -187,6 +193,20 @@ _HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+async def _noted(name: str, request: Request, answering: Awaitable[Response]) -> Response:
+    """Return the answer, or note that it is refused; a visitor without a sign-in is none of these.
+
+    Raises:
+        RateExceeded: one too many is refused.
+    """
+    try:
+        return await answering
+    except (TokenRequired, AccessDenied, OriginForeign) as error:
+        if not isinstance(error, TokenRequired) or _session_of(request):
+            api_state(request).refusals.note(name, address_of(request), error)
+        raise
 
 
 async def _accepted(

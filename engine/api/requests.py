@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import json
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -40,6 +42,7 @@ from engine.api.access import (
     Caller,
     Limited,
     RouteRule,
+    address_of,
     require_own_name,
 )
 from engine.api.problems import status_of
@@ -50,12 +53,15 @@ from engine.errors import (
     KeyReused,
     LedgerUnavailable,
     MediaTypeWrong,
+    OriginForeign,
     ParentTimesDiffer,
     RateExceeded,
     RequestInUse,
     RequestMalformed,
+    RequestRefused,
     RequestUnfinished,
     ScheduleNotFound,
+    TokenRequired,
 )
 from engine.schedules import Rate
 from engine.service import RepeatedRequest, RequestKey, ScheduleService
@@ -152,6 +158,10 @@ def _parsed(body: bytes) -> Any:
 
 # --- limits ---
 
+logger = logging.getLogger("sched")
+_LONGEST: Final = 300
+"""Characters of a refusal in the log."""
+
 
 class RateLimits:
     """Numbers of requests by caller and kind, in this process.
@@ -184,6 +194,73 @@ class RateLimits:
                 retry_after=max(1, ceil(reset - time.time())),
                 cure="wait as long as Retry-After says",
             )
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Requests that are refused for their token or where they come from: logged, and limited.
+
+    Beyond the limit no token of the address is looked up but those that were good before.
+
+    Args:
+        rate: the most of an address that are answered as such; None is any number.
+    """
+
+    rate: Rate | None = None
+    _limiter: MovingWindowRateLimiter = field(
+        default_factory=lambda: MovingWindowRateLimiter(MemoryStorage())
+    )
+
+    def require_left(self, address: str) -> None:
+        """Check that an address may try another token.
+
+        Raises:
+            RateExceeded: too many of its requests were refused.
+        """
+        if self._item is not None and not self._limiter.test(self._item, _network(address)):
+            raise self._exceeded(address)
+
+    def note(self, route: str, address: str, error: RequestRefused) -> None:
+        """Log a refused request, and count it.
+
+        Raises:
+            RateExceeded: it is one too many, and is not logged.
+        """
+        left = 1
+        if (item := self._item) is not None:
+            if not self._limiter.hit(item, _network(address)):
+                raise self._exceeded(address)
+            left = self._limiter.get_window_stats(item, _network(address)).remaining
+        # The path may have a code that signs in, and a message may have what the client sent.
+        text = "".join(sign if sign.isprintable() else "?" for sign in error.message[:_LONGEST])
+        more = "" if left else "; its next ones are answered with 429, and not logged"
+        logger.warning(
+            "%s of %s is refused: %s%s",
+            *(route, address, text, more),
+            extra={"code": error.code},
+        )
+
+    @property
+    def _item(self) -> RateLimitItem | None:
+        if self.rate is None:
+            return None
+        return RateLimitItemPerSecond(self.rate.count, ceil(self.rate.per.total_seconds()))
+
+    def _exceeded(self, address: str) -> RateExceeded:
+        return RateExceeded(
+            f"{self.rate} requests of {address} were refused",
+            retry_after=ceil(self.rate.per.total_seconds()) if self.rate else 1,
+            cure="wait as long as Retry-After says, and use a token that is in force",
+        )
+
+
+def _network(address: str) -> str:
+    """Return the address that is counted: of IPv6 the network, which one machine has whole."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ipaddress.ip_network((int(found), 64), False))  # noqa: PLR2004 - host bits are set; IPv4
 
 
 # --- repetitions ---
@@ -283,6 +360,7 @@ class ApiState:
         access: who may come in.
         hosts: the names of the API besides loopback.
         limits: the limits of callers.
+        refusals: requests that were refused.
         repetitions: the requests with an Idempotency-Key.
         shown: answers with the schedule of a key, as it is now.
         page: what the page needs besides.
@@ -293,6 +371,7 @@ class ApiState:
     access: Access
     hosts: frozenset[str]
     limits: RateLimits
+    refusals: Refusals
     repetitions: Repetitions
     shown: Callable[[ScheduleService, str, int], Awaitable[Response]]
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
@@ -326,9 +405,7 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             state = api_state(request)
-            require_own_name(request.headers, state.hosts)
-            caller = await state.access.caller(request, reads=rule.scope == "read")
-            await _require_access(caller, rule, state.service, request.path_params.get("key"))
+            caller = await _let_in(state, request, rule, name)
             body = b""
             if method in {"POST", "PUT", "PATCH"}:
                 _require_media_type(request, takes_file=rule.takes_file)
@@ -356,6 +433,22 @@ class GuardedRoute(APIRoute):
                 raise allowed from None
 
         return guarded
+
+
+async def _let_in(state: ApiState, request: Request, rule: RouteRule, name: str) -> Caller:
+    """Return the caller of a request that may use its route; note one that may not.
+
+    Raises:
+        RequestRefused: it may not.
+    """
+    try:
+        require_own_name(request.headers, state.hosts)
+        caller = await state.access.caller(request, reads=rule.scope == "read")
+        await _require_access(caller, rule, state.service, request.path_params.get("key"))
+    except (TokenRequired, AccessDenied, OriginForeign) as error:
+        state.refusals.note(name, address_of(request), error)
+        raise
+    return caller
 
 
 async def _require_access(

@@ -125,17 +125,17 @@ def api(
 
 
 def _configure_logging(settings: Settings) -> None:
-    """Set up the log that the settings ask for; else errors of the server alone are shown.
+    """Set up the log that the settings ask for; else only what is wrong is shown.
 
-    No answer has more of them than a title.
+    That is errors of the server, of which no answer has more than a title, and refused requests.
     """
     if settings.log_format is not None:
         # It loads the Temporal SDK, which the API does without.
         from engine.telemetry.logs import configure_logging  # noqa: PLC0415
 
         configure_logging(as_json=settings.log_format == "json")
-    elif not logging.getLogger().isEnabledFor(logging.ERROR):
-        logging.getLogger("sched").setLevel(logging.ERROR)
+    elif not logging.getLogger().isEnabledFor(logging.WARNING):
+        logging.getLogger("sched").setLevel(logging.WARNING)
 
 
 def _served() -> ModuleType:

@@ -16,8 +16,15 @@ from engine.api import access
 from engine.api.access import OPEN_ROUTES, PAGE_ROUTES, ROUTES
 from engine.api.app import create_app, listening, require_tokens, serving
 from engine.api.browser import PageRoute
-from engine.api.requests import ApiOptions, GuardedRoute
-from engine.errors import SettingsInvalid, TokenInvalid, TokenNameInUse, TokenNotFound
+from engine.api.requests import ApiOptions, GuardedRoute, Refusals
+from engine.errors import (
+    RateExceeded,
+    SettingsInvalid,
+    TokenInvalid,
+    TokenNameInUse,
+    TokenNotFound,
+    TokenRequired,
+)
 from engine.schedules import Rate
 from engine.service import ScheduleService
 from engine.service.pages import as_cursor
@@ -527,6 +534,51 @@ async def test_each_caller_has_limits_of_its_own(shared_database_url):
                     assert begun.status_code != 429, "each kind is counted by itself"
                 assert (await client.post(f"{PATH}/filed/trigger", json={})).status_code == 429
                 assert (await client.post(f"{PATH}/filed/pause", json={})).status_code == 200
+
+
+async def test_refused_requests_are_logged_without_secrets_and_limited_for_an_address(
+    shared_database_url, caplog
+):
+    rates = {"refused": Rate(5, timedelta(minutes=1))}
+    async with rest_api(shared_database_url, rates=rates) as api, api.client() as client:
+        mine = await api.token("mine", "read", keys=["billing.*"])
+        forged = [f"sched_{number:016x}_{'a' * 43}" for number in range(10)]
+        signs = {"Authorization": f"Bearer {mine}"}
+        assert (await client.get(f"{PATH}/billing.filed", headers=signs)).status_code == 200
+        seen = [
+            (await client.get(f"{PATH}/filed", headers=signs)).status_code,
+            (await client.post(f"{PATH}/billing.filed/pause", headers=signs)).status_code,
+            (await client.get(PATH, headers={"Host": "evil.example"})).status_code,
+            *[(await client.post("/signin", data={"token": each})).status_code for each in forged],
+        ]
+        assert seen == [403, 403, 403, 401, 401, *[429] * 8]
+        late = await client.get(PATH, headers={"Authorization": f"Bearer {forged[0]}"})
+        assert (late.status_code, late.headers["retry-after"]) == (429, "60")
+        assert (await client.get(f"{PATH}/billing.filed", headers=signs)).status_code == 200
+    lines = [each.message for each in caplog.records if "is refused" in each.message]
+    assert lines == [
+        f"GET {PATH}/{{key}} of 127.0.0.1 is refused: token mine is not for the schedule filed",
+        (
+            f"POST {PATH}/{{key}}/pause of 127.0.0.1 is refused: this needs a token of scope"
+            " operate, and token mine has read"
+        ),
+        f"GET {PATH} of 127.0.0.1 is refused: the API has no name 'evil.example'",
+        "POST /signin of 127.0.0.1 is refused: the token is not in force",
+        (
+            "POST /signin of 127.0.0.1 is refused: the token is not in force; its next ones are"
+            " answered with 429, and not logged"
+        ),
+    ]
+    assert not any(secret in caplog.text for secret in (*forged, mine))
+
+
+def test_addresses_of_one_ipv6_network_share_a_limit():
+    refusals = Refusals(Rate(1, timedelta(minutes=1)))
+    refusals.note("GET /", "2001:db8::1", TokenRequired())
+    with pytest.raises(RateExceeded):
+        refusals.require_left("2001:db8::ffff")
+    refusals.require_left("2001:db8:0:1::1")
+    refusals.require_left("10.0.0.7")
 
 
 async def test_no_answer_is_stored_or_guessed_at(api):
