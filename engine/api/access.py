@@ -145,6 +145,7 @@ class Caller:
         name: the name in the audit log.
         scope: what the caller may do.
         keys: the schedules that the caller may do it with.
+        projects, task_queues, external: see ``TokenRow``.
         address: the address that the connection comes from.
         secret: a digest of what the caller shows, which the ledger does not have; digests of
             requests are made with it.
@@ -156,6 +157,9 @@ class Caller:
     keys: tuple[str, ...]
     address: str
     secret: bytes = field(default=b"", repr=False)
+    projects: tuple[str, ...] = (EVERY_KEY,)
+    task_queues: tuple[str, ...] = (EVERY_KEY,)
+    external: tuple[str, ...] = (EVERY_KEY,)
 
     @property
     def actor(self) -> str:
@@ -183,9 +187,10 @@ class Caller:
                 f"this needs a token of scope {rule.scope}, and {self.name} has {self.scope}",
                 cure=f"`sched token create NAME --scope {rule.scope}` makes one",
             )
-        if rule.everything and not self.has_every_key:
+        places = (self.keys, self.projects, self.task_queues, self.external)
+        if rule.everything and not all(EVERY_KEY in each for each in places):
             raise AccessDenied(
-                f"this needs a token for every schedule, and {self.name} is for some",
+                f"this needs a token for every schedule and project, and {self.name} is for some",
                 cure="`sched token create NAME` without --keys makes one",
             )
         if key is not None:
@@ -202,6 +207,26 @@ class Caller:
                 f"{self.name} is not for the schedule {key}",
                 cure="see `sched token list` for the keys of each token",
             )
+
+    def require_place(self, project: str, task_queue: object, external: object) -> None:
+        """Check that the caller may have a schedule start runs there.
+
+        Args:
+            project: whose workers start them.
+            task_queue: where they run.
+            external: the Temporal type, if no worker of the project has to know it; else None.
+
+        Raises:
+            AccessDenied: the token is for other places.
+        """
+        asked = (("project", project, self.projects), ("task queue", task_queue, self.task_queues))
+        for what, name, patterns in (*asked, ("external type", external, self.external)):
+            # What is no text is refused as a field.
+            if isinstance(name, str) and not keys_match(patterns, name):
+                raise AccessDenied(
+                    f"{self.name} is not for the {what} {name[:200]}",
+                    cure="see `sched token list` for what each token may use",
+                )
 
 
 _Find = Callable[[str, str], Awaitable[Caller | None]]
@@ -344,7 +369,8 @@ class Access:
     async def _holding(self, row: TokenRow, secret: str, address: str) -> Caller:
         await self.service.note_use(row, address=address)
         keyed = _request_secret(secret)
-        return Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed)
+        places = row.projects, row.task_queues, row.external
+        return Caller(row.id, f"token {row.name}", row.scope, row.keys, address, keyed, *places)
 
 
 def _request_secret(secret: str) -> bytes:

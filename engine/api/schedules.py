@@ -77,6 +77,9 @@ _OTHER_FIELDS: Final = frozenset({"maxRetries", "timeoutSeconds"})
 _FIELDS: Final = _OTHER_FIELDS | frozenset(
     {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
 )
+_PLACES: Final = frozenset({"project", "taskQueue", "external", "workflow"})
+"""Fields that say where a schedule starts its runs."""
+_TASK_QUEUE: Final[str] = Schedule.model_fields["task_queue"].default
 _TAG: Final = re.compile(r'"([0-9]{1,9})"')
 
 KeyPath = Annotated[KeyText, Path(description="The schedule's key.")]
@@ -194,8 +197,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     elif not caller.has_every_key:
         raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
     _require_fields(given, _FIELDS, wrong, key=key or "draft")
-    for parent in parents_of(given):
-        caller.require_key(parent)
+    _require_places(caller, given, project or service.project)
     workflow = given.pop("workflow", None)
     options: dict[str, Any] = {
         "key": key,
@@ -240,8 +242,7 @@ async def put_schedule(
     reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
     project = _checked(wrong, checked_project, given.pop("project", service.project))
     _require_fields(given, _FIELDS, wrong, key=key)
-    for parent in parents_of(given):
-        caller.require_key(parent)
+    _require_places(caller, given, project or service.project)
     options: dict[str, Any] = {"project": project, "reason": reason, **given}
     options["version"] = version_of(if_match)
     if if_match is not None:
@@ -261,6 +262,18 @@ def _checked(
     except ScheduleError as error:
         wrong.append(error)
         return None
+
+
+def _require_places(caller: Caller, given: Mapping[str, Any], project: str) -> None:
+    """Check that a declaration follows only what the caller may see, and starts runs where it may.
+
+    Raises:
+        AccessDenied: it does not.
+    """
+    for parent in parents_of(given):
+        caller.require_key(parent)
+    external = given.get("workflow") if given.get("external") is True else None
+    caller.require_place(project, given.get("taskQueue", _TASK_QUEUE), external)
 
 
 def _text(value: Any, name: str) -> str | None:
@@ -420,7 +433,7 @@ _EDIT: Final = documented_body(
     responses=documented(400, 404, 409, 412, 413, 415, 422, 428),
 )
 async def edit_schedule(
-    key: KeyPath, request: Request, service: Service, if_match: IfMatch = None
+    key: KeyPath, request: Request, service: Service, caller: Who, if_match: IfMatch = None
 ) -> Response:
     """Change some fields of an application's schedule; null is the default of a field.
 
@@ -432,6 +445,11 @@ async def edit_schedule(
     reason = checked_line(changes.pop("reason", None), "reason")
     if SEALED_INPUT in changes:
         raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
+    if not changes.keys().isdisjoint(_PLACES):
+        now = await service.schedule(key)
+        before = now.schedule.to_json() if now.schedule else {}
+        after = {name: each for name, each in {**before, **changes}.items() if each is not None}
+        _require_places(caller, after, str(after.get("project", now.project)))
     row = await service.edit(key, changes, version=version_of(if_match), reason=reason)
     return await _shown(service, row)
 

@@ -313,6 +313,30 @@ Keys = Annotated[
         help="Only schedules with such a key, as billing.*; may be repeated.",
     ),
 ]
+Projects = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--project",
+        metavar="PATTERN",
+        help="The projects in which it may declare schedules; with --keys by default this one.",
+    ),
+]
+TaskQueues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task-queue",
+        metavar="PATTERN",
+        help="The task queues that these may name; with --keys by default sched.",
+    ),
+]
+External = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--external",
+        metavar="PATTERN",
+        help="The Temporal types that these may start as external; with --keys by default none.",
+    ),
+]
 Expires = Annotated[
     str | None,
     typer.Option("--expires", metavar="TIME", help="For how long, or until when: 90d, 2027-01-01."),
@@ -326,14 +350,25 @@ def create(
     *,
     scope: AsScope = "read",
     keys: Keys = None,
+    projects: Projects = None,
+    task_queues: TaskQueues = None,
+    external: External = None,
     expires: Expires = None,
 ) -> None:
     """Make a token and print it, once; the ledger keeps only its digest."""
     until = moment(expires, "--expires", bare="ahead") if expires else None
     named = next(each for each in SCOPES if each == scope)
+    if projects is None and keys:
+        projects = [project_here(session.target)]
     made = session.ask(
         lambda opened: opened.create_token(
-            name, scope=named, keys=keys or [EVERY_KEY], expires=until
+            name,
+            scope=named,
+            keys=keys or [EVERY_KEY],
+            projects=projects,
+            task_queues=task_queues,
+            external=external,
+            expires=until,
         )
     )
     end = f", until {instant_text(made.row.expires_at)}" if made.row.expires_at else ""
@@ -347,7 +382,17 @@ def create(
 
 
 def _shown_keys(row: TokenRow) -> str:
-    return "every schedule" if EVERY_KEY in row.keys else " ".join(row.keys)
+    keys = "every schedule" if EVERY_KEY in row.keys else " ".join(row.keys)
+    return f"{keys}{_shown_places(row)}"
+
+
+def _shown_places(row: TokenRow) -> str:
+    """Return where a token that may declare schedules may have them start runs."""
+    if row.scope != "admin":
+        return ""
+    kinds = (("project", row.projects), ("task queue", row.task_queues), ("external", row.external))
+    some = [(kind, names) for kind, names in kinds if EVERY_KEY not in names]
+    return "".join(f", {kind} {' '.join(names) or 'none'}" for kind, names in some)
 
 
 @command(group, "list")
@@ -356,12 +401,13 @@ def list_tokens(session: Session) -> None:
     rows: Sequence[TokenRow] = session.ask(lambda opened: opened.tokens())
     session.print_rows(
         [token_json(row) for row in rows],
-        ("NAME", "SCOPE", "KEYS", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
+        ("NAME", "SCOPE", "KEYS", "PLACES", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
         [
             (
                 row.name,
                 row.scope,
                 " ".join(row.keys),
+                _shown_places(row).removeprefix(", "),
                 row.state,
                 instant_text(row.expires_at),
                 instant_text(row.used_at),
@@ -371,6 +417,7 @@ def list_tokens(session: Session) -> None:
             for row in rows
         ],
         spare=("CREATED BY", "FROM"),
+        optional=("PLACES",),
         none="there is no token; `sched token create NAME` makes one",
     )
 
@@ -386,6 +433,6 @@ def token_json(row: TokenRow) -> dict[str, object]:
     """Return a token as in ``sched token list --json``, without its digest."""
     return fields(
         row,
-        "id name scope keys state created_at created_by expires_at revoked_at revoked_by used_at"
-        " used_from",
+        "id name scope keys projects task_queues external state created_at created_by expires_at"
+        " revoked_at revoked_by used_at used_from",
     )

@@ -29,6 +29,9 @@ class TokenRow:
         name: the name in the audit log; one token in force has it.
         keys: the schedules that it is for, whole keys with ``*`` for any text and ``?`` for one
             character.
+        projects: patterns of the projects in which it may declare schedules.
+        task_queues: patterns of the task queues that these may name.
+        external: patterns of the Temporal types that these may start with ``external: true``.
         digest: the SHA-256 of the whole token, in hex.
         used_at, used_from: its last use, to a minute, and the caller's address.
         in_force: whether it was neither revoked nor has expired, by the ledger's clock.
@@ -38,6 +41,9 @@ class TokenRow:
     name: str
     scope: Scope
     keys: tuple[str, ...]
+    projects: tuple[str, ...]
+    task_queues: tuple[str, ...]
+    external: tuple[str, ...]
     digest: str
     created_by: str
     created_at: datetime

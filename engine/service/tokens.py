@@ -14,15 +14,18 @@ from typing import Final
 
 from engine.errors import TokenInvalid, TokenNameInUse, TokenNotFound
 from engine.ledger import SCOPES, SESSION_LASTS, BrowserSession, Scope, TokenRow
-from engine.schedules import utc_text
+from engine.schedules import Schedule, utc_text
 from engine.service.base import ReadOperations
 
 EVERY_KEY: Final = "*"
+"""Pattern of every key, and of every project, task queue and type."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERN: Final = re.compile(r"[a-z0-9._*?-]{1,200}")
+_PLACE: Final = re.compile(r"[!-~]{1,200}")
 _MOST_PATTERNS: Final = 50
 _MINUTE: Final = timedelta(minutes=1)
+_TASK_QUEUE: Final[str] = Schedule.model_fields["task_queue"].default
 _LONGEST: Final = timedelta(days=3650)
 _FORM: Final = re.compile(r"sched_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 """A token: a public id, and 256 random bits."""
@@ -56,7 +59,7 @@ def is_same_secret(given: str, digest: str) -> bool:
 
 
 def keys_match(patterns: Iterable[str], key: str) -> bool:
-    """Return whether one of the patterns stands for the whole key."""
+    """Return whether one of the patterns stands for the whole key, or the whole name."""
     return any(fnmatchcase(key, each) for each in patterns)
 
 
@@ -69,6 +72,9 @@ class Tokens(ReadOperations):
         *,
         scope: Scope,
         keys: Iterable[str] = (EVERY_KEY,),
+        projects: Iterable[str] | None = None,
+        task_queues: Iterable[str] | None = None,
+        external: Iterable[str] | None = None,
         expires: datetime | timedelta | None = None,
     ) -> NewToken:
         """Make a token; its secret is in the result and cannot be read again.
@@ -78,6 +84,12 @@ class Tokens(ReadOperations):
             scope: what it may do: ``read``, ``operate`` or ``admin``; each includes those before.
             keys: the schedules that it is for: whole keys, with ``*`` for any text and ``?`` for
                 one character.
+            projects: patterns of the projects in which it may declare schedules. By default every
+                one, of a token for some keys that of this service.
+            task_queues: patterns of the task queues that these may name; by default every one, of
+                a token for some keys that of schedules without any.
+            external: patterns of the Temporal types that these may start with ``external: true``;
+                by default every one, of a token for some keys none.
             expires: until when it is in force, or for how long; None is until it is revoked.
 
         Raises:
@@ -85,7 +97,12 @@ class Tokens(ReadOperations):
             TokenNameInUse: a token in force has the name.
         """
         patterns = tuple(dict.fromkeys(keys))
-        _require_valid(name, scope, patterns)
+        _require_valid(name, scope)
+        _require_patterns(patterns, _PATTERN, "key", as_in="billing.*")
+        some = EVERY_KEY not in patterns
+        in_projects = _places(projects, (self.project,) if some else (EVERY_KEY,))
+        on_queues = _places(task_queues, (_TASK_QUEUE,) if some else (EVERY_KEY,))
+        types = _places(external, () if some else (EVERY_KEY,))
         async with self._ledger.transaction() as transaction:
             now = await transaction.now()
         until = now + expires if isinstance(expires, timedelta) else expires
@@ -100,6 +117,9 @@ class Tokens(ReadOperations):
             name=name,
             scope=scope,
             keys=patterns,
+            projects=in_projects,
+            task_queues=on_queues,
+            external=types,
             digest=secret_digest(secret),
             created_by=self._actor,
             created_at=now,
@@ -172,7 +192,16 @@ class Tokens(ReadOperations):
             await self._ledger.access.used(token.id, address=address)
 
 
-def _require_valid(name: str, scope: str, patterns: tuple[str, ...]) -> None:
+def _places(given: Iterable[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns of a kind of place; those that are not given are the default."""
+    if given is None:
+        return otherwise
+    found = tuple(dict.fromkeys(given))
+    _require_patterns(found, _PLACE, "name", as_in="shop-*")
+    return found
+
+
+def _require_valid(name: str, scope: str) -> None:
     if not _NAME.fullmatch(name):
         raise TokenInvalid(
             f"{name[:64]!r} is no name of a token",
@@ -180,13 +209,18 @@ def _require_valid(name: str, scope: str, patterns: tuple[str, ...]) -> None:
         )
     if scope not in SCOPES:
         raise TokenInvalid(f"{scope[:64]!r} is no scope", cure=f"write one of {', '.join(SCOPES)}")
-    wrong = next((each for each in patterns if not _PATTERN.fullmatch(each)), None)
+
+
+def _require_patterns(
+    patterns: tuple[str, ...], form: re.Pattern[str], what: str, *, as_in: str
+) -> None:
+    wrong = next((each for each in patterns if not form.fullmatch(each)), None)
     if wrong is not None:
         raise TokenInvalid(
-            f"{wrong[:64]!r} stands for no key",
-            cure="write a key, with * for any text and ? for one character, as billing.*",
+            f"{wrong[:64]!r} stands for no {what}",
+            cure=f"write a {what}, with * for any text and ? for one character, as {as_in}",
         )
     if not 0 < len(patterns) <= _MOST_PATTERNS:
         raise TokenInvalid(
-            f"a token is for 1 to {_MOST_PATTERNS} patterns of keys", cure="write *, or fewer"
+            f"a token is for 1 to {_MOST_PATTERNS} patterns of {what}s", cure="write *, or fewer"
         )

@@ -156,6 +156,55 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
 
 
+PLAIN = {"workflow": "noop", "cron": "0 2 * * *"}
+ELSEWHERE = [
+    ({"project": "victim"}, "the project victim"),
+    ({"taskQueue": "other-teams"}, "the task queue other-teams"),
+    ({"external": True}, "the external type noop"),
+    ({"external": True, "taskQueue": "other-teams", "workflow": "AnyType"}, "the task queue"),
+]
+
+
+async def test_a_token_of_some_keys_names_the_places_in_which_it_may_start_runs(api):
+    token = await api.token("keyed", keys=["a.*"])
+    before = None
+    async with api.client(token) as client:
+        made = await client.post(PATH, json={"key": "a.mine", **PLAIN})
+        assert made.status_code == 201, made.text
+        await client.patch(f"{PATH}/a.mine", json={"description": "x"}, headers={"If-Match": "*"})
+        before = await api.stored()
+        for more, said in ELSEWHERE:
+            for method, path, body in (
+                ("POST", PATH, {"key": "a.new", **PLAIN, **more}),
+                ("PUT", f"{PATH}/a.mine", {**PLAIN, **more}),
+                ("PUT", f"{PATH}/a.new", {**PLAIN, **more}),
+                ("PATCH", f"{PATH}/a.mine", more),
+            ):
+                answer = await client.request(method, path, json=body, headers={"If-Match": "*"})
+                found = answer.status_code, answer.json()["code"]
+                assert found == (403, "SCHEDULE_ACCESS_DENIED"), (method, path, more)
+                assert f"token keyed is not for {said}" in answer.json()["detail"]
+    assert await api.stored() == before
+
+
+async def test_a_token_may_use_the_places_that_it_names_and_no_token_of_few_is_for_all(api):
+    places = {"projects": ["shop-*"], "task_queues": ["*"], "external": ["Shop*"]}
+    shop = await api.token("shop", keys=["a.*"], **places)
+    every = await api.token("every", **places)
+    there = {**PLAIN, "project": "shop-eu", "taskQueue": "any"}
+    async with api.client(shop) as client:
+        typed = {**there, "external": True, "workflow": "ShopReport"}
+        assert (await client.put(f"{PATH}/a.x", json=typed)).status_code == 201
+        edit = {"workflow": "OtherReport"}  # external, as it is
+        answer = await client.patch(f"{PATH}/a.x", json=edit, headers={"If-Match": "*"})
+        assert answer.json()["code"] == "SCHEDULE_ACCESS_DENIED"
+        assert (await client.put(f"{PATH}/a.y", json=PLAIN)).status_code == 403, "the default one"
+    async with api.client(every) as client:
+        assert (await client.put(f"{PATH}/b.x", json=there)).status_code == 201
+        assert (await client.put(f"{PATH}/b.y", json=PLAIN)).status_code == 403
+        assert (await client.get("/api/v1/workers")).status_code == 403
+
+
 async def test_a_rename_and_a_renamed_schedule_need_a_token_for_both_keys(api):
     async with api.client(await api.token("all")) as client:
         assert (await client.post(PATH, json={**BILLING, "key": "billing.old"})).status_code == 201
@@ -282,7 +331,7 @@ async def test_a_token_has_a_free_name_a_scope_and_patterns_of_keys(api):
     past = datetime(2000, 1, 1, tzinfo=UTC)
     refused: list[dict[str, Any]] = [
         {"name": "a b"}, {"scope": "root"}, {"keys": ["Billing.*"]}, {"keys": []},
-        {"expires": timedelta(0)}, {"expires": past},
+        {"expires": timedelta(0)}, {"expires": past}, {"projects": ["a b"]}, {"external": []},
     ]  # fmt: skip
     for wrong in refused:
         given = {"name": "new", "scope": "read", **wrong}

@@ -409,7 +409,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "open_alerts": [(["a"], ["SCHEDULE_NOT_FIRED"], ["text"], [NOW], [None], [None], [None])],
     "resolve_alerts": [(["SCHEDULE_NOT_FIRED"], [])],
     "take_alerts": [(20, A_MINUTE)],
-    "add_token": [("id", "bot", "read", ["*"], "digest", "me", None)],
+    "add_token": [("id", "bot", "read", ["*"], ["*"], ["*"], [], "digest", "me", None)],
     "tokens": [()],
     "token": [("id",)],
     "has_tokens": [()],

@@ -113,4 +113,5 @@ def _named(of: RequestKey) -> tuple[str, str, str]:
 
 
 def _as_token(row: Mapping[str, Any]) -> TokenRow:
-    return TokenRow(**{**row, "keys": tuple(row["keys"])})
+    lists = ("keys", "projects", "task_queues", "external")
+    return TokenRow(**{**row, **{name: tuple(row[name]) for name in lists}})

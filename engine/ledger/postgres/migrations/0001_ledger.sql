@@ -1292,6 +1292,9 @@ CREATE TABLE api_tokens (
     name        text NOT NULL,
     scope       text NOT NULL CHECK (scope IN ('read', 'operate', 'admin')),
     keys        text[] NOT NULL CHECK (cardinality(keys) > 0),
+    projects    text[] NOT NULL CHECK (cardinality(projects) > 0),
+    task_queues text[] NOT NULL CHECK (cardinality(task_queues) > 0),
+    external    text[] NOT NULL,
     digest      text NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_by  text NOT NULL,
@@ -1304,6 +1307,9 @@ CREATE TABLE api_tokens (
 );
 COMMENT ON TABLE api_tokens IS 'Tokens of the API, including revoked ones. The secret itself is stored nowhere.';
 COMMENT ON COLUMN api_tokens.keys IS 'The schedules that it is for: whole keys, with * for any text and ? for one character.';
+COMMENT ON COLUMN api_tokens.projects IS 'Patterns of the projects in which it may declare schedules.';
+COMMENT ON COLUMN api_tokens.task_queues IS 'Patterns of the task queues that these may name.';
+COMMENT ON COLUMN api_tokens.external IS 'Patterns of the Temporal types that these may start with external: true.';
 COMMENT ON COLUMN api_tokens.digest IS 'SHA-256 of the whole token, in hex.';
 CREATE UNIQUE INDEX api_tokens_by_name ON api_tokens (namespace, name) WHERE revoked_at IS NULL;
 
