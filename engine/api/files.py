@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
@@ -16,8 +17,8 @@ from engine.api.problems import documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
 from engine.api.views import ApiView, taken_from
-from engine.errors import RequestMalformed
-from engine.schedules import ScheduleFile, load_schedules
+from engine.errors import BodyTooLarge, RequestMalformed
+from engine.schedules import load_schedules
 from engine.schedules.simulation import Outage, Simulation, simulate
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
@@ -39,16 +40,10 @@ _BODY: Final = {
 }
 
 
-async def _read(request: Request) -> ScheduleFile:
-    """Return the file of the body. It cannot name calendars of this machine.
-
-    Raises:
-        ScheduleFileError: it has problems; the error lists all of them.
-    """
+def _name_of(request: Request) -> str:
+    """Return the name of the file of the body, which cannot name calendars of this machine."""
     media_type = request.headers["content-type"]
-    name = "request.json" if media_type.startswith("application/json") else "request.yaml"
-    async with api_state(request).files:
-        return await asyncio.to_thread(load_schedules, await request.body(), name)
+    return "request.json" if media_type.startswith("application/json") else "request.yaml"
 
 
 # --- plan ---
@@ -107,7 +102,9 @@ async def plan(
     force: Annotated[bool, Query(description="As a forced apply would do it.")] = False,
 ) -> PlanView:
     """Show what applying the file in the body would change, and which fires move."""
-    file = await _read(request)
+    async with api_state(request).files:
+        body = await request.body()
+        file = await asyncio.to_thread(load_schedules, body, _name_of(request))
     return PlanView.of(await service.plan(file, prune=prune, force=force))
 
 
@@ -115,6 +112,29 @@ async def plan(
 
 _LONGEST: Final = timedelta(days=31)
 _MOST_WINDOWS: Final = 500_000
+_MOST_BYTES: Final = 1 << 19
+"""Bytes of the largest file: to read it before its first schedule takes half of the time."""
+_MOST_SECONDS: Final = 1.0
+"""Processor time that one simulation may take, while every other request waits for it."""
+
+
+class _Limit:
+    """The end of the processor time that this thread may take from now on."""
+
+    def __init__(self) -> None:
+        self._end = time.thread_time() + _MOST_SECONDS
+
+    def __call__(self) -> None:
+        """Go on, unless it has passed.
+
+        Raises:
+            RequestMalformed: it has.
+        """
+        if time.thread_time() > self._end:
+            raise RequestMalformed(
+                f"to simulate this takes more than {_MOST_SECONDS:.0f} s of processor time",
+                cure="send a smaller file, name a shorter time, or use `sched simulate`",
+            )
 
 
 class TotalsView(ApiView):
@@ -166,21 +186,29 @@ async def simulate_file(
     if not timedelta(0) < end - begin <= _LONGEST:
         raise RequestMalformed("from and to span no time, or more than 31 days")
     outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
-    file = await _read(request)
+    body, name = await request.body(), _name_of(request)
+    if len(body) > _MOST_BYTES:
+        text = f"a file to simulate has at most {_MOST_BYTES} bytes"
+        raise BodyTooLarge(text, cure="send a part of it, or use `sched simulate`")
     async with api_state(request).files:
-        return await asyncio.to_thread(_simulated, file, begin, end, outages)
+        return await asyncio.to_thread(_simulated, body, name, begin, end, outages)
 
 
 def _simulated(
-    file: ScheduleFile, begin: datetime, end: datetime, outages: Sequence[Outage]
+    body: bytes, name: str, begin: datetime, end: datetime, outages: Sequence[Outage]
 ) -> SimulationView:
-    windows = sum(each.spec.count(begin, end) for each in file.schedules)
+    limit, windows = _Limit(), 0
+    file = load_schedules(body, name, watch=limit)
+    for each in file.schedules:
+        limit()
+        windows += each.spec.count(begin, end)
     if windows > _MOST_WINDOWS:
         raise RequestMalformed(
             f"the file has {windows:,} windows in that time, and {_MOST_WINDOWS:,} are simulated",
             cure="name a shorter time, or use `sched simulate`",
         )
     try:
-        return SimulationView.of_run(simulate(file.schedules, begin, end, outages=outages))
+        found = simulate(file.schedules, begin, end, outages=outages, watch=limit)
+        return SimulationView.of_run(found)
     except ValueError as error:
         raise RequestMalformed(str(error)) from None

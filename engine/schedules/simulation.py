@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -284,6 +284,9 @@ class Timeline:
 
 # --- simulation ---
 
+_LOOKED_AT: Final = 1000
+"""Runs between two calls of a ``watch``."""
+
 LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
@@ -303,6 +306,7 @@ def simulate(
     outages: Iterable[Outage] = (),
     durations: Mapping[str, timedelta] | None = None,
     new: bool = False,
+    watch: Callable[[], None] | None = None,
 ) -> Simulation:
     """Simulate ``schedules`` in ``start <= t < end``.
 
@@ -317,6 +321,7 @@ def simulate(
         durations: how long runs take, by key; a key without one is left out of ``most_open``, and
             its overlap is unknown.
         new: the ledger has never seen these schedules, so that first sight may owe a window.
+        watch: called again and again; what it raises ends the simulation.
 
     Raises:
         ValueError: the times do not fit together; the message says what to write instead.
@@ -324,7 +329,9 @@ def simulate(
     gaps = _checked(start, end, outages)
     timelines: dict[tuple[str, timedelta | None], Timeline] = {}
     mine = []
+    watch = watch or (lambda: None)
     for schedule in schedules:
+        watch()
         length = (durations or {}).get(schedule.key)
         in_line = schedule.overlap != "allow" and length is not None and not gaps
         shape = _shape(schedule, in_line=in_line)
@@ -335,7 +342,7 @@ def simulate(
         timelines[shape, length].copies += 1
     first = epoch_ms(start) // MINUTE_MS
     minutes = range(first, (epoch_ms(end) - 1) // MINUTE_MS + 1)
-    starts, most_open = _load(timelines.values(), minutes, new=new)
+    starts, most_open = _load(timelines.values(), minutes, watch, new=new)
     return Simulation(
         start=start,
         end=end,
@@ -366,8 +373,17 @@ def _shape(schedule: Schedule, *, in_line: bool) -> str:
     return json.dumps({**given, "workflow": "w"})
 
 
+def _watched(
+    runs: Iterator[tuple[int, int]], watch: Callable[[], None]
+) -> Iterator[tuple[int, int]]:
+    """Yield the runs, and watch what they cost."""
+    while some := [*islice(runs, _LOOKED_AT)]:
+        watch()
+        yield from some
+
+
 def _load(
-    timelines: Collection[Timeline], minutes: range, *, new: bool
+    timelines: Collection[Timeline], minutes: range, watch: Callable[[], None], *, new: bool
 ) -> tuple[Counter[int], Counter[int]]:
     """Simulate schedules; return the starts in each minute, and the most runs open at once.
 
@@ -376,7 +392,8 @@ def _load(
     starts, most_open = Counter[int](), Counter[int]()
     for each in timelines:
         if each.length is None:
-            begun = Counter(begin // MINUTE_MS for begin, _ in each.runs(new=new))
+            runs = _watched(each.runs(new=new), watch)
+            begun = Counter(begin // MINUTE_MS for begin, _ in runs)
             for minute, count in begun.items():
                 starts[minute] += count * each.copies
     level, ends = 0, list[tuple[int, int]]()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.api import executions, following, problems
+from engine.api import executions, files, following, problems
 from engine.api.access import Caller
 from engine.api.requests import request_digest
 from engine.cli import api as cli_api
@@ -625,6 +625,26 @@ async def test_a_plan_and_a_simulation_change_nothing(api, client):
     assert outside.status_code == 422
     assert "root" not in outside.text
     assert await api.stored() == before
+
+
+async def test_a_simulation_that_would_take_too_much_of_the_processor_is_refused(
+    client, monkeypatch
+):
+    async def asked(body: str, **more):
+        span = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-31T00:00:00Z"}
+        kind = {"Content-Type": "application/yaml"}
+        return await client.post("/api/v1/simulate", content=body, headers=kind, params=span)
+
+    good = "schedules:\n" + "".join(
+        f"  - {{key: k{n}, workflow: noop, cron: '{n % 60} * * * *'}}\n" for n in range(50)
+    )
+    assert (await asked(good)).json()["windows"] == 50 * 30 * 24
+    assert (await asked(good + "#" * (1 << 19))).status_code == 413
+    monkeypatch.setattr(files, "_MOST_SECONDS", 0.0)
+    for body in (good, "schedules:\n" + "- {}\n" * 50):
+        answer = await asked(body)
+        assert answer.status_code == 400
+        assert "more than 0 s of processor time" in answer.json()["detail"]
 
 
 async def test_workers_and_readiness_are_shown(api, client):

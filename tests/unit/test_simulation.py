@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from engine.schedules import Schedule
+from engine.schedules import Schedule, load_schedules
 from engine.schedules.model import FIELDS
 from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
@@ -552,3 +552,45 @@ def test_it_says_where_it_does_not_know_what_is_in_the_way():
     assert totals.overlap_unknown
     assert "overlapped" not in totals.counts
     assert not simulate([schedule(everyMs=600_000)], DAY, at(1)).schedules[0].overlap_unknown
+
+
+# --- what it may cost ---
+
+
+class Enough(Exception):
+    """The end of what a reading or a simulation may cost."""
+
+
+def ends_after(calls: int):
+    left = iter(range(calls))
+
+    def watch() -> None:
+        if next(left, None) is None:
+            raise Enough
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schedules:\n" + "- {}\n" * 2000,
+        "schedules: [" + "{}," * 2000 + "]",
+        "schedules:\n" + "- a\n" * 2000,
+        "schedules:\n" + "".join(f"- {{key: k{n}, workflow: w, every: 1h}}\n" for n in range(2000)),
+        '{"schedules": [' + ", ".join(["{}"] * 2000) + "]}",
+    ],
+    ids=["empty", "in a line", "no mappings", "good", "json"],
+)
+def test_a_reading_that_costs_too_much_ends_in_the_middle(text):
+    with pytest.raises(Enough):
+        load_schedules(text, watch=ends_after(1000))
+
+
+@pytest.mark.parametrize("spec", ["every: 1s", 'cron: "* * * * * *"', 'cron: "H H * * *"'])
+def test_a_simulation_that_costs_too_much_ends_in_the_middle(spec):
+    entries = ", ".join(f"{{key: k{n}, workflow: w, {spec}}}" for n in range(20))
+    schedules = load_schedules(f"schedules: [{entries}]").schedules
+    begin = datetime(2026, 12, 1, tzinfo=UTC)
+    with pytest.raises(Enough):
+        simulate(schedules, begin, begin + timedelta(hours=1), watch=ends_after(19))

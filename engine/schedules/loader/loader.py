@@ -52,13 +52,14 @@ class ReadOptions(NamedTuple):
     """Options of a `FileReader`.
 
     Attributes:
-        open_ics, expectations: see ``load_schedules``.
+        open_ics, expectations, watch: see ``load_schedules``.
         alone: whether there is no other file in which a parent could be.
     """
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
     alone: bool = True
+    watch: Callable[[], None] | None = None
 
 
 _AS_EVER: Final = ReadOptions()
@@ -84,7 +85,7 @@ class FileReader:
     revision: int | None = None
 
     def __post_init__(self) -> None:
-        self.report = Report()
+        self.report = Report(self.asked.watch)
         self.schedules: list[Schedule] = []
         self.queues: dict[str, Queue] = {}
         self.hooks: tuple[Hook, ...] = ()
@@ -107,7 +108,7 @@ class FileReader:
             self.report.add_wrong(root, "the file", _WRITE_LIST)
 
     def _read_top(self, root: MapNode) -> None:
-        report = Report() if self.tree.references else self.report
+        report = Report(self.asked.watch) if self.tree.references else self.report
         fields = read_fields(root, TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
         self._check_schema(nodes.get("$schema"))
@@ -276,6 +277,7 @@ def load_schedules(
     *,
     open_ics: OpenIcs | None = None,
     expectations: bool = False,
+    watch: Callable[[], None] | None = None,
 ) -> ScheduleFile:
     """Return the schedules that ``text`` declares.
 
@@ -285,13 +287,16 @@ def load_schedules(
         open_ics: returns the text of a calendar file; without it, the text may not name one.
         expectations: whether an unmet ``expect:`` is a problem. Only checks of a file set it:
             an unmet expectation does not stop a schedule.
+        watch: called again and again; what it raises ends the reading.
 
     Raises:
         ScheduleFileError: the text is invalid; ``problems`` lists all problems, sorted by
             place.
     """
     only = NamedText(name, decoded(text, name))
-    return load_several([only], name, open_ics=lambda _: open_ics, expectations=expectations)
+    return load_several(
+        [only], name, open_ics=lambda _: open_ics, expectations=expectations, watch=watch
+    )
 
 
 def decoded(data: str | bytes, name: str) -> str:
@@ -376,6 +381,7 @@ def load_several(
     *,
     open_ics: Callable[[str], OpenIcs | None],
     expectations: bool = False,
+    watch: Callable[[], None] | None = None,
 ) -> ScheduleFile:
     """Return the schedules that several files declare together, each read as a single file.
 
@@ -387,13 +393,14 @@ def load_several(
         name: the common name of several files.
         open_ics: returns, for the name of a file, the function that opens its calendars.
         expectations: see ``load_schedules``.
+        watch: see there.
 
     Raises:
         ScheduleFileError: with the problems of all files, each with its ``file``.
     """
     joined = _Joined(alone=len(texts) == 1)
     for each in texts:
-        joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone))
+        joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone, watch))
     if not joined.alone:
         joined.add_contradictions()
         joined.add_relation_problems()

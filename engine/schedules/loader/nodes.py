@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -203,15 +203,21 @@ MAX_PROBLEMS: Final = 1000
 
 
 class Report:
-    """Problems found so far, and the place where each schedule begins."""
+    """Problems found so far, and the place where each schedule begins.
 
-    def __init__(self) -> None:
+    Args:
+        watch: called at each schedule and each problem; it may raise to end the reading.
+    """
+
+    def __init__(self, watch: Callable[[], None] | None = None) -> None:
+        self._watch = watch or (lambda: None)
         self._problems: list[Problem] = []
         self._starts: list[tuple[int, int]] = []
         self._keys: list[str | None] = []
 
     def begin(self, node: Node) -> str | None:
         """Record that a schedule begins at ``node``; return its key if it can be read."""
+        self._watch()
         key = None
         if isinstance(node, MapNode) and "key" in node.entries:
             value = node.entries["key"][1].plain()
@@ -231,6 +237,7 @@ class Report:
         value: Node | None = None,
     ) -> None:
         """Record a problem at ``place``; ``value`` is the node to show."""
+        self._watch()
         shown = None if value is None else _shown(value)
         self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
 
