@@ -446,7 +446,8 @@ def _options(
 
         configure_logging()
     else:
-        logging.basicConfig(level=logging.CRITICAL)
+        logging.basicConfig(level=logging.CRITICAL, format="sched: %(message)s")
+        logging.getLogger("sched.waits").setLevel(logging.WARNING)  # for whose lock it waits
     if version:
         typer.echo(f"sched-engine {__version__}")
         raise typer.Exit

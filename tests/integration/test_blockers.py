@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from engine.cli.app import run
 from engine.errors import LedgerTimeout, LedgerUnavailable
 from engine.ledger import Ledger
 from engine.ledger.postgres import blockers, connections, ledger, schema
@@ -95,3 +96,16 @@ async def test_a_migration_names_the_session_that_holds_its_advisory_lock(
     await holder.close()
     assert await schema.migrate(opened)
     await opened.close()
+
+
+def test_a_command_shows_whose_lock_it_waits_for_and_no_other_line(monkeypatch, capsys):
+    root = logging.getLogger()
+    for name in ("sched.waits", "sched"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", logging.WARNING)
+    assert run(["check", "nothing.yaml"]) == 2
+    blockers.logger.warning("a migration waits for session 7")
+    logging.getLogger("sched").error("something else")
+    assert "sched: a migration waits for session 7\n" in capsys.readouterr().err
+    assert "something else" not in capsys.readouterr().err

@@ -16,7 +16,8 @@ import asyncpg
 from engine.errors import LedgerError, LedgerTimeout
 from engine.ledger.postgres.connections import Connection, Connections
 
-logger = logging.getLogger("sched")
+logger = logging.getLogger("sched.waits")
+"""Apart, because a command shows these lines and no others."""
 _EVERY = 0.5
 """Seconds between two checks; a migration waits for a lock for at most a second."""
 ORDINARY = 3.0

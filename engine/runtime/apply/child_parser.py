@@ -40,10 +40,18 @@ MAX_BYTES: Final = 5_000_000
 def calendars_beside(name: str) -> OpenIcs:
     """Return a function that opens a calendar by its path relative to the folder of ``name``.
 
-    It raises OSError, or ValueError with the problem and the cure.
+    It raises OSError, or ValueError with the problem and the cure. Nothing outside of the folder is
+    opened: the author of a file may not read what a worker can.
     """
     folder = Path(name).parent
-    return lambda calendar: _text(folder / calendar)
+
+    def text(calendar: str) -> str:
+        path = folder / calendar
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise ValueError("it is outside of the schedule file's folder", "put it into that")
+        return _text(path)
+
+    return text
 
 
 def _text(path: Path) -> str:
