@@ -20,6 +20,7 @@ from engine.cli.output import fields, instant_text
 from engine.cli.target import (
     DEFAULT_DATA_DIR,
     DataDir,
+    Reading,
     Session,
     Target,
     command,
@@ -395,7 +396,7 @@ def _shown_places(row: TokenRow) -> str:
     return "".join(f", {kind} {' '.join(names) or 'none'}" for kind, names in some)
 
 
-@command(group, "list")
+@command(group, "list", of=Reading)
 def list_tokens(session: Session) -> None:
     """Show every token, with its scope, its keys and its last use."""
     rows: Sequence[TokenRow] = session.ask(lambda opened: opened.tokens())

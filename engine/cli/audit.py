@@ -12,6 +12,7 @@ from engine.cli.run_names import workflow_id
 from engine.cli.target import (
     AnyKey,
     OfProject,
+    Reading,
     RunName,
     Session,
     SetupFunction,
@@ -36,7 +37,7 @@ _NAMED = 10
 Against = Literal["temporal"]
 
 
-@command(commands)
+@command(commands, of=Reading)
 def audit(
     session: Session,
     key: AnyKey = None,
@@ -60,8 +61,9 @@ def audit(
 
     The windows are derived again, from the stored definitions and the recorded actions, by code
     that the engine does not use. Each needs exactly one row, of a class that its schedule allows.
-    The exit code is 1 unless every schedule is complete, and with --against also if Temporal has
-    runs of schedules that the ledger does not have. `sched docs audit` explains the verdicts.
+    The exit code is 1 unless every schedule is complete, and with --against also if Temporal does
+    not answer, or has runs of schedules that the ledger does not have. `sched docs audit` explains
+    the verdicts.
     """
     begin = moment(since, "--since", bare="ago")
 
@@ -70,10 +72,11 @@ def audit(
         if against is not None:
             # Only this needs Temporal's SDK, whose import takes longer than most commands.
             from engine.audit.visibility import TemporalRuns  # noqa: PLC0415
-            from engine.cli.temporal import connected  # noqa: PLC0415
+            from engine.cli.temporal import if_connected  # noqa: PLC0415
             from engine.runtime import Setup  # noqa: PLC0415
 
-            runs = TemporalRuns(await connected(session.target, Setup.load(setup)))
+            client = await if_connected(session.target, Setup.load(setup), "runs are not compared")
+            runs = TemporalRuns(client) if client else None
         return await opened.audit(begin, key=key, project=project, runs=runs)
 
     report = session.ask(read)
@@ -81,7 +84,8 @@ def audit(
         print_json(report_json(report))
     else:
         _print(report)
-    raise typer.Exit(0 if report.is_clean else 1)
+    not_compared = against is not None and not report.against_temporal
+    raise typer.Exit(1 if not_compared or not report.is_clean else 0)
 
 
 def report_json(report: AuditReport) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
 # ``sched explain``: one window in one paragraph.
 
 
-@command(commands)
+@command(commands, of=Reading)
 def explain(
     session: Session,
     name: RunName,

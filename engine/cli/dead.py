@@ -23,14 +23,7 @@ from engine.cli.operate import (
 )
 from engine.cli.output import console, counted, fields, instant_text, print_json, print_table, why
 from engine.cli.run_names import workflow_id
-from engine.cli.run_page import (
-    RunReport,
-    details_json,
-    details_lines,
-    effort_line,
-    labelled,
-    read_details,
-)
+from engine.cli.run_page import RunReader, details_json, details_lines, effort_line, labelled
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -39,6 +32,7 @@ from engine.cli.target import (
     Limit,
     OfProject,
     OfTag,
+    Reading,
     Reason,
     Session,
     Target,
@@ -82,7 +76,7 @@ group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
 commands.add_typer(group, name="dead")
 
 
-@command(group, "list")
+@command(group, "list", of=Reading)
 def list_letters(
     session: Session, key: AnyKey = None, limit: Limit = 20, failing: Failing = False
 ) -> None:
@@ -171,23 +165,25 @@ def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, obje
     }
 
 
-@command(group)
+@command(group, of=Reading)
 def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) -> None:
     """Show one dead letter: error, tries, input, what was not undone, and its run in the Web UI."""
     where, opens = session.target, _opens(at)
     name = workflow_id(session, name)
 
-    async def read(opened: ScheduleService) -> list[tuple[DeadLetter, RunReport]]:
-        found = await opened.dead_letters_of(name, bucket, at=opens)
-        return [(letter, await read_details(opened, letter, where)) for letter in found]
+    async def read(opened: ScheduleService) -> list[dict[str, object]]:
+        runs, documents = RunReader(opened, where), list[dict[str, object]]()
+        for letter in await opened.dead_letters_of(name, bucket, at=opens):
+            # Before Temporal is asked.
+            session.print_lines([*([""] if documents else []), *_page(letter, where)])
+            of = await runs.read(letter)
+            session.print_lines(details_lines(of))
+            documents.append(letter_json(letter, where) | details_json(of))
+        return documents
 
-    letters = session.ask(read)
+    found = session.ask(read)
     if session.as_json:
-        documents = [letter_json(letter, where) | details_json(of) for letter, of in letters]
-        print_json(documents)
-    else:
-        pages = [[*_page(letter, where), *details_lines(of)] for letter, of in letters]
-        console().print("\n\n".join("\n".join(page) for page in pages))
+        print_json(found)
 
 
 @command(group)

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from engine.cli.output import console, fields, instant_text
-from engine.cli.target import AnyKey, Limit, Session, command, on_signal, open_service
+from engine.cli.target import AnyKey, Limit, Reading, Session, command, on_signal, open_service
 from engine.events import ScheduleEvent
 from engine.schedules import ALL_EVENTS, place_of_url
 from engine.service import Delivery, ScheduleService, Subscription
@@ -21,7 +21,7 @@ commands = typer.Typer(rich_markup_mode=None)
 _NO_READER = "no event; they are written while there is a hook, a listener or a follower"
 
 
-@command(commands)
+@command(commands, of=Reading)
 def events(
     session: Session,
     key: AnyKey = None,
@@ -88,7 +88,7 @@ def _follow(session: Session, key: str | None, name: str) -> None:
         out.print(Text("  ".join(filter(None, (at, its, shown, run, why)))))
 
     async def run() -> None:
-        async with open_service(session.target) as opened:
+        async with open_service(session.target, patience=session.patience) as opened:
             async for event in opened.follow_events(
                 key=key, name=name, on_begin=lambda: typer.echo("following events", err=True)
             ):

@@ -34,6 +34,7 @@ from engine.cli.target import (
     CodeToo,
     File,
     Json,
+    Reading,
     SameFile,
     Session,
     TakeFrom,
@@ -469,7 +470,7 @@ _LINES = 12
 """Most lines or fires shown of one kind; a project may have thousands."""
 
 
-@command(commands)
+@command(commands, of=Reading)
 def plan(
     session: Session,
     context: typer.Context,

@@ -44,6 +44,7 @@ from engine.cli.target import (
     Limit,
     OfProject,
     OfTag,
+    Reading,
     Session,
     command,
     keys_in_the_file,
@@ -104,7 +105,7 @@ def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
     )
 
 
-@command(commands, "list")
+@command(commands, "list", of=Reading)
 def list_schedules(
     session: Session,
     project: OfProject = None,
@@ -320,7 +321,7 @@ def _when(row: ScheduleRow) -> str:
 # ``sched fires``: the outcome of each window.
 
 
-@command(commands, "fires")
+@command(commands, "fires", of=Reading)
 def list_fires(
     session: Session,
     key: Annotated[
@@ -422,7 +423,7 @@ def _follow(
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight
         # is cancelled, as at the end of an event loop.
         on_signal(signal.SIGINT, _leave_at_once)
-        await follower.run(of, warn=lambda text: typer.echo(f"sched: {text}", err=True))
+        await follower.run(of)
 
     asyncio.run(run())
 
@@ -448,7 +449,7 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
 # ``sched log``: who did what to schedules and runs, and why.
 
 
-@command(commands, "log")
+@command(commands, "log", of=Reading)
 def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
     """Show the actions on schedules and runs, newest first."""
     rows = session.ask(lambda opened: rows_of(opened, key, opened.actions(key=key, limit=limit)))

@@ -24,8 +24,10 @@ from engine.cli.output import (
     shadow_mode,
 )
 from engine.cli.target import (
+    ANSWERS_WITHIN,
     DEFAULT_FILE,
     AnyKey,
+    Reading,
     Schedules,
     Session,
     Target,
@@ -183,7 +185,7 @@ Count = Annotated[
 _NAMED = 5
 
 
-@command(commands, "next")
+@command(commands, "next", of=Reading)
 def show_next(
     session: Session,
     context: typer.Context,
@@ -240,7 +242,7 @@ def _of_expression(cron: str, timezone: str) -> Found:
 
 
 async def _of_ledger(ledger: Target, key: str | None) -> Found:
-    async with open_service(ledger) as opened:
+    async with open_service(ledger, patience=ANSWERS_WITHIN) as opened:
         rows = await opened.schedules() if key is None else [await opened.schedule(key)]
     kept, silent = [], []
     for row in rows:

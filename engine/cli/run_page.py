@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import dropwhile
@@ -47,6 +46,7 @@ class RunReport:
         undo: the undo steps that ran, from Temporal's history; see ``InTemporal``.
         running: the steps in progress.
         second_runs: see ``RunDetails``.
+        not_asked: why Temporal, which knows more than the ledger, was not asked.
     """
 
     failure: tuple[FailureLink, ...]
@@ -54,22 +54,41 @@ class RunReport:
     undo: tuple[dict[str, str], ...] = ()
     running: tuple[StepInProgress, ...] = ()
     second_runs: tuple[str, ...] = ()
+    not_asked: str | None = None
 
 
-async def read_details(opened: ScheduleService, of: Fire | DeadLetter, where: Target) -> RunReport:
-    """Return a run's failure, tries and undo steps: what Temporal has, or else the ledger."""
-    kept = await opened.run_details(of.workflow_id)
-    if of.run_id is None:
-        return RunReport(kept.failure, kept.tried)
-    # Importing the Temporal SDK takes longer than reading the ledger.
-    from engine.cli.temporal import InTemporal, run_in_temporal  # noqa: PLC0415
+class RunReader:
+    """Reader of runs: what Temporal has, or else the ledger.
 
-    found = InTemporal()  # if it does not answer
-    with suppress(EngineError):
-        found = await run_in_temporal(where, of.workflow_id, of.run_id)
-    # Temporal may have forgotten the earlier ones.
-    tried = max(found.tries, kept.tried, key=len) or _only_try(of)
-    return RunReport(kept.failure, tried, found.undo, found.running, kept.second_runs)
+    After one call that Temporal does not answer it is not asked again.
+
+    Args:
+        opened: the service on the ledger.
+        where: the servers.
+    """
+
+    def __init__(self, opened: ScheduleService, where: Target) -> None:
+        self._opened, self._where = opened, where
+        self._silent: str | None = None
+
+    async def read(self, of: Fire | DeadLetter) -> RunReport:
+        """Return a run's failure, tries and undo steps."""
+        kept = await self._opened.run_details(of.workflow_id)
+        if of.run_id is None:
+            return RunReport(kept.failure, kept.tried)
+        # Importing the Temporal SDK takes longer than reading the ledger.
+        from engine.cli.temporal import InTemporal, run_in_temporal  # noqa: PLC0415
+
+        found = InTemporal()
+        if self._silent is None:
+            try:
+                found = await run_in_temporal(self._where, of.workflow_id, of.run_id)
+            except EngineError as error:
+                self._silent = str(error)
+        # Temporal may have forgotten the earlier ones.
+        tried = max(found.tries, kept.tried, key=len) or _only_try(of)
+        second = kept.second_runs
+        return RunReport(kept.failure, tried, found.undo, found.running, second, self._silent)
 
 
 def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
@@ -95,6 +114,7 @@ def details_json(of: RunReport) -> dict[str, object]:
         **({"undo_steps": [*of.undo]} if of.undo else {}),
         **(fields(of, "steps_in_progress=running") if of.running else {}),
         **({"second_runs": [*of.second_runs]} if of.second_runs else {}),
+        **(fields(of, "not_asked") if of.not_asked else {}),
     }
 
 
@@ -120,7 +140,7 @@ def details_lines(of: RunReport) -> list[str]:
     lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
     lines += [f"in step    {each}" for each in of.running]
     lines += [f"ran twice  run {each} was started under its id" for each in of.second_runs]
-    return lines
+    return [*lines, *labelled({"not asked": of.not_asked})]
 
 
 def _link_lines(label: str, link: FailureLink) -> list[str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from temporalio.client import Client
 
 from engine.cli import temporal
 from engine.cli.output import counted, fields
 from engine.cli.run_names import workflow_id
 from engine.cli.target import (
+    ANSWERS_WITHIN,
     Limit,
+    Reading,
     Session,
     SetupFunction,
     Target,
@@ -38,7 +39,7 @@ commands = typer.Typer(rich_markup_mode=None)
 _DEFAULT_OUT: Final = Path("histories")
 
 
-@command(commands)
+@command(commands, of=Reading)
 def history(
     session: Session,
     action: Annotated[  # noqa: ARG001 - there is one as yet, and its parser refuses others
@@ -103,7 +104,8 @@ class WorkflowVersion:
         newest: whether workers announce no newer one.
         workers: the projects whose living workers have it.
         schedules: the keys of the schedules whose next run is of it.
-        open_runs: how many of its runs are open, by whatever cause they started, children included.
+        open_runs: how many of its runs are open, by whatever cause they started, children included;
+            None if Temporal did not answer.
     """
 
     workflow: str
@@ -111,15 +113,15 @@ class WorkflowVersion:
     newest: bool
     workers: tuple[str, ...]
     schedules: tuple[str, ...]
-    open_runs: int
+    open_runs: int | None
 
     @property
     def removable(self) -> bool:
         """Whether no worker needs its class any more."""
-        return not (self.newest or self.schedules or self.open_runs)
+        return self.open_runs == 0 and not (self.newest or self.schedules)
 
 
-@command(commands)
+@command(commands, of=Reading)
 def versions(
     session: Session,
     workflow: Annotated[
@@ -142,14 +144,14 @@ def _version_line(each: WorkflowVersion) -> str:
     parts = [
         f"{each.workflow}@{each.version}",
         "newest" if each.newest else "older",
-        counted(each.open_runs, "open run"),
+        "open runs unknown" if each.open_runs is None else counted(each.open_runs, "open run"),
         counted(len(each.schedules), "schedule"),
     ]
     if not each.workers:
         parts.append("no worker has it")
     if each.removable:
         parts.append("no run of it is open: its class can be removed")
-    elif not each.newest and not each.open_runs:
+    elif not each.newest and each.open_runs == 0:
         parts.append(f"no run of it is open, but {', '.join(each.schedules[:3])} would start one")
     return "  ".join(parts)
 
@@ -157,7 +159,7 @@ def _version_line(each: WorkflowVersion) -> str:
 async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
     workers: defaultdict[str, set[str]] = defaultdict(set)
     schedules: defaultdict[str, list[str]] = defaultdict(list)
-    async with open_service(of) as opened:
+    async with open_service(of, patience=ANSWERS_WITHIN) as opened:
         for (project, _), types in (await opened.served()).items():
             for each in types:
                 workers[each].add(project)
@@ -166,7 +168,8 @@ async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
                 schedules[row.workflow_type].append(row.key)
     known = _by_version({*workers, *schedules})
     newest = dict(_by_version(workers))  # the last one of a name wins
-    client = await temporal.connected(of, Setup.load())
+    chosen = [each for each in known if workflow in {None, each[0], "@".join(each)}]
+    counts = await temporal.count_open_runs(of, ["@".join(each) for each in chosen])
     return [
         WorkflowVersion(
             name,
@@ -174,10 +177,9 @@ async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
             newest.get(name) == version,
             tuple(sorted(workers[f"{name}@{version}"])),
             tuple(schedules[f"{name}@{version}"]),
-            await _open_runs(client, f"{name}@{version}"),
+            counts.get(f"{name}@{version}"),
         )
-        for name, version in known
-        if workflow in {None, name, f"{name}@{version}"}
+        for name, version in chosen
     ]
 
 
@@ -186,8 +188,3 @@ def _by_version(types: Iterable[str]) -> list[tuple[str, str]]:
     parts = [each.partition("@") for each in types]
     found = [(name, version) for name, at, version in parts if at]
     return sorted(found, key=lambda each: (each[0], version_key(each[1])))
-
-
-async def _open_runs(client: Client, workflow_type: str) -> int:
-    query = f"WorkflowType = '{workflow_type}' AND ExecutionStatus = 'Running'"
-    return (await client.count_workflows(query)).count

@@ -37,15 +37,8 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.run_names import workflow_id
-from engine.cli.run_page import (
-    RunReport,
-    details_json,
-    details_lines,
-    effort_line,
-    labelled,
-    read_details,
-)
-from engine.cli.target import RunName, Session, Target, command, moment
+from engine.cli.run_page import RunReader, details_json, details_lines, effort_line, labelled
+from engine.cli.target import Reading, RunName, Session, Target, command, moment
 from engine.schedules import Rule
 from engine.schedules.describe import describe
 from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
@@ -65,7 +58,7 @@ _NOTHING_WILL = {
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@command(commands)
+@command(commands, of=Reading)
 def show(
     session: Session,
     key: RunName,
@@ -363,13 +356,19 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
     """Print the fire of one window, with the tries and the failure of its run."""
     where = session.target
 
-    async def read(opened: ScheduleService) -> tuple[Fire, RunReport] | None:
+    async def read(opened: ScheduleService) -> dict[str, object] | None:
         if at is None:
             fire = await opened.fire(key)
         else:
             await opened.schedule(key)
             fire = await opened.fire_at(key, at)
-        return None if fire is None else (fire, await read_details(opened, fire, where))
+        if fire is None:
+            return None
+        link = where.run_link(fire.workflow_id, fire.run_id)
+        session.print_lines(_window_lines(fire, link))  # before Temporal is asked
+        details = await RunReader(opened, where).read(fire)
+        session.print_lines(details_lines(details))
+        return {**fire_json(fire), "link": link, **details_json(details)}
 
     found = session.ask(read)
     if found is None:
@@ -377,10 +376,7 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
         cure = f"`sched explain {key} {instant_text(at) or ''}".rstrip() + "` says why"
         session.print(None, f"the ledger has no {of}; {cure}")
         raise typer.Exit(1)
-    fire, details = found
-    link = where.run_link(fire.workflow_id, fire.run_id)
-    document = {**fire_json(fire), "link": link, **details_json(details)}
-    session.print(document, [*_window_lines(fire, link), *details_lines(details)])
+    session.print(found, [])
 
 
 def _window_lines(fire: Fire, link: str | None) -> list[str]:

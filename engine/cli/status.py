@@ -17,11 +17,11 @@ from engine.cli.output import (
     print_json,
     relative,
 )
-from engine.cli.target import Session, SetupFunction, Target, command
+from engine.cli.target import Reading, Session, SetupFunction, Target, command
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
 from engine.schedules import first_of
-from engine.service import Fire, ScheduleService, ServerState, StatusReport, WorkerRow
+from engine.service import Fire, ServerState, StatusReport, WorkerRow
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -30,7 +30,7 @@ commands = typer.Typer(rich_markup_mode=None)
 _NAMED = 5
 
 
-@command(commands)
+@command(commands, of=Reading)
 def workers(session: Session) -> None:
     """Show every worker: what it serves, and when it last announced itself.
 
@@ -87,7 +87,7 @@ _SHOWN = 10
 _NOUNS = {"ledger": "ledger", "temporal": "Temporal"}
 
 
-@command(commands)
+@command(commands, of=Reading)
 def status(session: Session, setup: SetupFunction = None) -> None:
     """Show on one screen whether all is well, and if not, what is wrong and why.
 
@@ -107,21 +107,21 @@ def status(session: Session, setup: SetupFunction = None) -> None:
             return str(error)
         return None
 
-    async def read(opened: ScheduleService) -> StatusReport:
-        return await opened.status(temporal=temporal)
+    async def read() -> StatusReport:
+        asked = asyncio.create_task(temporal())
+        try:
+            report = await session.answer(lambda opened: opened.status())
+        except LedgerUnavailable as error:
+            report = StatusReport(servers=[ServerState("ledger", str(error))])
+        if not session.as_json:
+            _print_ledger(report, session.target)
+        return report.with_temporal(await asked)
 
-    try:
-        report = session.ask(read)
-    except LedgerUnavailable as error:
-        servers = [
-            ServerState("ledger", str(error)),
-            ServerState("temporal", asyncio.run(temporal())),
-        ]
-        report = StatusReport(servers=servers)
+    report = asyncio.run(read())
     if session.as_json:
         print_json(status_json(report))
     else:
-        _print(report, session.target)
+        _print_causes(report)
     if not report.is_good:
         raise typer.Exit(1)
 
@@ -144,11 +144,14 @@ def status_json(report: StatusReport) -> dict[str, object]:
     }
 
 
-def _print(report: StatusReport, target: Target) -> None:
-    for each in report.servers:
-        state = "answers" if each.answers else f"away: {each.error}"
-        place = f" {place_of(target.database_url)}" if each.server == "ledger" else ""
-        _line(f"{_NOUNS[each.server]}{place}", state, good=each.answers)
+def _print_server(each: ServerState, place: str = "") -> None:
+    state = "answers" if each.answers else f"away: {each.error}"
+    _line(f"{_NOUNS[each.server]}{place}", state, good=each.answers)
+
+
+def _print_ledger(report: StatusReport, target: Target) -> None:
+    """Print what the ledger has, which does not wait for Temporal."""
+    _print_server(report.servers[0], f" {place_of(target.database_url)}")
     if report.at is None:
         return
     if any(not each.current and each.closed_at is None for each in report.bindings):
@@ -170,6 +173,11 @@ def _print(report: StatusReport, target: Target) -> None:
             "runs", f"{running} open, {len(report.stuck)} stuck or failing", good=not report.stuck
         )
         _line("dead letters", str(dead), good=not dead)
+
+
+def _print_causes(report: StatusReport) -> None:
+    """Print whether Temporal answers, and what is wrong: its outage is the cause of much else."""
+    _print_server(report.servers[-1])
     for heading, lines in _sections(report):
         _section(heading, lines)
 

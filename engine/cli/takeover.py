@@ -24,6 +24,7 @@ from engine.cli.target import (
     AnyKey,
     Key,
     OfProject,
+    Reading,
     Reason,
     Session,
     SetupFunction,
@@ -74,7 +75,7 @@ def _parsed_source(text: str) -> TheirSource:
     return TheirSource(_KINDS[_read_kind(kind)], name)
 
 
-@command(commands)
+@command(commands, of=Reading)
 def compare(
     session: Session,
     key: AnyKey = None,

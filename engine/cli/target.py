@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Self, TypeVar, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -577,9 +577,17 @@ def warn_of_unknown_names() -> None:
         print(f"sched: {warning}", file=sys.stderr)
 
 
+ANSWERS_WITHIN: Final = 2.0
+"""Seconds for which a command that only reads waits for each answer of a server."""
+
+
 @asynccontextmanager
-async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
+async def open_service(
+    of: Target, *, patience: float | None = None
+) -> AsyncIterator[ScheduleService]:
     """Open the service on the ledger of this target.
+
+    ``patience``: seconds to wait for each answer; None is those of a worker.
 
     Raises:
         LedgerUnavailable: the ledger cannot be reached.
@@ -591,6 +599,7 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
             schema=database_schema(),
             actor=actor(),
             data_converter=data_converter,
+            patience=patience,
         ) as opened:
             yield opened
     except LedgerUnavailable as error:
@@ -660,6 +669,9 @@ class Session:
         as_json: whether to print JSON.
     """
 
+    patience: float | None = None
+    """Seconds to wait for each answer of the ledger; None is those of a worker."""
+
     def __init__(self, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
         self.data_dir, self.as_json = data_dir, as_json
 
@@ -675,12 +687,12 @@ class Session:
             LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
             LedgerUnavailable: the ledger cannot be reached.
         """
+        return asyncio.run(self.answer(question))
 
-        async def answer() -> T:
-            async with open_service(self.target) as opened:
-                return await question(opened)
-
-        return asyncio.run(answer())
+    async def answer(self, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
+        """Return the answer to a question, as ``ask`` does, in a running event loop."""
+        async with open_service(self.target, patience=self.patience) as opened:
+            return await question(opened)
 
     def print(self, document: object, text: str | Iterable[str]) -> None:
         """Print the document with ``--json``, and otherwise the text or its lines."""
@@ -688,6 +700,12 @@ class Session:
             print_json(document)
         else:
             for line in [text] if isinstance(text, str) else text:
+                typer.echo(line)
+
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print these lines at once, unless with ``--json``."""
+        if not self.as_json:
+            for line in lines:
                 typer.echo(line)
 
     def print_rows(
@@ -708,6 +726,12 @@ class Session:
             self.print(documents, none)
         else:
             print_table(columns, rows, spare=spare, optional=optional)
+
+
+class Reading(Session):
+    """One call of a command that changes nothing: it would rather say who does not answer."""
+
+    patience = ANSWERS_WITHIN
 
 
 def command(

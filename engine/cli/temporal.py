@@ -6,18 +6,18 @@ Commands import it where they need it, because the SDK takes longer to load than
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+import typer
 from pydantic_core import to_jsonable_python
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
-from engine.cli.target import Target, open_service
+from engine.cli.target import ANSWERS_WITHIN, Target, open_service
 from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import step_key
 from engine.runtime import Setup
@@ -28,6 +28,7 @@ from engine.runtime.temporal_client import (
     connect_temporal,
     describe_namespace,
     read_search_attributes,
+    temporal_target,
 )
 from engine.service import (
     OPEN,
@@ -41,6 +42,10 @@ from engine.service import (
     steps_in_progress,
 )
 
+T = TypeVar("T")
+
+PATIENCE: Final = timedelta(seconds=ANSWERS_WITHIN)
+
 
 async def connected(of: Target, setup: Setup) -> Client:
     """Connect to the environment's Temporal server, or else to that of ``sched up``.
@@ -50,11 +55,40 @@ async def connected(of: Target, setup: Setup) -> Client:
         setup: the team's own options, which come before those of the environment.
 
     Raises:
-        TemporalUnavailable: the server does not answer.
+        TemporalUnavailable: the server does not answer within ``ANSWERS_WITHIN``.
     """
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
-    return await connect_temporal(**setup.client_options(), **here, namespace=of.namespace)
+    options = {**setup.client_options(), **here, "namespace": of.namespace}
+    place = {**temporal_target(), **options}["target_host"]
+    return await _in_time(connect_temporal(**options), f"the Temporal server at {place}")
+
+
+async def if_connected(of: Target, setup: Setup, left_out: str) -> Client | None:
+    """Connect as ``connected`` does; if the server does not answer, say what is left out."""
+    try:
+        return await connected(of, setup)
+    except TemporalUnavailable as error:
+        typer.echo(f"sched: {left_out}: {error}", err=True)
+        return None
+
+
+async def _in_time(asked: Awaitable[T], what: str) -> T:
+    """Return the answer to one question.
+
+    The SDK alone would repeat it for half a minute.
+
+    Raises:
+        TemporalUnavailable: there is none within ``ANSWERS_WITHIN``.
+    """
+    try:
+        async with asyncio.timeout(ANSWERS_WITHIN):
+            return await asked
+    except TimeoutError as error:
+        raise TemporalUnavailable(
+            f"{what} gave no answer within {ANSWERS_WITHIN:g} s",
+            cure="see whether it runs, and what it logs",
+        ) from error
 
 
 async def described(of: Target, setup: Setup) -> TemporalNamespace:
@@ -73,9 +107,6 @@ async def described(of: Target, setup: Setup) -> TemporalNamespace:
 # --- search attributes ---
 # Those of the namespace, for ``sched plan`` and ``sched apply``.
 
-_SOON: Final = 5.0
-"""Seconds for which the two wait for a server."""
-
 
 async def search_attributes_of(of: Target) -> dict[str, str]:
     """Return the custom search attributes of the namespace, each with its kind.
@@ -83,11 +114,8 @@ async def search_attributes_of(of: Target) -> dict[str, str]:
     Raises:
         TemporalUnavailable: the server does not answer, or does not say.
     """
-    found = None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_SOON):
-            client = await connected(of, Setup.load())
-            found = await read_search_attributes(client, timedelta(seconds=_SOON))
+    client = await connected(of, Setup.load())
+    found = await read_search_attributes(client, PATIENCE)
     if found is None:
         raise TemporalUnavailable("the Temporal server does not list its search attributes")
     return found
@@ -97,7 +125,7 @@ async def search_attributes_of(of: Target) -> dict[str, str]:
 # The tries of one run and its undo steps, for ``sched show --at`` and ``sched dead show``; its
 # result, for ``sched trigger --wait``; and its workflow id.
 
-_CALLS: Final = Settings()
+_CALLS: Final = Settings(rpc_timeout=PATIENCE)
 """How long each call may take."""
 
 
@@ -122,8 +150,8 @@ async def run_in_temporal(of: Target, workflow_id: str, run_id: str) -> InTempor
     client = await connected(of, Setup.load())
     try:
         found = await read_counts(client, workflow_id, run_id, _CALLS)
-        run = await HistoryReader(client).read(workflow_id, run_id)
-        running = await steps_in_progress(client, workflow_id, run_id)
+        run = await HistoryReader(client, patience=PATIENCE).read(workflow_id, run_id)
+        running = await steps_in_progress(client, workflow_id, run_id, within=PATIENCE)
     except RPCError as error:
         raise TemporalUnavailable(f"the history could not be read: {error}") from error
     return InTemporal(found.tried, () if run is None else (*_undo_steps(run),), running)
@@ -150,10 +178,26 @@ async def result_of(of: Target, workflow_id: str) -> Any:
     """
     client = await connected(of, Setup.load())
     try:
-        found = await client.get_workflow_handle(workflow_id).result()
+        found = await _in_time(client.get_workflow_handle(workflow_id).result(), "its result")
     except (RPCError, WorkflowFailureError) as error:
         raise TemporalUnavailable(f"the result could not be read: {error}") from error
     return to_jsonable_python(found, fallback=str)
+
+
+async def count_open_runs(of: Target, types: Sequence[str]) -> dict[str, int]:
+    """Return the number of open runs by workflow type, without those that Temporal does not say."""
+    found: dict[str, int] = {}
+    client = await if_connected(of, Setup.load(), "open runs are not counted")
+    if client is None:
+        return found
+    try:
+        for each in types:
+            query = f"WorkflowType = '{each}' AND ExecutionStatus = 'Running'"
+            counted = await client.count_workflows(query, rpc_timeout=PATIENCE)
+            found[each] = counted.count
+    except RPCError as error:
+        typer.echo(f"sched: open runs are not counted: {error}", err=True)
+    return found
 
 
 async def workflow_of(of: Target, run_id: str, setup: Setup | None = None) -> str:
@@ -170,7 +214,8 @@ async def workflow_of(of: Target, run_id: str, setup: Setup | None = None) -> st
     """
     client = await connected(of, setup or Setup.load())
     try:
-        async for run in client.list_workflows(f"RunId = '{run_id}'", limit=1):
+        named = client.list_workflows(f"RunId = '{run_id}'", limit=1, rpc_timeout=PATIENCE)
+        async for run in named:
             return run.id
     except RPCError as error:
         raise TemporalUnavailable(f"the run could not be looked for: {error}") from error
@@ -187,7 +232,6 @@ _EVERY = 1.0
 _LOOKED_AT = 200
 _ASKED = 20
 """Number of open runs whose progress is queried in one round, the newest first."""
-_PATIENCE = timedelta(seconds=2)
 _DETAILS = "__temporal_workflow_metadata"
 """A query that the SDK answers for every workflow."""
 
@@ -222,18 +266,14 @@ class Follower:
         self._limit, self._show = limit, show
         self._reported: dict[str, tuple[str, str]] = {}
 
-    async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
+    async def run(self, of: Target) -> None:
         """Follow until cancelled, or until the one run has ended.
 
         Raises:
             EngineError: the ledger cannot be read, or has no such schedule or run.
         """
-        try:
-            client: Client | None = await connected(of, Setup.load())
-        except TemporalUnavailable as error:
-            warn(f"progress of runs is not shown: {error}")
-            client = None
-        async with open_service(of) as service:
+        client = await if_connected(of, Setup.load(), "progress of runs is not shown")
+        async with open_service(of, patience=ANSWERS_WITHIN) as service:
             if self._key:
                 await service.schedule(self._key)
             self.begin(fires := await self._newest(service))
@@ -286,7 +326,7 @@ async def _progress(client: Client, workflow_id: str) -> str | None:
     """Return the progress that a run reports; None if no worker answers the query."""
     handle = client.get_workflow_handle(workflow_id)
     try:
-        found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=_PATIENCE)
+        found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=PATIENCE)
     except (RPCError, RuntimeError):
         return None
     return str(found.current_details) or None

@@ -164,8 +164,10 @@ class HistoryReader:
         inputs: whether to keep the inputs of the calls.
     """
 
-    def __init__(self, client: Client, *, inputs: bool = False) -> None:
-        self._client, self._inputs = client, inputs
+    def __init__(
+        self, client: Client, *, inputs: bool = False, patience: timedelta | None = None
+    ) -> None:
+        self._client, self._inputs, self._patience = client, inputs, patience
         self._converter: DataConverter = client.data_converter
 
     async def read(self, workflow_id: str, run_id: str | None) -> RunHistory | None:
@@ -177,7 +179,7 @@ class HistoryReader:
         handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
         run = RunHistory(workflow_id, run_id or "")
         try:
-            async for event in handle.fetch_history_events():
+            async for event in handle.fetch_history_events(rpc_timeout=self._patience):
                 await self._add(run, event)
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:

@@ -99,14 +99,17 @@ class StepInProgress:
 
 
 async def steps_in_progress(
-    client: Client, workflow_id: str, run_id: str
+    client: Client, workflow_id: str, run_id: str, *, within: timedelta | None = None
 ) -> tuple[StepInProgress, ...]:
     """Return the steps in progress of a run, the oldest first.
+
+    ``within``: how long the server may take; None is the SDK's own patience.
 
     Raises:
         RPCError: the server does not answer, or has forgotten the run.
     """
-    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    described = await handle.describe(rpc_timeout=within)
     return tuple(
         [
             StepInProgress(

@@ -217,8 +217,12 @@ class ScheduleService(
         actor: str,
         data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
         client: Client | Callable[[], Awaitable[Client]] | None = None,
+        patience: float | None = None,
     ) -> AsyncIterator[ScheduleService]:
         """Open a service on a PostgreSQL ledger for the duration of the block.
+
+        ``patience``: seconds for which a connection or a statement is waited for; None is those of
+        a worker.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -228,7 +232,7 @@ class ScheduleService(
         from engine.ledger import Ledger  # noqa: PLC0415
 
         ledger = await Ledger.connect(
-            database_url, namespace=namespace, schema=schema, connections=2
+            database_url, namespace=namespace, schema=schema, connections=2, patience=patience
         )
         try:
             yield cls(

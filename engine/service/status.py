@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -78,6 +78,7 @@ class StatusReport:
         conditions: what a look of the watch finds now, the windows that have not fired first.
         stuck: open runs that cannot continue, or have a step that keeps failing.
         alerts: the open alerts, as the watch has raised them.
+        facts: of which the conditions are judged.
     """
 
     at: datetime | None = None
@@ -90,6 +91,18 @@ class StatusReport:
     conditions: Sequence[Condition] = ()
     stuck: Sequence[Fire] = ()
     alerts: Sequence[AlertRow] = ()
+    facts: Facts | None = None
+
+    def with_temporal(self, error: str | None) -> StatusReport:
+        """Return this report with what asking Temporal came to; the causes are those of the watch.
+
+        ``error``: why it cannot be reached; None if it answers.
+        """
+        found = self.conditions
+        if self.facts is not None:
+            found = _in_order(judge(self.facts, WatchContext(error)).conditions)
+        servers = [*self.servers, ServerState("temporal", error)]
+        return replace(self, servers=servers, conditions=found)
 
     @property
     def overdue(self) -> list[Condition]:
@@ -121,34 +134,28 @@ class Overview(ReadOperations):
         """Return every worker that has not withdrawn, by project, task queue and start."""
         return _workers(await self._ledger.facts(), await self._ledger.load(most=_MOST))
 
-    async def status(
-        self, *, temporal: Callable[[], Awaitable[str | None]] | None = None
-    ) -> StatusReport:
-        """Return the state of the namespace; the causes are those of the watch.
-
-        Args:
-            temporal: returns why Temporal cannot be reached, or None; by default it is not asked.
-        """
-        away = await temporal() if temporal else None
+    async def status(self) -> StatusReport:
+        """Return the state of the namespace, as the ledger has it."""
         facts = await self._ledger.facts()
         load = await self._ledger.load(most=_MOST)
-        found = judge(facts, WatchContext(away)).conditions
-        asked = [ServerState("temporal", away)] if temporal else []
         workers = _workers(facts, load)
         return StatusReport(
             at=facts.now,
-            servers=[ServerState("ledger"), *asked],
+            servers=[ServerState("ledger")],
             bindings=await self._ledger.bindings(),
             workers=workers,
             unserved=load.awaits and all(each.state == "silent" for each in workers),
             lag=facts.now - load.due_since if load.due_since else timedelta(0),
             totals=await self._ledger.totals(_EVERYWHERE, most=_MOST),
-            conditions=sorted(
-                found, key=lambda each: (each.code is not Code.NOT_FIRED, each.since)
-            ),
+            conditions=_in_order(judge(facts, WatchContext()).conditions),
             stuck=await self._ledger.failing(limit=_MOST),
             alerts=await self._ledger.alerts.open(),
+            facts=facts,
         )
+
+
+def _in_order(found: Iterable[Condition]) -> list[Condition]:
+    return sorted(found, key=lambda each: (each.code is not Code.NOT_FIRED, each.since))
 
 
 def _workers(facts: Facts, load: Load) -> list[WorkerRow]:

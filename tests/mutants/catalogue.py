@@ -923,7 +923,9 @@ _OF_DOORS: Final = (
         "commands",
         "Text, JSON and exit code of every command stay as they are.",
         "engine/cli/audit.py",
-        {"raise typer.Exit(0 if report.is_clean else 1)": "raise typer.Exit(0)"},
+        {
+            "raise typer.Exit(1 if not_compared or not report.is_clean else 0)": "raise typer.Exit(0)"
+        },
         (
             "tests/unit/test_recorded_commands.py::test_every_command_prints_what_it_printed_when_it_was_recorded",
         ),

@@ -56,7 +56,7 @@ def ledger(monkeypatch) -> Ledger:
     made = Ledger("claimed", "started", "started", "completed")
 
     @asynccontextmanager
-    async def opened(_):
+    async def opened(_, **__):
         yield made
 
     async def nowhere(*_):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,21 @@ from engine.errors import Code, TemporalUnavailable
 from engine.service import Condition, ServerState, StatusReport
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
-UP = (ServerState("ledger"), ServerState("temporal"))
+UP = (ServerState("ledger"),)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, report: StatusReport, temporal: Any = None) -> None:
+    """Let the ledger say this, and Temporal answer unless it is an error."""
+
+    async def answer(*_: object) -> StatusReport:
+        return report
+
+    async def connected(*_: object) -> None:
+        if temporal is not None:
+            raise temporal
+
+    monkeypatch.setattr(Session, "answer", answer)
+    monkeypatch.setattr("engine.cli.temporal.connected", connected)
 
 
 def condition(number: int) -> Condition:
@@ -23,16 +38,16 @@ def condition(number: int) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("report", "code"),
+    ("report", "temporal", "code"),
     [
-        (StatusReport(at=NOW, servers=UP), 0),
-        (StatusReport(at=NOW, servers=UP, conditions=[condition(1)]), 1),
-        (StatusReport(at=NOW, servers=(UP[0], ServerState("temporal", "refused"))), 1),
+        (StatusReport(at=NOW, servers=UP), None, 0),
+        (StatusReport(at=NOW, servers=UP, conditions=[condition(1)]), None, 1),
+        (StatusReport(at=NOW, servers=UP), TemporalUnavailable("refused"), 1),
     ],
 )
-def test_it_ends_with_one_unless_all_is_well(report, code, monkeypatch, capsys):
+def test_it_ends_with_one_unless_all_is_well(report, temporal, code, monkeypatch, capsys):
     monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://u:secret@db.example/ledger")
-    monkeypatch.setattr(Session, "ask", lambda *_: report)
+    answering(monkeypatch, report, temporal)
     assert run(["status"]) == code
     shown = capsys.readouterr().out
     assert shown.startswith("ledger db.example:5432        answers\n")
@@ -46,7 +61,7 @@ def test_many_of_a_kind_stay_on_one_screen(monkeypatch, capsys):
     report = StatusReport(
         at=NOW, servers=UP, lag=timedelta(seconds=90), conditions=[condition(n) for n in range(25)]
     )
-    monkeypatch.setattr(Session, "ask", lambda *_: report)
+    answering(monkeypatch, report)
     run(["status"])
     lines = capsys.readouterr().out.splitlines()
     assert "lag                           1 min 30 s" in lines

@@ -178,5 +178,6 @@ async def test_tries_are_those_of_temporal_or_else_those_that_the_ledger_kept(
 
     monkeypatch.setattr("engine.cli.temporal.run_in_temporal", asked)
     opened: Any = Opened()
-    found = await run_page.read_details(opened, FIRE, Target("", "default"))
+    found = await run_page.RunReader(opened, Target("", "default")).read(FIRE)
     assert [each.number for each in found.tried] == shown
+    assert bool(found.not_asked) is (in_temporal is None)

@@ -138,6 +138,7 @@ class Connections:
 
     Attributes:
         limit: the server setting that limits a transaction.
+        patience: seconds for which a connection, or a statement of a tick, is waited for.
     """
 
     def __init__(
@@ -146,14 +147,22 @@ class Connections:
         another: Callable[[], Awaitable[asyncpg.Connection[Any]]],
         limit: str,
         first: _FirstContact,
+        patience: float = PATIENCE,
     ) -> None:
         self._pool, self._another, self.limit = pool, another, limit
-        self._first = first
+        self._first, self.patience = first, patience
+        self._silent = False
         self._patience = None if limit == "transaction_timeout" else _PATIENCE_OLD
 
     @classmethod
     async def open(
-        cls, url: str, *, schema: str, most: int, on_statement: OnStatement | None = None
+        cls,
+        url: str,
+        *,
+        schema: str,
+        most: int,
+        on_statement: OnStatement | None = None,
+        patience: float = PATIENCE,
     ) -> Self:
         """Connect.
 
@@ -162,6 +171,7 @@ class Connections:
             schema: the schema of the ledger.
             most: the most connections of the pool.
             on_statement: is called after each statement of the pool.
+            patience: see ``Connections``.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -177,11 +187,14 @@ class Connections:
         first = _FirstContact()
         with translated():
             settings = newer
+            begin = partial(
+                _pool, url, most=most, patience=patience, on_statement=on_statement, first=first
+            )
             try:
-                pool = await _pool(url, newer, most, on_statement, first)
+                pool = await begin(newer)
             except asyncpg.UndefinedObjectError:  # it does not know this setting
                 settings = older
-                pool = await _pool(url, older, most, on_statement, first)
+                pool = await begin(older)
             try:
                 await _refuse_what_cannot_do(pool)
             except BaseException:
@@ -190,12 +203,12 @@ class Connections:
         another = partial(
             asyncpg.connect,
             url,
-            timeout=PATIENCE,
-            command_timeout=PATIENCE,
+            timeout=patience,
+            command_timeout=patience,
             server_settings=settings,
         )
         (limit,) = settings.keys() - common.keys()
-        return cls(pool, another, limit, first)
+        return cls(pool, another, limit, first, patience)
 
     def met(self, server: datetime | None) -> int | None:
         """Return the transactions of a server when the pool first connected to it, if it did.
@@ -215,7 +228,7 @@ class Connections:
         """Begin a transaction that commits when the block ends and rolls back when it raises."""
         async with self._connection() as connection:
             transaction = connection.transaction()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 await transaction.start()
                 if long:
                     await connection.execute(_LIFTED, self.limit)
@@ -226,11 +239,11 @@ class Connections:
                 raise  # the connection is closed, and the server rolls back
             except BaseException:
                 if not _is_closed(connection):
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(self.patience):
                         await transaction.rollback()
                 raise
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(self.patience):
                     await transaction.commit()
             except _UNCONFIRMED as error:
                 raise CommitUnknown(f"no answer confirmed a commit: {_detail(error)}") from error
@@ -254,7 +267,7 @@ class Connections:
     async def close(self) -> None:
         """Close every connection; an unreachable database is not an error."""
         try:
-            async with asyncio.timeout(_PATIENCE_CLOSING):
+            async with asyncio.timeout(0 if self._silent else _PATIENCE_CLOSING):
                 await self._pool.close()
         except _AWAY:
             self._pool.terminate()
@@ -263,15 +276,17 @@ class Connections:
     async def _connection(self) -> AsyncIterator[Connection]:
         with translated():
             # With a timeout of its own the pool would begin a task for each statement.
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 connection = await self._pool.acquire()
             try:
                 yield connection
+                self._silent = False
             except asyncpg.InternalClientError:
                 connection.terminate()  # the state of the protocol is unknown
                 raise
             except (TimeoutError, CommitUnknown):
-                # Asking a silent server to cancel would take as long again.
+                # Asking a silent server to cancel, or to let go, would take as long again.
+                self._silent = True
                 with suppress(asyncpg.InterfaceError):  # already dropped by the pool
                     connection.terminate()
                 # The others are as old, and the timeouts of each in turn would add up.
@@ -289,7 +304,9 @@ class Connections:
 async def _pool(
     url: str,
     settings: dict[str, str],
+    *,
     most: int,
+    patience: float,
     on_statement: OnStatement | None,
     first: _FirstContact,
 ) -> asyncpg.Pool[Any]:
@@ -298,8 +315,8 @@ async def _pool(
             url,
             min_size=1,
             max_size=most,
-            timeout=PATIENCE,
-            command_timeout=PATIENCE,
+            timeout=patience,
+            command_timeout=patience,
             max_cached_statement_lifetime=_PLANNED_FOR,
             # Everything is SET LOCAL: with nothing to reset, an idle tick is a single statement.
             reset=_nothing_to_reset,
@@ -474,6 +491,8 @@ def _detail(error: BaseException) -> str:
     detail = str(error) or type(error).__name__
     if isinstance(error, asyncpg.InternalClientError):
         return "a connection broke off in the middle of an answer"
+    if isinstance(error, TimeoutError) and not str(error):
+        return "it gave no answer in time"
     if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
         return "a connection was closed between two statements"
     return detail

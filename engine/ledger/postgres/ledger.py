@@ -310,6 +310,7 @@ class Ledger(RunStatements, Reads, Replicas):
         schema: str = "sched",
         connections: int = 5,
         on_statement: OnStatement | None = None,
+        patience: float | None = None,
     ) -> Ledger:
         """Connect, and migrate the schema.
 
@@ -320,6 +321,8 @@ class Ledger(RunStatements, Reads, Replicas):
             connections: the most connections of the pool.
             on_statement: is called after each statement, with the name of its query, its duration
                 in seconds, and whether it failed.
+            patience: seconds for which a connection, or a statement of a tick, is waited for; None
+                is those of a worker.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -328,7 +331,11 @@ class Ledger(RunStatements, Reads, Replicas):
         """
         check_schema_name(schema)
         opened = await Connections.open(
-            url, schema=schema, most=connections, on_statement=on_statement
+            url,
+            schema=schema,
+            most=connections,
+            on_statement=on_statement,
+            patience=patience or PATIENCE,
         )
         try:
             await refuse_shadows(opened, schema)
@@ -362,7 +369,7 @@ class Ledger(RunStatements, Reads, Replicas):
     async def transaction(self, *, long: bool = False) -> AsyncIterator[Transaction]:
         """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
         async with self._connections.transaction(long=long) as connection:
-            patience = PATIENCE_LONG if long else PATIENCE
+            patience = PATIENCE_LONG if long else self._connections.patience
             transaction = Transaction(
                 connection,
                 self._namespace,
