@@ -167,7 +167,7 @@ async def request_backfill(
     """Ask for the windows of a stretch by command, and end the command with the block."""
     process = await sched(
         place, "backfill", key, "--from", begin.isoformat(), "--to", end.isoformat(),
-        "--overlap", "allow",
+        "--overlap", "allow", "--yes",
     )  # fmt: skip
     try:
         yield process

@@ -138,7 +138,7 @@ EXAMPLES = {
     "backfill": (
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
         "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
-        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --wait",
+        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --yes --wait",
         "sched backfill payouts --from 2026-11-01 --to 2026-11-20 --dry-run",
         "sched backfill payouts --from 2026-11-01 --to 2026-11-20 --include excluded",
     ),

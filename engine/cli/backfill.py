@@ -20,10 +20,19 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from engine.cli.output import backfill_json, counted, fields, instant_text, print_json, print_table
+from engine.cli.output import (
+    backfill_json,
+    confirm,
+    counted,
+    fields,
+    instant_text,
+    print_json,
+    print_table,
+)
 from engine.cli.target import Key, Reason, Session, command, moment, one_of
 from engine.service import (
     INCLUDED,
+    UNDECLARED,
     Backfill,
     BackfillOverlap,
     BackfillRequested,
@@ -60,6 +69,12 @@ Include = Annotated[
 ]
 
 
+_PACES: dict[BackfillOverlap, str] = {
+    "allow": "they start as fast as workers take them; `--overlap queue` starts one after another",
+    "queue": "they start one after another; `--overlap allow` starts them as fast as possible",
+}
+"""What the overlap of a backfill means for its own runs."""
+
 commands = typer.Typer(rich_markup_mode=None)
 
 
@@ -76,6 +91,9 @@ def backfill(
     *,
     overlap: Overlap = None,
     include: Include = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal it is required.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -92,33 +110,41 @@ def backfill(
     A window that has, had or may have had a run is not started again. Neither is one that an
     operator skipped, that the schedule excludes, that its dependencies prevented, or whose data a
     later run has processed, unless --include names that cause. The command first prints how many
-    would start; --dry-run lists them. Workers start the windows after everything that is due.
-    `sched show KEY` shows the progress, and `sched cancel KEY` ends the backfill.
+    would start, and asks; --dry-run lists them. Workers start the windows after everything that is
+    due. `sched show KEY` shows the progress, and `sched cancel KEY` ends the backfill.
     """
     begin, last = moment(start, "--from", bare="ago"), moment(end, "--to", bare="ago")
     require_in_order(begin, last)
     besides = cast("tuple[Included, ...]", tuple(include or ()))
 
-    async def act(opened: ScheduleService) -> Backfill | None:
+    async def preview(opened: ScheduleService) -> tuple[BackfillRequested, list[_WindowSpan]]:
         seen = await opened.preview_backfill(key, begin, last, overlap=overlap, include=besides)
-        if not session.as_json:
-            typer.echo("\n".join(describe_preview(seen)))
-        if dry_run:
-            spans = [each async for each in _merged(opened.windows_of(seen.backfill))]
-            _print_spans(session, seen, spans)
-            return None
+        if not dry_run:
+            return seen, []
+        return seen, [each async for each in _merged(opened.windows_of(seen.backfill))]
+
+    async def act(opened: ScheduleService) -> Backfill:
         asked = await opened.backfill(
             key, begin, last, reason=reason, overlap=overlap, include=besides
         )
         return await _report(session, opened, asked, wait=wait)
 
+    seen, spans = session.ask(preview)
+    asks = bool(seen.would_start) and not (yes or dry_run)
+    if asks or not session.as_json:
+        typer.echo("\n".join(describe_preview(seen)), err=session.as_json)
+    if dry_run:
+        _print_spans(session, seen, spans)
+        return
+    if asks:
+        confirm(f"start {counted(seen.would_start, 'run')} of {key}?", yes=yes)
     try:
         done = session.ask(act)
     except KeyboardInterrupt:
         if wait:
             typer.echo("it continues; `sched show` reports its progress", err=True)
         raise
-    if done is not None and done.state == "ended":
+    if done.state == "ended":
         raise typer.Exit(1)
 
 
@@ -155,12 +181,18 @@ def describe_preview(seen: BackfillRequested) -> Iterator[str]:
     """Yield the text output for a previewed backfill."""
     of = seen.backfill
     alone = sum(seen.left_alone.values())
+    span = instant_text(of.first)
+    if of.last != of.first:
+        span = f"from {span} to {instant_text(of.last)}"
     yield (
-        f"{of.key}: {counted(of.windows, 'window')}, {seen.would_start} to start,"
+        f"{of.key}: {counted(of.windows, 'window')} {span}: {seen.would_start} to start,"
         f" {alone} left alone"
     )
     for why, number in sorted(seen.starts.items(), key=lambda each: -each[1]):
-        yield f"to start, {why}: {counted(number, 'window')}"
+        before = ", from before the schedule was declared" if why == UNDECLARED else ""
+        yield f"to start, {why}: {counted(number, 'window')}{before}"
+    if seen.would_start > 1:
+        yield _PACES[of.overlap]
     for why, number in sorted(seen.left_alone.items(), key=lambda each: -each[1]):
         cure = f"; `--include {why}` starts {'it' if number == 1 else 'them'}"
         yield f"left alone, {why}: {counted(number, 'window')}{cure if why in INCLUDED else ''}"

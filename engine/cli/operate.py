@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -15,6 +14,7 @@ import typer
 
 from engine.cli.output import (
     WaitForWorker,
+    confirm,
     counted,
     fields,
     fire_json,
@@ -155,20 +155,6 @@ def act_on_each(
     if failed:
         typer.echo(f"{failed} of {counted(len(keys), 'schedule')} failed", err=True)
         raise typer.Exit(1)
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on the terminal whether to go on.
-
-    Raises:
-        typer.BadParameter: there is no terminal.
-        typer.Abort: the answer is no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask on; write --yes", param_hint="--yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 async def _answers(

@@ -121,6 +121,20 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal whether to go on.
+
+    Raises:
+        typer.BadParameter: there is no terminal.
+        typer.Abort: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on; write --yes", param_hint="--yes")
+    typer.confirm(question, abort=True, err=True)
+
+
 def fields(record: object, names: str | None = None) -> dict[str, Any]:
     """Return attributes of a record as they are printed in JSON.
 

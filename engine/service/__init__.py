@@ -13,6 +13,7 @@ from engine.ledger import (
     INCLUDED as INCLUDED,
     OPEN as OPEN,
     SCOPES as SCOPES,
+    UNDECLARED as UNDECLARED,
     ActionRow as ActionRow,
     AlertRow as AlertRow,
     Backfill as Backfill,

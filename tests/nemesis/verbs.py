@@ -249,7 +249,7 @@ class Operator:
         options += [word for cause in include for word in ("--include", cause)]
         process = await asyncio.create_subprocess_exec(
             str(SCHED), "backfill", key, "--from", begin.isoformat(), "--to", end.isoformat(),
-            "--json", *options, env={**environment, "LOGNAME": said.by},
+            "--json", "--yes", *options, env={**environment, "LOGNAME": said.by},
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any, cast
@@ -191,11 +191,17 @@ def test_a_backfill_that_prints_json_tells_nothing_else(capsys):
 
 def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
     asked = BackfillRequested(
-        of(), {"paused": 975}, {"completed": 24, "user": 1}, "overlap: skip: own windows are"
+        of(first=NOON - timedelta(hours=1)),
+        {"paused": 900, "undeclared": 75},
+        {"completed": 24, "user": 1},
+        "overlap: skip: own windows are",
     )
+    span = "from 2026-11-21T11:00:00Z to 2026-11-21T12:00:00Z"
     assert [*describe_preview(asked)] == [
-        "k: 1000 windows, 975 to start, 25 left alone",
-        "to start, paused: 975 windows",
+        f"k: 1000 windows {span}: 975 to start, 25 left alone",
+        "to start, paused: 900 windows",
+        "to start, undeclared: 75 windows, from before the schedule was declared",
+        "they start as fast as workers take them; `--overlap queue` starts one after another",
         "left alone, completed: 24 windows",
         "left alone, user: 1 window; `--include user` starts it",
         "overlap: skip: own windows are",
@@ -208,9 +214,56 @@ def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
     ]
     assert shown["counts"] == {
         "would_start": 975,
-        "starts": {"paused": 975},
+        "starts": {"paused": 900, "undeclared": 75},
         "left_alone": {"completed": 24, "user": 1},
     }
+
+
+class PastWindows:
+    """A service with a window in the past."""
+
+    def __init__(self, starts: int) -> None:
+        self.starts, self.requested = starts, 0
+
+    async def preview_backfill(self, *_: object, **__: object) -> BackfillRequested:
+        return BackfillRequested(of(windows=1), {"undeclared": self.starts}, {})
+
+    def windows_of(self, _: Backfill) -> None:
+        pytest.fail("only --dry-run lists the windows")
+
+    async def backfill(self, *_: object, **__: object) -> BackfillRequested:
+        self.requested += 1
+        return await self.preview_backfill()
+
+
+BACKFILL = ["backfill", "k", "--from", "2026-11-20", "--to", "2026-11-21"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "starts", "code"),
+    [
+        ("y", [], 289, 0), ("n", [], 289, 1), (None, [], 289, 2), (None, ["--json"], 289, 2),
+        (None, ["--yes"], 289, 0), (None, ["-y", "--json"], 289, 0), (None, [], 0, 0),
+    ],
+)  # fmt: skip
+def test_a_backfill_starts_what_it_has_shown_only_after_a_yes(
+    capsys, monkeypatch, answer, options, starts, code
+):
+    service = PastWindows(starts)
+    monkeypatch.setattr(
+        Session, "ask", lambda _, question: asyncio.run(question(cast("Any", service)))
+    )
+    terminal = StringIO(f"{answer}\n")
+    terminal.isatty = lambda: answer is not None  # type: ignore[method-assign] # as a terminal does
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert run([*BACKFILL, *options]) == code
+    told = capsys.readouterr()
+    assert service.requested == (code == 0)
+    assert ("start 289 runs of k?" in told.err) == (answer is not None)
+    if "--json" not in options:
+        assert told.out.startswith("k: 1 window 2026-11-21T12:00:00Z: ")
+    if code == 2:
+        assert "write --yes" in told.err
 
 
 def test_a_backfill_that_was_followed_says_what_it_came_to():

@@ -241,6 +241,7 @@ backfill hourly --from 2026-11-21T06:00Z --to 2026-11-21T12:00Z --dry-run
 backfill hourly --from 2026-11-21T06:00Z --to 2026-11-21T12:00Z --dry-run --json
 backfill hourly --from 2026-11-21T09:00Z --to 2026-11-21T09:00Z --json
 backfill queued --from 2026-11-20 --to 2026-11-21T08:00Z --overlap queue --include excluded
+backfill queued --from 2026-11-20 --to 2026-11-21T08:00Z --overlap queue --include excluded --yes
 backfill queued --from 2026-11-20 --to 2026-11-21T08:00Z --json
 show queued
 show queued --json
