@@ -31,7 +31,7 @@ from engine.errors import (
     ScheduleFileError,
     did_you_mean,
 )
-from engine.runtime.apply.source import Source
+from engine.runtime.apply.source import DEFAULT_FILE as _DEFAULT_FILE, Source
 from engine.runtime.settings import (
     database_schema,
     database_url as environment_url,
@@ -61,7 +61,7 @@ T = TypeVar("T")
 # Options and arguments shared by several commands, so that each has one name and one help text.
 
 DEFAULT_DATA_DIR = Path(".sched")
-DEFAULT_FILE = Path("schedules.yaml")
+DEFAULT_FILE = _DEFAULT_FILE
 
 _MOST = 1_000_000
 _LAST_PORT = 65_535

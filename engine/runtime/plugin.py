@@ -24,7 +24,14 @@ from engine.flow import CleanUp, RunOptions, VersionedCleanUp, definition_of
 from engine.ledger import Ledger, Serving
 from engine.ledger.postgres.address import place_of
 from engine.runtime.apply.code_check import announced_inputs, declarations_of
-from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source, declaring, inline_file
+from engine.runtime.apply.source import (
+    DEFAULT_FILE,
+    DEFAULT_PROJECT,
+    Paths,
+    Source,
+    declaring,
+    inline_file,
+)
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName, log, logger, process_name
 from engine.runtime.interceptors import (
@@ -82,6 +89,9 @@ class SchedulePlugin(SimplePlugin):
         schedules: the path of the schedule file or of a folder of them, a list of paths, a
             file already loaded, a list of `Schedule` objects, or None to run what the ledger
             holds. Those that stand beside the worker's workflows join them, except with None.
+            If a path that is given cannot be read, the last good definitions of the ledger stay
+            in force, and a worker without any ends with its error. By default `schedules.yaml`,
+            which need not be there.
         database_url: the ledger; by default ``SCHED_DATABASE_URL``.
         project: the project whose schedules to claim; by default the file's. Of schedules given
             as objects it is the project.
@@ -105,7 +115,7 @@ class SchedulePlugin(SimplePlugin):
 
     def __init__(
         self,
-        schedules: Paths | ScheduleFile | Sequence[Schedule] | None = "schedules.yaml",
+        schedules: Paths | Source | ScheduleFile | Sequence[Schedule] | None = DEFAULT_FILE,
         *,
         database_url: str | None = None,
         project: str | None = None,
@@ -397,10 +407,12 @@ def _rules_of(workflows: Sequence[type]) -> dict[str, dict[str, Any]]:
 
 
 def _source_of(
-    schedules: Paths | ScheduleFile | Sequence[Schedule] | None, project: str | None
+    schedules: Paths | Source | ScheduleFile | Sequence[Schedule] | None, project: str | None
 ) -> Source | ScheduleFile | None:
-    if schedules is None or isinstance(schedules, ScheduleFile):
+    if schedules is None or isinstance(schedules, Source | ScheduleFile):
         return schedules
+    if schedules is DEFAULT_FILE:
+        return Source(DEFAULT_FILE, required=DEFAULT_FILE.exists())
     if isinstance(schedules, str | os.PathLike):
         return Source(schedules)
     objects = [each for each in schedules if isinstance(each, Schedule)]

@@ -17,6 +17,7 @@ from engine.errors import (
     EngineError,
     LedgerUnavailable,
     RevisionTooLow,
+    ScheduleFileError,
     TemporalUnavailable,
 )
 from engine.events.addresses import Allowed
@@ -167,7 +168,8 @@ class Replica:
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._emit = serving, settings, on_event
         self._stopping = asyncio.Event()
-        self._refused: BoundElsewhere | None = None
+        self._refused: EngineError | None = None
+        self._not_applied: str | None = None
         self._loops: list[Loop] = []
 
     def stop(self) -> None:
@@ -186,6 +188,7 @@ class Replica:
         Raises:
             BoundElsewhere: the ledger belongs to another namespace than the one that answers.
             RetentionTooShort: the namespace forgets runs too fast for the lease.
+            ScheduleFileError: a required file is lost or broken, and the ledger has no schedule.
             LedgerTooNew: the ledger belongs to a newer version.
         """
         ledger = await self._patiently("ledger", self._open_ledger)
@@ -416,6 +419,7 @@ class Replica:
             temporal=lambda: age_of(presence.answered_at),
             answers_within=max(settings.heartbeat, settings.tick).total_seconds() * 3,
             stopping=self._stopping.is_set,
+            not_applied=self._not_applied,
         )
         measured.begin()
         with measured.observing(gauges), self._health.watching(pulse):
@@ -622,12 +626,30 @@ class Replica:
             self._mention_other_queues(await ledger.wanted(self._serving.project))
 
     async def _go_on_without(self, ledger: Ledger, error: EngineError) -> None:
-        """Report why the file is not applied, and how many schedules stay as they are."""
+        """Report why the file is not applied, and how many schedules stay as they are.
+
+        Without a file that is required, and without any schedule, the replica stops.
+        """
+        source, project = self._source, self._serving.project
+        living = await ledger.count_schedules(project)
+        goes_on = f"the last good definitions stay in force ({living} schedules)"
         if isinstance(error, RevisionTooLow):
             self._emit(Alert(error.code, str(error)))
-        living = await ledger.count_schedules(self._serving.project)
+        elif isinstance(error, ScheduleFileError) and isinstance(source, Source):
+            if source.required and not living:
+                self._refused = error
+                self._stopping.set()
+                return
+            if source.required:
+                self._not_applied = f"{source.name} is not applied to project {project}: {goes_on}"
+                self._emit(Applied(str(error), good=False))
+                self._emit(Alert(error.code, self._not_applied))
+                return
+            if not source.is_there():
+                text = f"no {source.name} here: project {project} has {living} schedules"
+                self._emit(Notice(f"{text} in the ledger", good=True))
+                return
         self._emit(Applied(str(error), good=False))
-        goes_on = f"the last good definitions stay in force ({living} schedules)"
         self._emit(Notice(goes_on, good=False))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:

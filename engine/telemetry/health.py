@@ -50,6 +50,7 @@ class ReplicaHealth:
         temporal: age of the last answer of Temporal that the replica asked for regularly.
         answers_within: seconds for which such an answer is recent.
         stopping: whether it was asked to stop.
+        not_applied: which file it should have applied and could not; None if there is none.
     """
 
     loops: Sequence[MonitoredLoop]
@@ -57,6 +58,7 @@ class ReplicaHealth:
     temporal: Age
     answers_within: float
     stopping: Callable[[], bool]
+    not_applied: str | None = None
 
 
 class HealthVerdict(NamedTuple):
@@ -106,7 +108,11 @@ class Health:
         return HealthVerdict(True, "the loops turn")
 
     def ready(self) -> HealthVerdict:
-        """Return whether the replicas can claim and start windows now."""
+        """Return whether the replicas can claim and start windows now, of the files they name.
+
+        One whose file was lost or broken works with the ledger's definitions. It is not ready, so
+        that a rollout stops before every replica has lost it.
+        """
         replicas = [*self._replicas]
         if not replicas:
             return HealthVerdict(False, "starting: the ledger or Temporal has not answered yet")
@@ -118,5 +124,7 @@ class Health:
                 if age is None or age > replica.answers_within:
                     since = "" if age is None else f" for {age:.0f} s"
                     return HealthVerdict(False, f"{server} has not answered{since}")
+            if replica.not_applied is not None:
+                return HealthVerdict(False, replica.not_applied)
         live = self.live()
         return HealthVerdict(True, "ready") if live.good else live

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.errors import RetentionTooShort
+from engine.errors import Code, RetentionTooShort
 from engine.flow import FireInfo
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
@@ -168,7 +168,9 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
         await eventually(goes_on)
     (applied,) = [event for event in told if isinstance(event, Applied)]
     assert "SCHEDULE_KEY_INVALID" in applied.text
-    assert Notice("the last good definitions stay in force (3 schedules)", good=False) in told
+    last = "the last good definitions stay in force (3 schedules)"
+    text = f"{path} is not applied to project shop: {last}"
+    assert Alert(Code.FILE_INVALID, text) in told
 
 
 async def test_a_start_says_what_the_file_changed_and_not_all_of_a_new_one(

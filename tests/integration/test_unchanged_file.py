@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from temporalio.worker import Worker
 
+from engine.errors import ScheduleFileError
 from engine.ledger.postgres.transaction import Transaction
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply import child_parser, source
-from engine.runtime.events import Applied, Event, Notice
+from engine.runtime.events import Alert, Applied, Event, Notice
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
+GOES_ON = (
+    "{} is not applied to project default: the last good definitions stay in force (1 schedules)"
+)
 ENTRY = "- {{key: {key}, workflow: noop, everyMs: 3600000{more}}}\n"
 
 
@@ -34,6 +40,17 @@ class Home:
         self.parsed += 1
         return child_parser.parse(*args, **options)
 
+    @asynccontextmanager
+    async def running(self, *schedules: Path) -> AsyncIterator[tuple[SchedulePlugin, list[Event]]]:
+        """Run a worker with this file, or with none that is named."""
+        told: list[Event] = []
+        plugin = SchedulePlugin(*schedules, database_url=self.url, on_event=told.append)
+        async with Worker(self.client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+            await eventually(
+                lambda: plugin.health.ready().good or "applied" in plugin.health.ready().text
+            )
+            yield plugin, told
+
     async def start(self, path: Path, *, database: bool = True) -> tuple[Applied, list[str]]:
         """Start a replica; return what came of the file, the remarks, and how often it read."""
         self.parsed = 0
@@ -46,7 +63,7 @@ class Home:
                 return [event for event in told if isinstance(event, Applied)]
 
             (found,) = await eventually(applied)
-        return found, [event.text for event in told if isinstance(event, Notice)]
+        return found, [event.text for event in told if isinstance(event, Notice | Alert)]
 
 
 @pytest.fixture
@@ -119,7 +136,49 @@ async def test_a_broken_file_is_reported_at_each_start(home):
         found, remarks = await home.start(path)
         assert not found.good
         assert "SCHEDULE_FIELD_INVALID" in found.text
-        assert remarks == ["the last good definitions stay in force (1 schedules)"]
+        assert remarks == [GOES_ON.format(path)]
+
+
+@pytest.mark.parametrize("text", [None, "schedules: ["])
+async def test_a_worker_without_its_file_is_not_ready_and_works_with_the_ledgers(home, text):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    await home.start(path)
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    async with home.running(path) as (plugin, told):
+        assert plugin.health.ready() == (False, GOES_ON.format(path))
+        (alert,) = [each for each in told if isinstance(each, Alert)]
+        assert alert.text == plugin.health.ready().text
+        assert alert.code == "SCHEDULE_FILE_INVALID"
+    path.write_text(entry("a"))
+    async with home.running(path) as (plugin, _):
+        assert plugin.health.ready() == (True, "ready")
+
+
+async def test_a_worker_without_the_file_it_names_and_without_schedules_ends(home):
+    path = home.folder / "lost.yaml"
+    plugin = SchedulePlugin(path, database_url=home.url)
+    worker = Worker(home.client, task_queue="sched", workflows=[Noop], plugins=[plugin])
+    with pytest.raises(ScheduleFileError, match=r"lost\.yaml: SCHEDULE_FILE_UNREADABLE"):
+        await worker.run()
+    async with home.running() as (_, told):
+        pass
+    assert not [each for each in told if isinstance(each, Alert)], "the lost one has withdrawn"
+
+
+async def test_a_worker_that_names_no_file_is_ready_before_the_first_apply(home, monkeypatch):
+    monkeypatch.chdir(home.folder)
+    async with home.running() as (plugin, told):
+        assert plugin.health.ready() == (True, "ready")
+        assert (
+            Notice(
+                "no schedules.yaml here: project default has 0 schedules in the ledger", good=True
+            )
+            in told
+        )
+        assert not [each for each in told if isinstance(each, Alert)]
 
 
 async def test_warnings_and_other_task_queues_are_mentioned_at_each_start(home):
@@ -145,7 +204,7 @@ async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monk
     found, remarks = await home.start(path)
     assert not found.good
     assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
-    assert remarks == ["the last good definitions stay in force (1 schedules)"]
+    assert remarks == [GOES_ON.format(path)]
 
 
 async def test_a_worker_that_is_stopped_while_it_reads_ends_at_once_and_applies_nothing(

@@ -38,10 +38,12 @@ class Turns:
 @contextmanager
 def watched(
     *loops: Turns | Loop, ledger: float | None = 0.0, temporal: float | None = 0.0,
-    leaving: bool = False, answers_within: float = 30.0,
+    leaving: bool = False, answers_within: float = 30.0, not_applied: str | None = None,
 ) -> Iterator[Health]:  # fmt: skip
     health = Health()
-    pulse = ReplicaHealth(loops, lambda: ledger, lambda: temporal, answers_within, lambda: leaving)
+    pulse = ReplicaHealth(
+        loops, lambda: ledger, lambda: temporal, answers_within, lambda: leaving, not_applied
+    )
     with health.watching(pulse):
         yield health
 
@@ -67,6 +69,15 @@ def test_a_worker_that_starts_or_drains_is_live_and_not_ready():
     with watched(Turns(), leaving=True) as health:
         assert health.ready() == (False, "draining: nothing new is claimed")
         assert health.live().good
+
+
+def test_a_worker_that_has_lost_its_file_works_and_is_not_ready():
+    lost = "s.yaml is not applied to project shop: the last good definitions stay in force"
+    with watched(Turns(), not_applied=lost) as health:
+        assert health.ready() == (False, lost)
+        assert health.live().good
+    with watched(Turns(), not_applied=lost, ledger=600.0) as health:
+        assert health.ready().text.startswith("the ledger has not answered")
 
 
 def test_a_loop_that_ended_or_stands_in_one_turn_is_not_live():

@@ -59,6 +59,11 @@ class FileState:
         return f"{name} is broken; the last good definitions stay in force ({count})"
 
 
+def watched_source(path: Path) -> Source:
+    """Return a file that a worker can do without: ``FileWatch`` applies it once it is good."""
+    return Source(path, required=False)
+
+
 class FileWatch:
     """Watcher of one schedule file for ``sched up``.
 

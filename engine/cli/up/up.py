@@ -45,7 +45,7 @@ from engine.cli.target import (
     warn_of_unknown_names,
 )
 from engine.cli.up.code_watch import CodeWatch
-from engine.cli.up.file_watch import FileWatch
+from engine.cli.up.file_watch import FileWatch, watched_source
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.ledger.postgres.address import place_of
@@ -281,6 +281,7 @@ def _running_beside(data_dir: Path) -> Target | None:
 
 @commands.command()
 def worker(
+    context: typer.Context,
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
@@ -294,16 +295,19 @@ def worker(
     TEMPORAL_* and SCHED_DATABASE_URL name them; if neither an address nor a database is named, the
     worker joins the `sched up` of this folder. If one is unreachable, the worker waits for it.
     SIGTERM and Ctrl-C drain the worker: it claims nothing new, and starts and steps in flight
-    finish.
+    finish. If the file that is named is lost or broken, the last good definitions stay in force,
+    and the worker is not ready; it ends with 2 if there are none.
     """
     settings, options, code = _begin(), Setup.load(setup), _served(imports)
+    named = context.get_parameter_source("schedules")
+    file = schedules if named is None or named.name != "DEFAULT" else DEFAULT_FILE
     beside = _running_beside(data_dir)
     url = require_database_url(beside.database_url if beside else None)
     printer = LinePrinter(logs=logs_events())
     show_run_warnings(printer.log)
     endpoint = Endpoint(http_port, http_host)
     plugin = SchedulePlugin(
-        schedules, database_url=url, settings=settings, on_event=printer, listeners=code.listeners
+        file, database_url=url, settings=settings, on_event=printer, listeners=code.listeners
     )
 
     async def run() -> None:
@@ -496,8 +500,7 @@ class _Application:
             signals.before_leaving_at_once += [embedded.abandon, forget]  # even while shutting down
             target = self._announce(embedded, lines)
             stack.callback(forget)
-            source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-            plugin = self._plugin(source, self.code, target.database_url)
+            plugin = self._plugin(self.file, self.code, target.database_url)
             await self._listen(stack, target, plugin, lines)
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(self._lazy_service(target))
@@ -533,10 +536,14 @@ class _Application:
             lines.log(f"starting {servers_named}")
 
     def _plugin(
-        self, source: Path | ScheduleFile, code: UserCode, url: str, project: str | None = None
+        self,
+        file: ScheduleFile | ScheduleFileError | None,
+        code: UserCode,
+        url: str,
+        project: str | None = None,
     ) -> SchedulePlugin:
         return SchedulePlugin(
-            source,
+            file if isinstance(file, ScheduleFile) else watched_source(self.schedules),
             database_url=url,
             project=project,
             settings=self.settings,
@@ -624,7 +631,7 @@ class _Application:
             while code.renewed.is_set() and not signals.asked.is_set():
                 watch.expect(code.code.types, declarations_of(code.code.workflows))
                 url = os.environ["SCHED_DATABASE_URL"]
-                again = self._plugin(self.schedules, code.code, url, plugin.project)
+                again = self._plugin(None, code.code, url, plugin.project)
                 again.health = plugin.health  # the endpoint serves it
                 try:
                     await self._work(address, again, code, screen, signals)

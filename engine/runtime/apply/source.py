@@ -42,6 +42,9 @@ __all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "inline_file", "re
 
 Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 
+DEFAULT_FILE: Final = Path("schedules.yaml")
+"""The file of a worker that names none. It need not be there."""
+
 _ENDINGS: Final = {".yaml", ".yml", ".json"}
 
 # The expression begins with a letter and looks back from it: in megabytes of text that is ten times
@@ -64,10 +67,14 @@ class Source:
     Args:
         paths: one path or several.
         declared: schedules that code declares; they join those of the files.
+        required: whether a worker is to have it: without it, and without schedules in the ledger,
+            the worker ends.
     """
 
-    def __init__(self, paths: Paths, declared: Sequence[Declaration] = ()) -> None:
-        self.declared = tuple(declared)
+    def __init__(
+        self, paths: Paths, declared: Sequence[Declaration] = (), *, required: bool = True
+    ) -> None:
+        self.declared, self.required = tuple(declared), required
         several = [paths] if isinstance(paths, str | os.PathLike) else paths
         self.paths = [Path(path) for path in several]
         self.name = ", ".join(map(str, self.paths))
@@ -91,6 +98,10 @@ class Source:
     def _place_of(self, key: str) -> str:
         file, node = _schedule_nodes(Source(self.paths)).get(key, (self.name, None))
         return f"{file}:{node.line}" if node else file
+
+    def is_there(self) -> bool:
+        """Return whether any of its files or folders exists."""
+        return any(path.exists() for path in self.paths)
 
     def look(self) -> Look:
         """Return a ``Look`` at the current files, without parsing them.
@@ -121,7 +132,7 @@ def declaring(
         ScheduleFileError: it is loaded already, and they do not fit.
     """
     if isinstance(source, Source):
-        return Source(source.paths, declared)
+        return Source(source.paths, declared, required=source.required)
     return joined(source, declared, lambda _: source.name)
 
 
