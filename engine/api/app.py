@@ -124,7 +124,7 @@ def create_app(
         refusals=refusals,
         repetitions=repetitions,
         shown=schedules.shown,
-        page=PageState(options.namespace, options.ui_url, dict(options.codes)),
+        page=PageState(options.namespace, options.ui_url, options.codes),
     )
     app.state.followers, app.state.leaving = {}, False
     app.state.weeks = WeekLoads(service)

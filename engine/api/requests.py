@@ -84,7 +84,8 @@ class ApiOptions:
             no token.
         namespace: the Temporal namespace, which the page shows.
         ui_url: the URL of Temporal's Web UI, to which the page links.
-        codes: tokens by the code of an address of the page that signs in with it, once.
+        codes: tokens by the code of an address of the page that signs in with it, once: a code
+            that was used is taken out.
         project: the project of what is declared without one; None is that of the environment.
     """
 
@@ -94,7 +95,7 @@ class ApiOptions:
     open_door: bool = False
     namespace: str = "default"
     ui_url: str | None = None
-    codes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    codes: dict[str, str] = field(default_factory=dict, repr=False)
     project: str | None = None
 
 
@@ -341,7 +342,7 @@ class PageState:
     """Things that the page for operators needs besides.
 
     Attributes:
-        namespace, ui_url, codes: see ``ApiOptions``; a code that was used is gone.
+        namespace, ui_url, codes: see ``ApiOptions``.
         secret: signs the forms of callers without a token.
     """
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -31,6 +33,7 @@ from engine.cli.target import (
     port_number,
     project_here,
     target,
+    write_private,
 )
 from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
 from engine.runtime.settings import Settings, database_schema
@@ -205,15 +208,50 @@ def environment_tokens() -> dict[str, str]:
 # --- the API of sched up ---
 
 
+ACCESS_FILE: Final = "api.json"
+
+
+@dataclass(frozen=True)
+class LocalAccess:
+    """The token of ``sched up``, and the code of the address that signs in with it once.
+
+    They are kept in the data folder: a browser stays signed in when `sched up` starts again, and an
+    address that was printed and not used still opens. Without the file they are made anew.
+    """
+
+    token: str
+    code: str
+
+    @classmethod
+    def of(cls, data_dir: Path) -> LocalAccess:
+        """Return those of this folder, or new ones where others could have read them."""
+        path = data_dir / ACCESS_FILE
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if not path.stat().st_mode & 0o077:
+                kept = json.loads(path.read_text(encoding="utf-8"))
+                found = cls(str(kept["token"]), str(kept["code"]))
+                if len(found.token) >= _SHORTEST and found.code:
+                    return found
+        _, token = new_secret()
+        return cls(token, token_urlsafe(16)).keep(data_dir)
+
+    def keep(self, data_dir: Path) -> LocalAccess:
+        """Write them into the folder."""
+        write_private(data_dir / ACCESS_FILE, asdict(self))
+        return self
+
+
 @dataclass(frozen=True)
 class LocalApi:
-    """The API of ``sched up``, on loopback, with a token for this run.
+    """The API of ``sched up``, on loopback, with a token of the data folder.
 
     Attributes:
         port: its port; 0 takes a free one.
+        data_dir: the folder that keeps the token.
     """
 
     port: int = DEFAULT_PORT
+    data_dir: Path = DEFAULT_DATA_DIR
 
     @asynccontextmanager
     async def running(
@@ -236,20 +274,20 @@ class LocalApi:
             )
             yield
             return
-        _, secret = new_secret()
-        code = token_urlsafe(16)
+        access = LocalAccess.of(self.data_dir)
+        codes = {access.code: access.token}
         options = served.options_of(
             settings,
-            {**tokens, "sched up": secret},
+            {**tokens, "sched up": access.token},
             host="127.0.0.1",
             namespace=where.namespace,
             ui_url=where.ui_url,
-            codes={code: secret},
+            codes=codes,
             project=project_here(where),
         )
         root = _root("127.0.0.1", place.getsockname()[1])
-        log(f"Page         {root}/enter/{code} (opens once; then sign in with the token)")
-        log(f"API          {root}/api/v1 (token of this run: {secret})")
+        log(f"Page         {root}/enter/{access.code} (opens once; then sign in with the token)")
+        log(f"API          {root}/api/v1 (token: {access.token})")
         serving = asyncio.create_task(_serve(served, where, options, place, converter))
         try:
             yield
@@ -258,6 +296,8 @@ class LocalApi:
             with suppress(asyncio.CancelledError):
                 await serving
             place.close()
+            if not codes:  # the address was used
+                replace(access, code=token_urlsafe(16)).keep(self.data_dir)
 
 
 async def _serve(

@@ -493,12 +493,15 @@ class Target:
 
 def note_running(data_dir: Path, target: Target) -> None:
     """Record the running ``sched up``, so that other commands in this folder find its ledger."""
-    path = data_dir / UP_FILE
+    write_private(data_dir / UP_FILE, asdict(target))  # the database URL includes a password
+
+
+def write_private(path: Path, document: object) -> None:
+    """Write JSON that has a secret into a new file, which only this user may read."""
     path.unlink(missing_ok=True)
-    # The database URL includes a password.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(asdict(target), file)
+        json.dump(document, file)
 
 
 def forget_running(data_dir: Path) -> None:

@@ -41,7 +41,7 @@ class Endless:
 """
 
 
-async def the_page_opens_once(log: str) -> None:
+async def the_page_opens_once(log: str) -> str:
     entered = re.search(r"Page +(http://\S+/enter/\S+) \(opens once;", log)
     assert entered, log
     async with httpx.AsyncClient(follow_redirects=True) as browser:
@@ -49,6 +49,7 @@ async def the_page_opens_once(log: str) -> None:
         assert (page.url.path, "heartbeat" in page.text) == ("/", True)
         again = await browser.get(entered[1])
         assert (again.url.path, "this address opens once" in again.text) == ("/signin", True)
+    return entered[1].rpartition("/")[2]
 
 
 async def a_second_up_is_refused(home: Home, elsewhere: Path, running: int) -> None:
@@ -100,12 +101,10 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
     _, metrics = await ask(port, "/metrics")
     assert 'sched_starts_total{outcome="started"}' in metrics
     assert "temporal_request_total" in metrics
-    shown = re.search(
-        r"API +(http://127\.0\.0\.1:\d+/api/v1) \(token of this run: (\S+)\)", home.log
-    )
-    assert shown, home.log
-    await the_page_opens_once(home.log)
+    shown = re.search(r"API +(http://127\.0\.0\.1:\d+/api/v1) \(token: (\S+)\)", home.log)
+    used = await the_page_opens_once(home.log)
     async with httpx.AsyncClient() as client:
+        assert shown, home.log
         schedules = f"{shown[1]}/schedules"
         assert (await client.get(schedules)).status_code == 401
         headers = {"Authorization": f"Bearer {shown[2]}"}
@@ -124,6 +123,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
     home.environment["SCHED_DRAIN"] = "1h"
     await home.up("--reload")
     await home.until_fired("heartbeat", 2)
+    assert [home.log.count(text) for text in (f"(token: {shown[2]})", f"/enter/{used} ")] == [2, 1]
     module = home.folder / "workflows" / "heartbeat.py"
     module.write_text(f"{module.read_text()}\nCHANGED = True\n")
     again = "heartbeat.py changed: the worker drains, and starts again with it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from types import SimpleNamespace
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 import pytest
 import typer
 
+from engine.cli.api import ACCESS_FILE, LocalAccess
 from engine.cli.target import (
     UP_FILE,
     Target,
@@ -19,7 +21,7 @@ from engine.cli.target import (
     tags_in_the_file,
     target,
 )
-from engine.cli.up.up import _running_beside
+from engine.cli.up.up import _join
 from engine.errors import LedgerRequired
 
 
@@ -41,12 +43,32 @@ def test_a_running_up_is_found_with_its_web_ui_and_only_its_owner_may_read_that(
 def test_a_worker_joins_the_up_of_its_folder_unless_the_environment_names_a_server(
     tmp_path, monkeypatch, name
 ):
-    assert _running_beside(tmp_path) is None
+    assert _join(tmp_path) is None
     up = Target("postgresql://here/a", "default", temporal="127.0.0.1:17233")
     note_running(tmp_path, up)
-    assert _running_beside(tmp_path) == up
     monkeypatch.setenv(name, "postgresql://there/b")
-    assert _running_beside(tmp_path) is None
+    assert _join(tmp_path) is None
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("SCHED_DATA_DIR", "elsewhere")
+    with monkeypatch.context() as joining:
+        joining.setenv("SCHED_DATABASE_URL", "")
+        assert _join(tmp_path) == up
+        assert os.environ["SCHED_DATABASE_URL"] == up.database_url, "its steps need it"
+        assert os.environ["SCHED_DATA_DIR"] == str(tmp_path)
+
+
+def test_the_token_of_up_outlives_it_in_a_file_of_its_owner_alone(tmp_path):
+    first = LocalAccess.of(tmp_path)
+    file = tmp_path / ACCESS_FILE
+    assert LocalAccess.of(tmp_path) == first
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o640)
+    second = LocalAccess.of(tmp_path)
+    assert second.token != first.token, "others could have read it"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for text in ("", "{}", "[]", '{"token": "short", "code": "c"}', "half a fi"):
+        file.write_text(text)
+        assert len(LocalAccess.of(tmp_path).token) > 40
 
 
 def test_the_environment_wins_and_has_no_links_to_the_web_ui_of_another_ledger(

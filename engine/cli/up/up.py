@@ -273,10 +273,22 @@ def _served(imports: list[str] | None) -> UserCode:
     return code
 
 
-def _running_beside(data_dir: Path) -> Target | None:
-    """Return the ``sched up`` of this folder, unless the environment names a server."""
+def _join(data_dir: Path) -> Target | None:
+    """Return the ``sched up`` of this folder, and set what it sets for its own steps.
+
+    None if the environment names a server.
+    """
     named = ("SCHED_DATABASE_URL", "TEMPORAL_ADDRESS", "TEMPORAL_PROFILE")
-    return None if any(map(os.environ.get, named)) else find_target(data_dir)
+    found = None if any(map(os.environ.get, named)) else find_target(data_dir)
+    if found is not None:
+        _let_steps_find(found.database_url, data_dir)
+    return found
+
+
+def _let_steps_find(url: str, data_dir: Path) -> None:
+    """Set where the example's steps, and the users' own, find the database and the data folder."""
+    os.environ["SCHED_DATABASE_URL"] = url
+    os.environ["SCHED_DATA_DIR"] = str(data_dir.absolute())
 
 
 @commands.command()
@@ -301,7 +313,7 @@ def worker(
     settings, options, code = _begin(), Setup.load(setup), _served(imports)
     named = context.get_parameter_source("schedules")
     file = schedules if named is None or named.name != "DEFAULT" else DEFAULT_FILE
-    beside = _running_beside(data_dir)
+    beside = _join(data_dir)
     url = require_database_url(beside.database_url if beside else None)
     printer = LinePrinter(logs=logs_events())
     show_run_warnings(printer.log)
@@ -455,7 +467,7 @@ def up(
         open_ui=open_ui,
         live=wants_live(lines=lines),
         endpoint=Endpoint(http_port, http_host),
-        api=LocalApi(api_port),
+        api=LocalApi(api_port, data_dir),
     )
     from engine.embedded import servers  # noqa: PLC0415 - a worker needs none, and Windows has none
 
@@ -574,9 +586,7 @@ class _Application:
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = embedded.postgres.url if embedded.postgres else require_database_url()
         target = Target(url, _NAMESPACE, embedded.temporal.ui_url, embedded.temporal.address)
-        # The example's steps and the users' own find the database and the data folder here.
-        os.environ["SCHED_DATABASE_URL"] = url
-        os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
+        _let_steps_find(url, self.data_dir)
         if embedded.ended_orphans:
             lines.log("ended the servers of a `sched up` that was killed")
         lines.log(f"Temporal     {embedded.temporal.address}")
