@@ -16,18 +16,16 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.schedules import KEY, CatchUp, Overlap, Schedule
+from engine.schedules import KEY, LINE, CatchUp, Overlap, Schedule
 from engine.service import FIRST_MOMENT, LAST_MOMENT, BackfillOverlap, Included, Start, Status
 
 # --- checked texts and moments ---
 
 _LONGEST_LINE: Final = 1000
-_LINE: Final = r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*$"
-
-OneLine: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=_LINE)]
+OneLine: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=LINE)]
 """A text of one line: it goes into logs and lists."""
 
-Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=_LINE)]
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=LINE)]
 
 KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
 
@@ -182,7 +180,7 @@ class CancelRequest(Reasoned):
 
     model_config = _example(reason="stuck", terminate=True)
 
-    workflow_id: Annotated[str, Field(max_length=500, pattern=_LINE)] | None = Field(
+    workflow_id: Annotated[str, Field(max_length=500, pattern=LINE)] | None = Field(
         None, description="The run; without it all open runs, and an application's schedule too."
     )
     terminate: bool = False
@@ -316,7 +314,7 @@ def checked_line(value: Any, name: str) -> str | None:
     """
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > _LONGEST_LINE or not re.fullmatch(_LINE, value):
+    if not isinstance(value, str) or len(value) > _LONGEST_LINE or not re.fullmatch(LINE, value):
         raise ScheduleError(f"{name} is not a text of one line", cure="write up to 1000 characters")
     return value
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import logging
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,6 +26,7 @@ from engine.errors import (
     WorkflowInvalid,
     error_json,
 )
+from engine.safe_text import SafeStream, escaped, json_text
 
 # --- help texts ---
 # Examples that ``--help`` adds to each command's own text.
@@ -476,12 +477,29 @@ def run(arguments: list[str]) -> int:
     error.
     """
     try:
-        code, error = _run(arguments)
+        with _escaping(arguments):
+            code, error = _run(arguments)
         if error is not None and "--json" in arguments:
-            sys.stdout.write(json.dumps({"error": error}, ensure_ascii=False) + "\n")
+            sys.stdout.write(json_text({"error": error}) + "\n")
     except BrokenPipeError:
         return _PIPE_CLOSED
     return code
+
+
+_WITH_CODE: Final = frozenset({"up", "worker"})
+"""Commands that run code of users, whose output is their own; they escape what they print."""
+
+
+@contextlib.contextmanager
+def _escaping(arguments: list[str]) -> Iterator[None]:
+    """Print texts of people safely, whichever way a command prints them."""
+    named = next((each for each in arguments if not each.startswith("-")), "")
+    if named in _WITH_CODE:
+        yield
+        return
+    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    with contextlib.redirect_stdout(cast("Any", out)), contextlib.redirect_stderr(cast("Any", err)):
+        yield
 
 
 def _run(arguments: list[str]) -> tuple[int, dict[str, object] | None]:
@@ -495,7 +513,7 @@ def _run(arguments: list[str]) -> tuple[int, dict[str, object] | None]:
         return end.code if isinstance(end.code, int) else 0, error
     except EngineError as fault:
         for line in _lines(fault):
-            typer.echo(line, err=True)
+            typer.echo(escaped(line), err=True)
         return 2, fault.to_json()
     except KeyboardInterrupt:
         return 130, None

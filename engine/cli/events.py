@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from engine.cli.output import console, fields, instant_text
+from engine.cli.output import console, fields, instant_text, print_json
 from engine.cli.target import AnyKey, Limit, Reading, Session, command, on_signal, open_service
 from engine.events import ScheduleEvent
 from engine.schedules import ALL_EVENTS, place_of_url
@@ -82,7 +81,7 @@ def _follow(session: Session, key: str | None, name: str) -> None:
 
     def show(event: ScheduleEvent) -> None:
         if session.as_json:
-            typer.echo(json.dumps(event.to_json(), ensure_ascii=False))
+            print_json(event.to_json(), indent=None)
             return
         at, _, shown, its, run, why = (str(each or "") for each in _row(event))
         out.print(Text("  ".join(filter(None, (at, its, shown, run, why)))))

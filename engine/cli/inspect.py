@@ -405,8 +405,7 @@ def _follow(
 
     def show(fire: Fire, progress: str) -> None:
         if session.as_json:
-            line = json.dumps({**fire_json(fire), "progress": progress or None}, ensure_ascii=False)
-            typer.echo(line)
+            print_json({**fire_json(fire), "progress": progress or None}, indent=None)
             return
         note = progress or why(fire)
         out.print(

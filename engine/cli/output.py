@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from engine.page.text import (
@@ -38,6 +37,7 @@ from engine.page.text import (
     why,
 )
 from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives
+from engine.safe_text import escaped, json_text
 from engine.schedules import in_ms, instant_text
 from engine.service import Backfill, Binding, Fire, RunSummary, ScheduleRow, ScheduleService, Served
 
@@ -46,6 +46,7 @@ __all__ = [
     "as_yaml",
     "clock",
     "counted",
+    "escaped",
     "fire_lag",
     "instant_text",
     "local",
@@ -94,7 +95,17 @@ _LEAST_LAST = 12
 
 
 class _Console(Console):
-    """Console that raises on a closed pipe like ``print``; rich alone would end the process."""
+    """Console that escapes texts of people, and raises on a closed pipe like ``print``.
+
+    Rich alone would end the process then.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """See the base class."""
+        for each in super().render(renderable, options):
+            yield each if each.control else each._replace(text=escaped(each.text))
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -116,9 +127,9 @@ def console(*, wraps: bool = False) -> Console:
     )
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print one JSON document; without ``indent`` on one line."""
+    sys.stdout.write(json_text(value, indent=indent) + "\n")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -199,7 +210,7 @@ def table_lines(
     room: int | None,
 ) -> list[Text]:
     """Return the lines of `print_table` for a terminal of this width; None is any width."""
-    table = [["" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
+    table = [[_cell(each) for each in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
     shown = {name: shown[name] for name in shown if name not in optional or any(shown[name][1:])}
     for name in spare:
@@ -213,12 +224,8 @@ def table_lines(
     return lines
 
 
-_ACTS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def _shown(text: str) -> str:
-    """Return a text without what acts on a terminal; a reason may be of another system."""
-    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text)
+def _cell(value: object) -> str:
+    return "" if value is None else escaped(str(value), one_line=True)
 
 
 def _least(shown: Mapping[str, Sequence[str]]) -> int:

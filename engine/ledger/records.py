@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
+from engine.errors import ScheduleError
 from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, common_fields
 from engine.schedules import (
     SEALED_INPUT,
@@ -31,6 +32,7 @@ from engine.schedules import (
     parse_rate,
     start_workflow_id,
     starts_key,
+    unsafe_in,
 )
 from engine.schedules.planner import Decision, Dependencies, Origin, Pause, Plan, ScheduleState
 
@@ -385,7 +387,11 @@ class SkippedAhead:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An operator action to record; the ledger adds the actor and the time."""
+    """An operator action to record; the ledger adds the actor and the time.
+
+    Raises:
+        ScheduleError: the reason has characters that would act on the terminal which shows it.
+    """
 
     project: str
     key: str
@@ -395,6 +401,13 @@ class Action:
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        if self.reason and (found := unsafe_in(self.reason)):
+            raise ScheduleError(
+                f"the reason has the character {found}",
+                cure="write one line of visible characters",
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRow(Action):
@@ -402,6 +415,9 @@ class ActionRow(Action):
 
     at: datetime
     by: str
+
+    def __post_init__(self) -> None:
+        """Take what is recorded as it is."""
 
 
 # --- JSON of an action ---

@@ -19,7 +19,16 @@ from typing import Any, Final, Literal
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
 from engine.runtime.clock import boottime
-from engine.schedules import CHOSEN, Window, code_of, in_ms, iso_text, parse_workflow_id, utc_text
+from engine.schedules import (
+    CHOSEN,
+    Window,
+    code_of,
+    escaped,
+    in_ms,
+    iso_text,
+    parse_workflow_id,
+    utc_text,
+)
 from engine.schedules.planner import Decision, Move, Plan, ScheduleState
 
 logger = logging.getLogger("sched")
@@ -423,7 +432,7 @@ def log(event: Event, *, replica: str | None = None) -> None:
     entry = entry_of(event)
     if entry is not None and logger.isEnabledFor(entry.level):
         extra: dict[str, Any] = {**entry.fields, "event": entry.event, "replica": replica}
-        logger.log(entry.level, "%s", entry.text, extra=extra)
+        logger.log(entry.level, "%s", escaped(entry.text), extra=extra)
 
 
 # --- servers that are away ---

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.safe_text import LINE as LINE, escaped as escaped, unsafe_in as unsafe_in
 from engine.schedules.hooks import (
     ALL_EVENTS as ALL_EVENTS,
     EVENT_TYPES as EVENT_TYPES,

@@ -6,7 +6,6 @@ configures logging itself, and none of this runs; the records have the same fiel
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -24,6 +23,8 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
+
+from engine.safe_text import escaped, json_text
 
 # --- lines ---
 
@@ -68,7 +69,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See the base class."""
-        text = super().format(record)
+        text = escaped(super().format(record), colours=True)
         return _ANSI.sub("", text) if self._plain else text
 
 
@@ -89,7 +90,7 @@ class JsonLines(logging.Formatter):
         line |= {name: values[name] for name in FIELDS if values.get(name) is not None}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json_text(line, default=str)
 
 
 def _run_of(record: logging.LogRecord) -> dict[str, Any]:

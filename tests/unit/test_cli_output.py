@@ -54,7 +54,7 @@ def test_a_pipe_gets_everything_and_no_id_is_folded(capsys, monkeypatch):
 def test_a_cell_of_a_table_cannot_act_on_the_terminal(capsys):
     print_table(("KEY", "REASON"), [("a", "x\x1b[2J\r\n\x9b1A\u202eb"), ("b", "Zoë ☃ 日本")])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == ["a    x\ufffd[2J\ufffd\ufffd\ufffd1A\ufffdb", "b    Zoë ☃ 日本"]
+    assert lines[1:] == ["a    x\\u001b[2J\\r\\n\\u009b1A\\u202eb", "b    Zoë ☃ 日本"]
 
 
 def test_a_narrow_terminal_shows_whole_times_on_one_line_each_and_leaves_out_the_least():

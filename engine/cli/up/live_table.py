@@ -26,6 +26,7 @@ from engine.cli.output import (
     console,
     counted,
     effort_text,
+    escaped,
     fire_lag,
     relative,
     run_link,
@@ -305,6 +306,7 @@ class LinePrinter:
 
     def log(self, text: str, style: str = "") -> None:
         """Print a sentence with a timestamp."""
+        text = escaped(text)
         if self._logs:
             logger.log(_LEVELS.get(style, logging.INFO), "%s", text)
             return

@@ -26,7 +26,7 @@ from engine.runtime.apply.edits import (
 )
 from engine.runtime.schedule_lock import decide_ahead, decided_to_the_end, record_decided
 from engine.runtime.sealing import Sealing
-from engine.schedules import STARTS, TICK, ScheduleFile, first_of, utc_text
+from engine.schedules import STARTS, TICK, ScheduleFile, escaped, first_of, utc_text
 from engine.schedules.diff import AHEAD, Diff, Head, Moved, View, diff, likely_renames, outlook
 from engine.schedules.planner import ScheduleState
 
@@ -214,7 +214,7 @@ async def retire_absent(
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
             await _retire(transaction, ripe, now)
-            why = f"not in {file.name}"
+            why = f"not in {escaped(file.name, one_line=True)}"
             await transaction.act([Action(file.project, key, "retire", why) for key in ripe], by=by)
             await transaction.save_project(file, by=by, refused=last.refused)
     if ripe:

@@ -28,6 +28,7 @@ from engine.schedules import (
     ScheduleFile,
     Sealed,
     Window,
+    escaped,
     first_of,
     iso_text,
     place_of_url,
@@ -589,12 +590,14 @@ class ApplyTransaction:
                 else:
                     await self._edit([was], {was: new}, now)
                     self._edits[key] = self._edits.pop(was)
-            await rename(transaction, key, was, now, by=self._by, why=file.name)
+            name = escaped(file.name, one_line=True)
+            await rename(transaction, key, was, now, by=self._by, why=name)
 
     async def _note(self, compared: Diff) -> None:
         """Record the apply for each key that it changes."""
         file = self._file
-        why = file.name if file.revision is None else f"{file.name}, revision {file.revision}"
+        name = escaped(file.name, one_line=True)
+        why = name if file.revision is None else f"{name}, revision {file.revision}"
         for part in chunks(compared.written):
             edited = {key: self._edits.get(key) for key in part}
             actions = [
