@@ -156,8 +156,8 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
 
 
-PLAIN = {"workflow": "noop", "cron": "0 2 * * *"}
-ELSEWHERE = [
+PLAIN: dict[str, Any] = {"workflow": "noop", "cron": "0 2 * * *"}
+ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ({"project": "victim"}, "the project victim"),
     ({"taskQueue": "other-teams"}, "the task queue other-teams"),
     ({"external": True}, "the external type noop"),
