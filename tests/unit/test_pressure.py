@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.errors import SettingsInvalid
-from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Spare, Vegas
+from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Vegas
+from engine.runtime.dispatch.shares import FairSlots
 from engine.runtime.settings import Settings
 from engine.schedules.terms import Rate
 from tests.examples import examples
@@ -150,10 +151,10 @@ def test_a_server_that_is_far_away_and_has_room_gets_as_many_at_once_as_may_be()
 
 
 async def test_who_waits_for_a_place_gets_it_in_turn_and_who_gives_up_takes_none():
-    spare, began = Spare(16), []
+    spare, began = FairSlots(16, Vegas(16)), []
 
     async def call(number: int, end: asyncio.Event) -> None:
-        async with spare.place():
+        async with spare.place(late=True):
             began.append(number)
             await end.wait()
 

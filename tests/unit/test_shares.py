@@ -16,6 +16,7 @@ from engine.ledger import Claim, Fire, Outcome, Serving
 from engine.runtime import Poller, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatch.backpressure import Vegas
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.shares import FairSlots, Turns
 from engine.runtime.dispatch.starter import Answer, Starter
@@ -99,6 +100,37 @@ async def test_a_slot_of_one_who_gave_up_is_not_lost():
     await asyncio.gather(*waits, return_exceptions=True)
     async with asyncio.timeout(5), slots.place("c"):
         return
+
+
+def test_beside_a_flood_that_is_late_the_server_has_no_long_line_for_who_is_on_time():
+    """Each start takes a hundredth of a second of a server that does one after the other."""
+    each, took = 0.01, list[float]()
+    with virtual_time() as time:
+
+        async def play() -> int:
+            slots, server, done = FairSlots(32, Vegas(32)), asyncio.Lock(), 0
+
+            async def start(*, late: bool) -> float:
+                nonlocal done
+                async with slots.place(late=late) as answered:
+                    sent_at = time.now
+                    async with server:
+                        await asyncio.sleep(each)
+                    answered(sent_at)
+                    done += late
+                    return time.now - sent_at
+
+            flood = [asyncio.create_task(start(late=True)) for _ in range(2_000)]
+            for _ in range(10):
+                await asyncio.sleep(1)
+                took.append(await start(late=False))
+            for call in flood:
+                call.cancel()
+            return done
+
+        done = time.run(play())
+    assert max(took) < 5 * each, "32 at once would take 32 of them"
+    assert done * each > 0.85 * 10, "the server has hardly a rest"
 
 
 async def _take(slots: FairSlots, share: str) -> None:

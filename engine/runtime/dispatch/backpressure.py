@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
@@ -148,9 +148,6 @@ _QUEUED = (0.5, 1.0)
 _REMEMBERED = 10.0
 """Seconds after which the shortest latency is measured anew, with one start in flight."""
 
-Answered: TypeAlias = Callable[[float], None]
-"""Callback for an answer, called with the ``boottime`` when the call was sent."""
-
 
 class CubicRate:
     """The rate that refusals allow. Pure: time is an argument, in seconds of any clock."""
@@ -270,44 +267,6 @@ class Vegas:
             self._limit = max(self._limit - 1 / self._limit, 1.0)
 
 
-class Spare:
-    """Gate that lets calls through in order, as many at once as the server has to spare.
-
-    Attributes:
-        waiting: number of calls that wait for a place.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._vegas = Vegas(most)
-        self._line = asyncio.Lock()
-        self._freed = asyncio.Event()
-        self._among = self.waiting = 0
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[Answered]:
-        """Wait for a place among the calls in flight; yield the callback for the answer."""
-        self.waiting += 1
-        try:
-            async with self._line:
-                while self._among >= self._vegas.limit:
-                    self._freed.clear()
-                    await self._freed.wait()
-                self._among += 1
-        finally:
-            self.waiting -= 1
-        among = self._among
-
-        def answered(sent_at: float) -> None:
-            now = boottime()
-            self._vegas.answered(now - sent_at, among=among, now=now)
-
-        try:
-            yield answered
-        finally:
-            self._among -= 1
-            self._freed.set()
-
-
 # --- budget of calls that start nothing ---
 # A bound on the calls to Temporal that start nothing (looks, audits, stops, the tracker's), so that
 # starts keep most of the server. Calls beyond the bound wait in FIFO order, and are counted.
@@ -371,7 +330,7 @@ class Budget:
         self._calls, self._tracker_calls = Allowance(CALLS), Allowance(TRACKER_CALLS)
         self._tracking, self._auditing = Allowance(1), Allowance(1)
         self._counting = Allowance(COUNTING_CALLS)
-        self._failures = Spare(FAILURES_AT_ONCE)
+        self._failures = FairSlots(FAILURES_AT_ONCE, Vegas(FAILURES_AT_ONCE))
         self._told = 0
 
     async def call(self, *, tracking: bool = False) -> None:
@@ -388,7 +347,7 @@ class Budget:
     @asynccontextmanager
     async def failure(self) -> AsyncIterator[None]:
         """Hold one of the places of those that read why a run ended badly."""
-        async with self._failures.place() as answered:
+        async with self._failures.place(late=True) as answered:
             asked = boottime()
             yield
             answered(asked)

@@ -15,8 +15,8 @@ from engine import faults
 from engine.errors import Code, LedgerError
 from engine.ledger import Claim, Ledger, Outcome
 from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, Breaker, Spare
-from engine.runtime.dispatch.shares import LATE, FairSlots, Turns
+from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Breaker, Vegas
+from engine.runtime.dispatch.shares import LATE, Answered, FairSlots, Turns
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
@@ -115,9 +115,9 @@ class Dispatcher:
     ) -> None:
         self._ledger, self._starter, self._clock = ledger, starter, clock
         self._settings, self._emit = settings, on_event
-        self._slots = FairSlots(settings.concurrency)
+        self._slots = FairSlots(settings.concurrency, Vegas(settings.concurrency))
         most = max(settings.concurrency // 2, 1)
-        self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
+        self._spare = {kind: FairSlots(most, Vegas(most)) for kind in ("backfilled", "large")}
         self._tasks: dict[asyncio.Task[None], tuple[str, bool]] = {}
         self._held, self._late = Counter[str](), 0
         self._tenants: dict[str, AdaptiveRateLimiter] = {}
@@ -269,7 +269,7 @@ class Dispatcher:
             while lease.lasts:
                 if not await self._has_turn(share, late=late):
                     return _handed_back(lease.claim)
-                async with self._slots.place(share, late=late):
+                async with self._slots.place(share, late=late) as of_the_late:
                     if boottime() >= lease.ends:
                         continue
                     if not await self._may_send(lease):
@@ -291,6 +291,7 @@ class Dispatcher:
                     self.limiter.accepted()
                     if answer.outcome.status == "started" and answer.seen is None:
                         answered(sent_at)  # finding an existing run costs the server less
+                        of_the_late(sent_at)
                 return answer
         return None
 
@@ -302,7 +303,7 @@ class Dispatcher:
         most, and only the server's spare capacity.
         """
         if kind := _holds_up(claim):
-            async with self._spare[kind].place() as answered:
+            async with self._spare[kind].place(late=True) as answered:
                 yield answered
         else:
             yield _nobody_asks

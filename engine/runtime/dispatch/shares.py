@@ -12,13 +12,17 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from engine.ledger import DueByShare, DueKey
+from engine.runtime.clock import boottime
 from engine.schedules import code_of, tenant_of
 from engine.schedules.planner import Plan, ScheduleState, ShareTurn
 
 T = TypeVar("T")
+
+Answered: TypeAlias = Callable[[float], None]
+"""Callback for an answer, called with the ``boottime`` when the call was sent."""
 
 LATE: Final = timedelta(seconds=1)
 """Age from which on a window takes its turn among those that are late."""
@@ -69,8 +73,14 @@ class Turns(Generic[T]):
         while self:
             yield self.pop()
 
-    def pop(self) -> T:
-        """Remove and return the item whose turn it is."""
+    def has(self, *, late: bool) -> bool:
+        """Return whether an item may have a turn; ``late``: also one that is late."""
+        return bool(self._on_time or (late and self._late))
+
+    def pop(self, *, late: bool = True) -> T:
+        """Remove and return the item whose turn it is; ``late``: maybe one that is late."""
+        if not late:
+            return self._on_time.pop()
         self._late_next = not self._late_next
         first, second = self._on_time, self._late
         if self._late_next:
@@ -78,38 +88,81 @@ class Turns(Generic[T]):
         return (first or second).pop()
 
 
-class FairSlots:
-    """Slots that are given in turns; see ``Turns``."""
+class Limit(Protocol):
+    """Limit of calls in flight that learns from their answers; see ``backpressure.Vegas``."""
 
-    def __init__(self, count: int) -> None:
-        self._free, self._waiting = count, Turns[asyncio.Future[None]]()
+    @property
+    def limit(self) -> int:
+        """The most calls in flight at present."""
+
+    def answered(self, took: float, *, among: int, now: float) -> None:
+        """Record how long a call took, sent as one of ``among`` calls in flight."""
+
+
+class FairSlots:
+    """Slots that are given in turns; see ``Turns``.
+
+    Args:
+        count: the number of slots.
+        spare: limits those of them that are late: then they take the server's spare capacity only,
+            so that its queue stays short for whoever is on time.
+
+    Attributes:
+        waiting: number of those that wait.
+    """
+
+    def __init__(self, count: int, spare: Limit | None = None) -> None:
+        self._free, self._late, self.waiting = count, 0, 0
+        self._turns = Turns[tuple[asyncio.Future[None], bool]]()
+        self._spare = spare
 
     @asynccontextmanager
-    async def place(self, share: str = "", *, late: bool = False) -> AsyncIterator[None]:
-        """Hold a slot while the block lasts; wait for it first."""
-        if self._free:
-            self._free -= 1
-        else:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.add(share, turn, late=late)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():
-                    self._pass_on()
-                raise
-        try:
-            yield
-        finally:
-            self._pass_on()
+    async def place(self, share: str = "", *, late: bool = False) -> AsyncIterator[Answered]:
+        """Hold a slot while the block lasts; wait for it first.
 
-    def _pass_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.pop()
+        Yield the callback for the answer to the call that is made in it.
+        """
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.add(share, (turn, late), late=late)
+        self.waiting += 1
+        self._give()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self.waiting -= 1
+            else:
+                self._take_back(late)
+            raise
+        among = self._late
+
+        def answered(sent_at: float) -> None:
+            now = boottime()
+            if late and self._spare is not None:
+                self._spare.answered(now - sent_at, among=among, now=now)
+
+        try:
+            yield answered
+        finally:
+            self._take_back(late)
+
+    def _give(self) -> None:
+        while self._free and self._turns.has(late=self._late_may_go):
+            turn, late = self._turns.pop(late=self._late_may_go)
             if not turn.done():  # else the caller was cancelled
                 turn.set_result(None)
-                return
+                self._free -= 1
+                self._late += late
+                self.waiting -= 1
+
+    @property
+    def _late_may_go(self) -> bool:
+        return self._spare is None or self._late < self._spare.limit
+
+    def _take_back(self, late: bool) -> None:  # noqa: FBT001 - as it was given
         self._free += 1
+        self._late -= late
+        self._give()
 
 
 # --- choice among due keys ---
