@@ -105,7 +105,7 @@ class FairSlots:
     Args:
         count: the number of slots.
         spare: limits those of them that are late: then they take the server's spare capacity only,
-            so that its queue stays short for whoever is on time.
+            and those that are on time find a short queue there.
 
     Attributes:
         waiting: number of those that wait.
