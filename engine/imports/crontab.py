@@ -46,6 +46,7 @@ _OF_MAIL: Final = ("MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
 _NOT_FOR_CRON: Final = {"MAILTO", "CRON_TZ", "RANDOM_DELAY", *_OF_MAIL}
 _USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?(?:/[\w.-]+)?")
 """A user, with the group and the login class that FreeBSD knows."""
+_COLUMNS: Final = re.compile(r"\b(?:user|user-?name|who)\s+command\b")
 _USERS: Final = frozenset({"root", "www-data", "nobody", "daemon", "apache", "ubuntu", "ec2-user"})
 """Users that no program is called like."""
 _WRAPPERS: Final = frozenset(
@@ -112,6 +113,8 @@ class _CrontabLine:
     number: int
     text: str
     variables: Mapping[str, str]
+    names_user: bool
+    """Whether a comment above names the columns, and has a user before the command."""
 
     @property
     def mail(self) -> str:
@@ -129,13 +132,15 @@ class _CrontabLine:
 
 def _lines(text: str) -> Iterator[_CrontabLine]:
     variables: dict[str, str] = {}
+    names_user = False
     for number, line in enumerate(text.split("\n"), 1):
         entry = line.strip()
         if not entry or entry.startswith("#"):
+            names_user = names_user or bool(_COLUMNS.search(entry))
             continue
         variable = _VARIABLE.fullmatch(entry)
         if variable is None:
-            yield _CrontabLine(number, entry, dict(variables))
+            yield _CrontabLine(number, entry, dict(variables), names_user)
             continue
         value = variable[3].strip()
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
@@ -167,7 +172,7 @@ def _fill(draft: Draft, *, line: _CrontabLine, options: Options, with_user: bool
         if not _USER.fullmatch(first):
             raise NotExpressed(f"{first} is no user; leave out --user-column")
         rest = others[0] if others else ""
-    elif first in _USERS and others:
+    elif others and (first in _USERS or (line.names_user and _USER.fullmatch(first))):
         raise NotExpressed(f"its command begins with the user {first}; add --user-column")
     if not rest:
         raise NotExpressed("the line has no command")

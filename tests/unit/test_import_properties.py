@@ -143,7 +143,8 @@ def native(entries: list[Any]) -> Import:
     found = Collector(OPTIONS)
     for number, entry in enumerate(entries):
         fields: dict[str, Any] = {"action": {}, **_nested(entry)}
-        start = {"workflowType": {"name": "Report"}, **fields["action"]}
+        always = {"workflowType": {"name": "Report"}, "taskQueue": {"name": "reports"}}
+        start = {**always, **fields["action"]}
         fields["action"] = {"startWorkflow": start}
         fields["policies"] = {
             "overlapPolicy": 1,
@@ -373,3 +374,17 @@ def test_an_entry_that_may_be_anything_keeps_no_other_from_being_imported(name, 
     found = source.read([good, broken])
     assert dict(found.entries[0].fields) == dict(source.read([good]).entries[0].fields)
     load_schedules(as_yaml_file(found))  # what was imported can be loaded
+
+
+def test_what_temporal_says_of_a_schedule_beside_its_times_is_named():
+    calendar = {**CALENDAR, "comment": "after the close of markets"}
+    schedule = {
+        "spec.structuredCalendar": [calendar],
+        "spec.interval": [{"interval": "5400.5s"}],
+        "policies.keepOriginalWorkflowId": True,
+    }
+    at_four, often = native([schedule]).entries
+    assert any("after the close of markets" in each.sentence for each in at_four.remarks)
+    assert any("keep_original_workflow_id: true" in each.sentence for each in at_four.remarks)
+    assert often.fields["everyMs"] == 5_400_000
+    assert any("Temporal drops fractions" in each.sentence for each in often.remarks)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -246,3 +247,110 @@ def imported_jobs(monkeypatch, triggers) -> Import:
     ]  # fmt: skip
     monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: jobs)
     return apscheduler_jobs.read_jobs("shop:jobs", Options(now=START))
+
+
+# --- found in public repositories: the times, not the files ---
+
+CRONTABS = {
+    "DragonFlyBSD/DragonFlyBSD etc/crontab": (
+        "*/5 * * * *", "0 * * * *", "1 3 * * *", "15 4 * * 6", "30 5 1 * *",
+    ),
+    "NetBSD/src etc/crontab": ("0 2 * * *", "30 3 * * 6", "30 5 1 * *"),
+    "Debian/debsources etc/crontab": ("1 0,6,12,18 * * *",),
+    "SpiderOak/netkes etc/crontab": ("17 * * * *", "25 6 * * *", "47 6 * * 7", "52 6 1 * *"),
+    "AndyNor/systemoversikt crontab.txt": (
+        "10 6,11,13,17 * * *", "0 6 * * *", "20 1 * * *", "45 0 * * *", "40 2 * * *", "30 7 * * *",
+    ),
+    "vibribbon/cheatsheets csheet_cron.md": ("01 01 * * *", "03 05 * * *"),
+    "e2fsprogs cron.d/e2scrub_all": ("30 3 * * 0", "10 3 * * *"),
+}  # fmt: skip
+CRONJOBS = {
+    "BeryJu/acme-for-appliances": "5 3 * * *", "Jdavid77/akeyless-to-s3": "0 2 * * *",
+    "Germain-L/rss-digest": "0 7 * * *", "GoldmanDrew/shortstockmonitor": "39 0 * * *",
+}  # fmt: skip
+BEATS: dict[str, tuple[dict[str, Any], ...]] = {
+    "paperless-ngx/paperless-ngx settings.py": (
+        {"minute": "5", "hour": "*/1"}, {"minute": "0", "hour": "0"},
+        {"minute": "30", "hour": "0", "day_of_week": "sun"}, {"minute": "0", "hour": "1"},
+    ),
+    "McTechie/cropkart celery_config.py": ({"minute": 0, "hour": 5},),
+}  # fmt: skip
+GITHUBS = {
+    "nodejs/node tools.yml": ("5 0 * * 0",),
+    "rust-lang/rust dependencies.yml": ("0 0 * * Sun", "0 */4 * * *"),
+    "python/cpython stale.yml": ("0 0 * * *",), "home-assistant/core stale.yml": ("0 * * * *",),
+    "pandas-dev/pandas wheels.yml": ("27 3 * * *",),
+}  # fmt: skip
+UNITS = {
+    "apt apt-daily.timer": "*-*-* 6,18:00", "e2fsprogs e2scrub_all.timer": "Sun *-*-* 03:10:00",
+    "util-linux fstrim.timer": "weekly", "adeverteuil/backup backup.timer": "hourly",
+    "lonkaars/backup backup.timer": "*-*-* 03:00:00",
+    "treyturner/nurevolution.net backup.timer": "Sun *-*-* 04:00:00 UTC",
+}  # fmt: skip
+
+
+def test_crontabs_found_in_public_fire_as_cron_does(tmp_path):
+    lines = [line for found in CRONTABS.values() for line in found]
+    (tmp_path / "tab").write_text("".join(f"{line}\t/bin/job{n}\n" for n, line in enumerate(lines)))
+    found = read_crontab(str(tmp_path / "tab"), Options(now=START, timezone=str(NEW_YORK)))
+    assert compare(found, [partial(vixie, line, NEW_YORK, START, END) for line in lines]) == []
+
+
+def test_what_cron_runs_twice_after_a_gap_is_named(tmp_path):
+    """The line of DragonFlyBSD for clocks that keep local time."""
+    (tmp_path / "tab").write_text("1,31 0-5 * * * adjkerntz -a\n")
+    (entry,) = read_crontab(
+        str(tmp_path / "tab"), Options(now=START, timezone=str(NEW_YORK))
+    ).entries
+    fires = set(Schedule.from_json(dict(entry.fields)).starts(START, END))
+    assert fires == vixie("1,31 0-5 * * *", NEW_YORK, START, END)
+    assert any("2 skipped times one after the other" in each.sentence for each in entry.remarks)
+
+
+def test_cronjobs_found_in_public_fire_as_kubernetes_does(tmp_path):
+    items = [
+        {
+            "kind": "CronJob",
+            "metadata": {"name": name},
+            "spec": {"schedule": each, "timeZone": "Europe/Berlin"},
+        }
+        for name, each in CRONJOBS.items()
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps({"kind": "List", "items": items}))
+    found = read_cronjobs(str(tmp_path / "jobs.json"), Options(now=START))
+    theirs = [partial(robfig, each, BERLIN, START, END) for each in CRONJOBS.values()]
+    assert compare(found, theirs) == []
+
+
+def test_beats_found_in_public_fire_as_beat_does(monkeypatch):
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "Europe/Berlin"
+    schedules = [crontab(**each, app=app) for several in BEATS.values() for each in several]
+    app.conf.beat_schedule = {
+        f"task-{n}": {"task": "t", "schedule": each} for n, each in enumerate(schedules)
+    }
+    monkeypatch.setattr(celery_beat, "load_object", lambda *_: app)
+    found = celery_beat.read_beat("shop:app", Options(now=START))
+    differing = compare(found, [partial(beat, each, BERLIN, START, END) for each in schedules])
+    assert differing == ["task-0"]  # a repeated hour is left out
+
+
+def test_workflows_found_in_public_fire_as_documented(tmp_path):
+    lines = [line for several in GITHUBS.values() for line in several]
+    (tmp_path / "w.yml").write_text(json.dumps({"on": {"schedule": [{"cron": x} for x in lines]}}))
+    found = read_workflows([str(tmp_path / "w.yml")], Options(now=START))
+    assert compare(found, [partial(vixie, line, UTC_ZONE, START, END) for line in lines]) == []
+
+
+def test_timers_found_in_public_fire_as_systemd_does(tmp_path):
+    names = []
+    for number, each in enumerate(UNITS.values()):
+        (tmp_path / f"t{number}.timer").write_text(f"[Timer]\nOnCalendar={each}\n")
+        names.append(str(tmp_path / f"t{number}.timer"))
+    found = read_timers(names, Options(now=START, timezone=str(BERLIN)))
+    theirs = [partial(systemd, each, BERLIN, START, END) for each in UNITS.values()]
+    assert compare(found, theirs) == ["t3"]  # hourly: a repeated hour is left out
+    for name, length in (("psamim/dotfiles", "1d"), ("davidhi7/backup", "12h")):
+        (tmp_path / "x.timer").write_text(f"[Timer]\nOnBootSec=15min\nOnUnitActiveSec={length}\n")
+        (entry,) = read_timers([str(tmp_path / "x.timer")], Options(now=START)).entries
+        assert any(each.aspect == "phase" for each in entry.remarks), name

@@ -175,6 +175,14 @@ def test_a_user_column_that_is_none_is_refused(tmp_path):
     assert refused.sentence == "/bin/a is no user; leave out --user-column"
 
 
+def test_a_user_that_a_comment_announces_is_no_command(tmp_path):
+    columns = "# m h dom mon dow user command\n"
+    (refused,) = crontab(tmp_path, f"{columns}0 4 * * * mirror $BIN/update\n").refused
+    assert "begins with the user mirror; add --user-column" in refused.sentence
+    # The same comment stands in crontabs of a user, too.
+    assert only(crontab(tmp_path, f"{columns}0 4 * * * /bin/a --all\n")).key == "a"
+
+
 def test_mail_is_that_of_each_line(tmp_path):
     found = crontab(
         tmp_path,
