@@ -221,6 +221,11 @@ EXAMPLES = {
     "import github-workflow": (
         "sched import github-workflow .github/workflows/*.yml > schedules.yaml",
     ),
+    "import quartz": ("sched import quartz quartz_data.xml > schedules.yaml",),
+    "import cloud-schedules": (
+        "sched import cloud-schedules eventbridge.json > schedules.yaml",
+        "sched import cloud-schedules cloud-scheduler.json --shadow > schedules.yaml",
+    ),
     "import k8s-cronjob": (
         "sched import k8s-cronjob cronjobs.yaml > schedules.yaml",
         "sched import k8s-cronjob cronjobs.yaml --project shop --json",

@@ -171,6 +171,32 @@ def import_workflows(output: Output, files: Files = None) -> None:
     output.write(read_workflows(files or ["-"], output.options()))
 
 
+@command(group, "quartz", of=Output)
+def import_triggers(output: Output, file: Text = "-", timezone: Timezone = None) -> None:
+    """Write triggers of Quartz as a schedule file.
+
+    FILE is job-scheduling-data in XML. Each trigger starts the workflow run_quartz_job with its job
+    in the input. Without --timezone the clock is that of this machine. The exit code is 1 if
+    something could not be expressed.
+    """
+    from engine.imports.quartz_triggers import read_triggers  # noqa: PLC0415
+
+    output.write(read_triggers(file, output.options(timezone or local_zone())))
+
+
+@command(group, "cloud-schedules", of=Output)
+def import_cloud(output: Output, file: Text = "-") -> None:
+    """Write schedules of EventBridge Scheduler or Cloud Scheduler as a schedule file.
+
+    FILE is JSON as from aws scheduler get-schedule, several one after the other, or from gcloud
+    scheduler jobs list. Each starts the workflow run_target with its target in the input. The exit
+    code is 1 if something could not be expressed.
+    """
+    from engine.imports.cloud_schedules import read_cloud  # noqa: PLC0415
+
+    output.write(read_cloud(file, output.options()))
+
+
 @command(group, "temporal-schedules", of=Output)
 def import_schedules(
     output: Output,

@@ -194,11 +194,79 @@ class Grammar:
         return value
 
 
+_QUARTZ_FIELDS: Final = (6, 7)
+_QUARTZ_DAY: Final = re.compile(r"L|LW|L-\d+|\d+W")
+_QUARTZ_PLACE: Final = re.compile(r"(\w+)(?:L|#([1-5]))")
+_YEAR: Final = re.compile(r"(\d{4})(?:-(\d{4}))?")
+
+
+def quartz_cron(draft: Draft, text: str, who: str) -> None:
+    """Set ``cron`` from an expression of Quartz, and the bounds of its years.
+
+    It has seconds first, weekdays from 1, Sunday, and ``?`` for one of the two days.
+
+    Raises:
+        NotExpressed: Quartz does not read it, or its years have gaps.
+    """
+    fields = text.upper().split()
+    if len(fields) not in _QUARTZ_FIELDS:
+        raise NotExpressed(f"{text!r} has {len(fields)} fields; {who} reads six or seven")
+    second, minute, hour, day, month, weekday, *year = fields
+    if (day == "?") == (weekday == "?"):
+        raise NotExpressed(f"{text!r}: {who} needs ? for the day or for the weekday, and not both")
+    for place, field in (("minute", minute), ("hour", hour), ("month", month), ("second", second)):
+        if re.search(r"[^\w*,/-]", field):
+            raise NotExpressed(f"{who} does not read {field!r} as {place}")
+    if not all(_QUARTZ_DAY.fullmatch(one) or _PART.fullmatch(one) for one in day.split(",")):
+        raise NotExpressed(f"{who} does not read {day!r} as day")
+    on = "*" if day == "?" else day
+    of_week = "*" if weekday == "?" else _quartz_weekdays(weekday, who)
+    draft.fields["cron"] = expression((second, minute, hour, on, month, of_week))
+    if year and year[0] != "*":
+        spans = [_YEAR.fullmatch(one) for one in year[0].split(",")]
+        ends = [(int(one[1]), int(one[2] or one[1])) for one in spans if one]
+        if len(ends) != len(spans):
+            raise NotExpressed(f"year {year[0]}: a schedule has one start and one end")
+        draft.years([value for low, high in ends for value in range(low, high + 1)])
+
+
+def _quartz_weekdays(text: str, who: str) -> str:
+    """Return a weekday field with names, whose numbers were 1, Sunday, to 7."""
+    if text == "*":
+        return text
+    parts = []
+    for part in text.split(","):
+        placed = _QUARTZ_PLACE.fullmatch(part)
+        match = _PART.fullmatch(part)
+        if placed:
+            name = WEEKDAYS[_quartz_weekday(placed[1], who)]
+            parts.append(f"{name}#{placed[2] or 'L'}")
+        elif part == "L":
+            parts.append("SAT")
+        elif match is None or match[1] == "?":
+            raise NotExpressed(f"{who} does not read {part!r} as weekday")
+        else:
+            star, first, last, step = match.groups()
+            begin = 0 if star else _quartz_weekday(first, who)
+            end = _quartz_weekday(last, who) if last else _WEEK - 1 if star or step else begin
+            days = range(begin, (end if end >= begin else end + _WEEK) + 1, int(step or 1))
+            parts += [WEEKDAYS[value % _WEEK] for value in days]
+    return ",".join(dict.fromkeys(parts))
+
+
+def _quartz_weekday(text: str, who: str) -> int:
+    if text in WEEKDAYS:
+        return WEEKDAYS.index(text)
+    if text.isdecimal() and 1 <= int(text) <= _WEEK:
+        return int(text) - 1
+    raise NotExpressed(f"{who} does not read {text!r} as weekday")
+
+
 # --- clocks ---
 
 _Gap = Literal["skip", "after", "slide"]
 """A skipped time does not happen; at the first instant after the gap; later by the gap's length."""
-_Fold = Literal["first", "both"]
+_Fold = Literal["first", "last", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +293,11 @@ KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
 TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walks=True)
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
+QUARTZ: Final = ClockRule("Quartz", ("skip", "last"), ("skip", "last"))
+EVENTBRIDGE: Final = ClockRule("EventBridge Scheduler", ("skip", "first"), ("skip", "first"))
 SYSTEMD: Final = ClockRule("systemd", ("skip", "first"), ("skip", "first"))
 GITHUB: Final = ClockRule("GitHub", ("after", "first"), ("skip", "both"))
+GOOGLE: Final = ClockRule("Cloud Scheduler", ("after", "first"), ("skip", "both"))
 
 _POLICIES: Final[tuple[Any, ...]] = (
     "standard",
@@ -363,7 +434,7 @@ def _instants(
     gap, fold = how
     if first.astimezone(clock).replace(tzinfo=None) != reading:
         return {"skip": [], "slide": [first], "after": [change]}[gap]
-    return [first] if fold == "first" else [first, second]
+    return {"first": [first], "last": [second], "both": [first, second]}[fold]
 
 
 def _sentence(

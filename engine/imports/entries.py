@@ -12,7 +12,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -323,6 +323,19 @@ class Draft:
             self.fields[outer] = value
         else:
             self.lacks(aspect, f"{of} has no counterpart in a schedule")
+
+    def years(self, years: Collection[int]) -> None:
+        """Set ``start`` and ``end`` for the years in which a schedule fires.
+
+        Raises:
+            NotExpressed: they have gaps, or stand beside a start or an end.
+        """
+        first, last = min(years), max(years)
+        if len(set(years)) != last - first + 1:
+            raise NotExpressed("its years have gaps: a schedule has one start and one end")
+        if {"start", "end"} & self.fields.keys():
+            raise NotExpressed("it has years beside a start or an end")
+        self.fields |= {"start": f"{first}-01-01", "end": f"{last}-12-31"}
 
     def catch_up(self, age: timedelta | None, *, of: str, policy: str = "latest") -> None:
         """Set what becomes of missed windows.

@@ -308,10 +308,7 @@ def _calendar(draft: Draft, text: str, options: Options) -> None:
     draft.fields["cron"] = expression((*times, on, of_year, weekday))
     draft.fields["timezone"] = place
     if year != "*":
-        years = sorted(_values(text, year, "year"))
-        if years != [*range(years[0], years[-1] + 1)]:
-            raise NotExpressed("its years have gaps: a schedule has one start and one end")
-        draft.fields |= {"start": f"{years[0]}-01-01", "end": f"{years[-1]}-12-31"}
+        draft.years(_values(text, year, "year"))
     settle_clock(draft, SYSTEMD, options.now)
 
 

@@ -270,11 +270,8 @@ def _calendar(draft: Draft, part: _CalendarValues, zone: str, now: datetime) -> 
     )
     draft.fields["cron"] = expression((second, minute, hour, day, month, weekday))
     draft.fields["timezone"] = zone
-    years = sorted(part["year"])
-    if years:
-        if years != [*range(years[0], years[-1] + 1)]:
-            raise NotExpressed("its years have gaps: a schedule has one start and one end")
-        draft.fields |= {"start": f"{years[0]}-01-01", "end": f"{years[-1]}-12-31"}
+    if part["year"]:
+        draft.years(part["year"])
     settle_clock(draft, TEMPORAL, now)
 
 

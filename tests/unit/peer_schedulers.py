@@ -175,6 +175,28 @@ def _weekdays_of_systemd(text: str) -> set[int]:
     return found
 
 
+def on_days(
+    matches: Callable[[date], bool],
+    hours: set[int],
+    minutes: set[int],
+    zone: ZoneInfo,
+    start: datetime,
+    end: datetime,
+    *,
+    last: bool = False,
+) -> set[datetime]:
+    """Times on some days: a skipped one passes, and a repeated one runs once."""
+    found: set[datetime] = set()
+    one = start.astimezone(zone).date()
+    while one <= end.astimezone(zone).date():
+        if matches(one):
+            for clock_time in product(hours, minutes):
+                real = _instants(datetime.combine(one, time(*clock_time)), zone)
+                found.update(real[-1:] if last else real[:1])
+        one += timedelta(days=1)
+    return {at for at in found if start < at <= end}
+
+
 def apscheduler(trigger, start: datetime, end: datetime) -> set[datetime]:
     found: set[datetime] = set()
     previous, now = None, start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
@@ -24,10 +26,12 @@ from temporalio.converter import DataConverter
 from engine.imports import apscheduler_jobs, temporal_schedules
 from engine.imports.apscheduler_jobs import read_jobs
 from engine.imports.celery_beat import read_beat
+from engine.imports.cloud_schedules import read_cloud
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import Collector, Import, Options
 from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
+from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import load_schedules
@@ -136,6 +140,28 @@ def crontab(entries: list[Any]) -> Import:
         else:
             text += f"{' '.join(str(entry).split()).lstrip('#')}\n"
     return read_crontab(_file(text), OPTIONS)
+
+
+def quartz(entries: list[Any]) -> Import:
+    texts = []
+    for entry in entries:
+        fields = entry if isinstance(entry, dict) else {str(entry): entry}
+        inner = "".join(
+            f"<{name}>{escape(str(value))}</{name}>"
+            for name, value in fields.items()
+            if _NAME.fullmatch(name)
+        )
+        texts.append(f"<trigger><cron>{_PRINTABLE.sub('', inner)}</cron></trigger>")
+    job = "<job><name>report</name><job-class>shop.Report</job-class></job>"
+    return read_triggers(_file(f"<data>{job}{''.join(texts)}</data>"), OPTIONS)
+
+
+_NAME = re.compile(r"[a-z][a-z-]*\d?")
+_PRINTABLE = re.compile(r"[^ -~]")
+
+
+def cloud(entries: list[Any]) -> Import:
+    return read_cloud(_file("\n".join(map(json.dumps, entries))), OPTIONS)
 
 
 def native(entries: list[Any]) -> Import:
@@ -271,6 +297,49 @@ SOURCES = {
             "CRON_TZ": ["Asia/Tokyo"], "RANDOM_DELAY": ["5", "x"], "PATH": ["/bin"], "TZ": ["EST"],
         },
         lambda one: {"MAILFROM", "CONTENT_TYPE"} if one.get("MAILTO") == '""' else set(),
+    ),
+    "quartz": Source(
+        quartz,
+        {"name": "t", "job-name": "report"},
+        ("cron-expression",),
+        {
+            "cron-expression": ["0 0 4 * * ?", "0 0 4 * * ? 2027"],
+            "group": ["nightly"], "description": ["what it does"], "priority": ["7"],
+            "calendar-name": ["holidays"], "start-time": [MOMENT], "end-time": [MOMENT],
+            "misfire-instruction": ["MISFIRE_INSTRUCTION_DO_NOTHING"],
+            "time-zone": ["Asia/Tokyo"],
+        },
+        lambda _: {"group"},  # of triggers; it is the place of a remark
+    ),
+    "eventbridge": Source(
+        cloud,
+        {"Name": "s"},
+        ("ScheduleExpression",),
+        {
+            "ScheduleExpression": [
+                "cron(5 4 * * ? *)", "rate(5 minutes)", "at(2027-03-01T04:00:00)",
+            ],
+            "ScheduleExpressionTimezone": ["Asia/Tokyo"], "StartDate": [MOMENT],
+            "EndDate": [MOMENT],
+            "State": ["DISABLED"], "Description": ["what it does"], "GroupName": ["g"],
+            "FlexibleTimeWindow": [{"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}],
+            "Target": [{"Arn": "a"}], "ActionAfterCompletion": ["DELETE"], "KmsKeyArn": ["k"],
+        },
+        lambda one: (
+            ({"ScheduleExpressionTimezone"} if one["ScheduleExpression"][0] == "r" else set())
+            | ({"StartDate", "EndDate"} if one["ScheduleExpression"][0] == "a" else set())
+        ),
+    ),
+    "google": Source(
+        cloud,
+        {"name": "jobs/s"},
+        ("schedule",),
+        {
+            "schedule": ["5 4 * * *"], "timeZone": ["Asia/Tokyo"], "state": ["PAUSED"],
+            "description": ["what it does"], "httpTarget": [{"uri": "https://a.example"}],
+            "pubsubTarget": [{"topicName": "t"}], "attemptDeadline": ["180s"],
+            "retryConfig": [{"retryCount": 3}],
+        },
     ),
     "job": Source(
         jobs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +17,23 @@ from celery import Celery
 from celery.schedules import crontab
 
 from engine.imports import apscheduler_jobs, celery_beat
+from engine.imports.cloud_schedules import read_cloud
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import Import, Options
 from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
+from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import Schedule, load_schedules
-from tests.unit.peer_schedulers import apscheduler, celery_beat as beat, robfig, systemd, vixie
+from tests.unit.peer_schedulers import (
+    apscheduler,
+    celery_beat as beat,
+    on_days,
+    robfig,
+    systemd,
+    vixie,
+)
 
 START = datetime(2026, 11, 20, 10, 7, tzinfo=UTC)
 END = START + timedelta(days=400)
@@ -247,6 +256,84 @@ def imported_jobs(monkeypatch, triggers) -> Import:
     ]  # fmt: skip
     monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: jobs)
     return apscheduler_jobs.read_jobs("shop:jobs", Options(now=START))
+
+
+def week_of_month(day: date, weekday: int) -> bool:
+    return day.isoweekday() == weekday and (day + timedelta(days=7)).month != day.month
+
+
+def last_working_day(day: date) -> bool:
+    following = [day + timedelta(days=n) for n in range(1, 4)]
+    return day.isoweekday() <= 5 and not any(
+        each.month == day.month and each.isoweekday() <= 5 for each in following
+    )
+
+
+QUARTZ_TRIGGERS: dict[str, tuple[Callable[[date], bool], set[int], set[int]]] = {
+    "0 30 2 * * ?": (lambda _: True, {2}, {30}),
+    "0 30 1 * * ?": (lambda _: True, {1}, {30}),
+    "0 0 12 ? * 2-6": (lambda day: day.isoweekday() <= 5, {12}, {0}),
+    "0 0/20 * ? * SUN": (lambda day: day.isoweekday() == 7, set(range(24)), {0, 20, 40}),
+    "0 0 8 ? * 6L": (lambda day: week_of_month(day, 5), {8}, {0}),
+    "0 0 8 ? * L": (lambda day: day.isoweekday() == 6, {8}, {0}),
+    "0 0 22-2 * * ?": (lambda _: True, {22, 23, 0, 1, 2}, {0}),
+    "0 15 10 ? * FRI-MON": (lambda day: day.isoweekday() in {5, 6, 7, 1}, {10}, {15}),
+    "0 0 9 LW * ?": (last_working_day, {9}, {0}),
+    "0 0 9 ? * 2#1": (lambda day: day.isoweekday() == 1 and day.day <= 7, {9}, {0}),
+    "0 0 9 ? * 2/2": (lambda day: day.isoweekday() in {1, 3, 5}, {9}, {0}),
+    "0 0 12 1/5 * ?": (lambda day: day.day % 5 == 1, {12}, {0}),
+    "0 0 6 1,15 JAN-JUN ? 2027": (
+        lambda day: day.day in {1, 15} and day.month <= 6 and day.year == 2027, {6}, {0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK], ids=str)
+def test_triggers_fire_as_quartz_does(tmp_path, zone):
+    """Quartz 2.3.2 itself was asked for these, and for sixteen others."""
+    (tmp_path / "quartz.xml").write_text(
+        "<job-scheduling-data><schedule><job><name>j</name></job>"
+        + "".join(
+            f"<trigger><cron><name>t{n}</name><job-name>j</job-name>"
+            f"<cron-expression>{each}</cron-expression></cron></trigger>"
+            for n, each in enumerate(QUARTZ_TRIGGERS)
+        )
+        + "</schedule></job-scheduling-data>"
+    )
+    options = Options(now=START, timezone=str(zone))
+    found = read_triggers(str(tmp_path / "quartz.xml"), options)
+    theirs = [
+        partial(on_days, *parts, zone, START, END, last=True) for parts in QUARTZ_TRIGGERS.values()
+    ]
+    assert compare(found, theirs) == ["t3"]  # of a repeated hour only the second one runs
+
+
+def test_schedules_of_eventbridge_fire_as_documented(tmp_path):
+    """Weekdays from 1, Sunday; a skipped time passes, and a repeated one runs once."""
+    texts = {name.removeprefix("0 "): parts for name, parts in QUARTZ_TRIGGERS.items()}
+    listed = [
+        {
+            "Name": f"s{n}",
+            "ScheduleExpression": f"cron({each if '2027' in each else f'{each} *'})",
+            "ScheduleExpressionTimezone": "America/New_York",
+        }
+        for n, each in enumerate(texts)
+    ]
+    (tmp_path / "aws.json").write_text("\n".join(map(json.dumps, listed)))
+    found = read_cloud(str(tmp_path / "aws.json"), Options(now=START))
+    theirs = [partial(on_days, *parts, NEW_YORK, START, END) for parts in texts.values()]
+    assert compare(found, theirs) == ["s3"]
+
+
+def test_jobs_of_cloud_scheduler_fire_as_cron_does(tmp_path):
+    lines = ("30 2 * * *", "*/20 9-17 * * 1,3,5", "0 9 1 * SAT", "0 6 * * 7")
+    listed = [
+        {"name": f"projects/p/jobs/j{n}", "schedule": each, "timeZone": "Europe/Berlin"}
+        for n, each in enumerate(lines)
+    ]
+    (tmp_path / "gcloud.json").write_text(json.dumps(listed))
+    found = read_cloud(str(tmp_path / "gcloud.json"), Options(now=START))
+    assert compare(found, [partial(vixie, each, BERLIN, START, END) for each in lines]) == []
 
 
 # --- found in public repositories: the times, not the files ---

@@ -25,10 +25,12 @@ from engine.cli.app import run
 from engine.cli.imports import local_zone
 from engine.errors import ImportUnreadable
 from engine.imports import apscheduler_jobs, celery_beat
+from engine.imports.cloud_schedules import read_cloud
 from engine.imports.crontab import read_crontab
 from engine.imports.entries import ASPECTS, Import, ImportedEntry, Options
 from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
+from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import FIELDS, Schedule, load_schedules
@@ -744,6 +746,98 @@ def test_crons_that_github_does_not_read_are_refused_and_the_others_go_on(tmp_pa
     assert "schedule.zone" in said(only(Import("x", found.entries, ())), "missing")["action"]
 
 
+# --- Quartz, EventBridge Scheduler, Cloud Scheduler ---
+
+
+def quartz(tmp_path, *triggers: str) -> Import:
+    (tmp_path / "quartz.xml").write_text(
+        "<job-scheduling-data xmlns='http://www.quartz-scheduler.org/xml/JobSchedulingData'>"
+        "<schedule><job><name>report</name><job-class>shop.Report</job-class><job-data-map>"
+        "<entry><key>format</key><value>html</value></entry></job-data-map></job>"
+        + "".join(f"<trigger>{each}</trigger>" for each in triggers)
+        + "</schedule></job-scheduling-data>"
+    )
+    return read_triggers(str(tmp_path / "quartz.xml"), OPTIONS)
+
+
+def test_triggers_of_quartz_keep_their_jobs_and_misfire_instructions(tmp_path):
+    job = "<job-name>report</job-name>"
+    found = quartz(
+        tmp_path,
+        f"<cron><name>Nightly</name>{job}<misfire-instruction>MISFIRE_INSTRUCTION_DO_NOTHING"
+        "</misfire-instruction><cron-expression>0 15 2 ? * 2-6 2027-2028</cron-expression>"
+        "<time-zone>America/New_York</time-zone><job-data-map><entry><key>to</key>"
+        "<value>ops</value></entry></job-data-map></cron>",
+        f"<simple><name>often</name>{job}<start-time>2027-01-01T00:20:00Z</start-time>"
+        "<repeat-count>9</repeat-count><repeat-interval>3600000</repeat-interval></simple>",
+        f"<simple><name>once</name>{job}<start-time>2027-01-01T00:20:00</start-time></simple>",
+        "<cron><name>lost</name><job-name>gone</job-name><cron-expression>0 0 4 * * ?"
+        "</cron-expression></cron>",
+        f"<cron><name>days</name>{job}<cron-expression>0 0 4 1 * 2</cron-expression></cron>",
+        f"<cron><name>off</name>{job}<calendar-name>holidays</calendar-name>"
+        "<cron-expression>0 0 4 * * ?</cron-expression></cron>",
+        f"<calendar-interval><name>month</name>{job}</calendar-interval>",
+    )
+    nightly, often, once = found.entries
+    expected = {
+        "key": "nightly", "workflow": "run_quartz_job", "timezone": "America/New_York",
+        "cron": "15 2 * * MON,TUE,WED,THU,FRI", "start": "2027-01-01", "end": "2028-12-31",
+        "catchUp": {"policy": "none"},
+        "input": {"job": "report", "group": "DEFAULT", "class": "shop.Report",
+                  "data": {"format": "html", "to": "ops"}},
+    }  # fmt: skip
+    assert {name: nightly.fields[name] for name in expected} == expected
+    assert (often.fields["everyMs"], often.fields["limit"], often.fields["offsetMs"]) == (
+        3_600_000, 10, 1_200_000,
+    )  # fmt: skip
+    assert once.fields["at"] == "2026-12-31T23:20:00+00:00"  # on the clock of Berlin
+    sentences = [each.sentence for each in found.refused]
+    for given, sentence in zip(
+        ("the job DEFAULT.gone is missing", "needs ?", "calendar holidays", "calendar-interval"),
+        sentences,
+        strict=True,
+    ):
+        assert given in sentence
+
+
+def test_schedules_of_clouds_keep_their_targets(tmp_path):
+    aws = {
+        "Arn": "arn:aws:scheduler:eu-central-1:1:schedule/default/night", "GroupName": "default",
+        "Name": "night", "ScheduleExpression": "cron(15 2 ? * 2-6 *)", "State": "DISABLED",
+        "ScheduleExpressionTimezone": "Europe/Berlin", "StartDate": "2027-01-01T00:00:00+01:00",
+        "FlexibleTimeWindow": {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 10},
+        "Target": {"Arn": "arn:aws:sqs:queue", "Input": "{}"}, "NewField": 1,
+    }  # fmt: skip
+    rate = {"Name": "often", "ScheduleExpression": "rate(5 minutes)", "Target": {"Arn": "a"}}
+    once = {"Name": "once", "ScheduleExpression": "at(2027-01-01T10:00:00)", "Target": {"Arn": "a"}}
+    google = [
+        {
+            "name": "projects/p/locations/l/jobs/sync", "schedule": "*/10 * * * *",
+            "timeZone": "Etc/UTC", "state": "PAUSED", "httpTarget": {"uri": "https://a.example"},
+            "retryConfig": {"retryCount": 3}, "attemptDeadline": "180s", "pubsubTarget": None,
+        },
+        {"name": "jobs/groc", "schedule": "every 5 minutes"},
+    ]  # fmt: skip
+    broken = {"Name": "broken", "ScheduleExpression": "cron(15 2 * * *)"}
+    (tmp_path / "all.json").write_text(
+        "\n".join(map(json.dumps, (aws, rate, once, google, broken)))
+    )
+    found = read_cloud(str(tmp_path / "all.json"), OPTIONS)
+    night, often, at, sync = found.entries
+    assert night.fields["cron"] == "15 2 * * MON,TUE,WED,THU,FRI"
+    assert (night.fields["paused"], night.fields["spread"]) == (True, "10m")
+    assert night.fields["start"] == "2026-12-31T23:00:00+00:00"
+    assert night.fields["input"]["target"] == aws["Target"]
+    assert "NewField: 1" in said(night, "missing")["action"]
+    assert often.fields["everyMs"] == 300_000
+    assert at.fields["timezone"] == "UTC"
+    assert (sync.key, sync.fields["cron"], sync.fields["paused"]) == ("sync", "*/10 * * * *", True)
+    assert sync.fields["input"]["retry"] == {"retryCount": 3}
+    assert ["3 fields" in found.refused[0].sentence, "needs ?" in found.refused[1].sentence] == [
+        True, True,
+    ]  # fmt: skip
+
+
 # --- the file ---
 
 HOSTILE = (
@@ -838,6 +932,9 @@ def test_the_exit_code_is_zero_when_everything_could_be_expressed(monkeypatch, c
         (["systemd-timer", "empty"], "empty has no timer; write systemctl cat"),
         (["github-workflow", "empty"], "empty has no on.schedule"),
         (["github-workflow", "chart"], "chart is no YAML"),
+        (["quartz", "empty"], "empty is no XML"),
+        (["cloud-schedules", "empty"], "empty has no schedule"),
+        (["cloud-schedules", "chart"], "chart is no JSON"),
         (["celery-beat", "empty.json"], "empty.json is no JSON"),
         (["celery-beat", "shop"], "'shop' names no object of a module; write module:app"),
         (["celery-beat", "no_such_module:app"], "importing no_such_module failed"),
