@@ -747,6 +747,46 @@ _OF_THE_ACCOUNT: Final = (
 
 _OF_DOORS: Final = (
     Mutant(
+        "dropped-fields",
+        "commands",
+        "A field of an entry that an import does not read is named.",
+        "engine/imports/entries.py",
+        {'draft.lacks("action", f"{left} is not imported")': "pass"},
+        (
+            "tests/unit/test_imports.py::test_what_kubernetes_has_and_a_schedule_has_not_is_missing_and_not_dropped",
+        ),
+    ),
+    Mutant(
+        "one-fault-ends-an-import",
+        "commands",
+        "An entry of an import that cannot be read keeps no other from being imported.",
+        "engine/imports/entries.py",
+        {"except Exception as error:  # noqa: BLE001": "except RecursionError as error:  # noqa"},
+        (
+            "tests/unit/test_imports.py::test_a_task_that_cannot_be_read_keeps_no_other_from_being_imported",
+        ),
+    ),
+    Mutant(
+        "application-not-finalized",
+        "commands",
+        "Tasks that an application of Celery adds when it is finalized are imported.",
+        "engine/imports/celery_beat.py",
+        {"given.finalize()": "pass"},
+        (
+            "tests/unit/test_imports.py::test_tasks_that_an_application_adds_late_are_those_that_beat_reads",
+        ),
+    ),
+    Mutant(
+        "shadow-needs-a-workflow",
+        "commands",
+        "Shadow mode without an end asks for no workflow.",
+        "engine/schedules/model.py",
+        {"self.external or self.starts_nothing": "self.external"},
+        (
+            "tests/conformance/test_shadow.py::test_shadow_mode_needs_no_workflow_and_no_worker_of_its_task_queue",
+        ),
+    ),
+    Mutant(
         "scope-not-asked",
         "API",
         "A token does what its scope allows, and no more.",
