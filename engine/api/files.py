@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -13,12 +14,12 @@ from pydantic import BeforeValidator, Field
 
 from engine.api.access import PREFIX
 from engine.api.bodies import Moment
-from engine.api.problems import documented, documented_body
+from engine.api.problems import FileProblem, documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
 from engine.api.views import ApiView, taken_from
-from engine.errors import BodyTooLarge, RequestMalformed
-from engine.schedules import load_schedules
+from engine.errors import BodyTooLarge, Code, RequestMalformed
+from engine.schedules import ScheduleFile, cron_doubts, load_schedules
 from engine.schedules.simulation import Outage, Simulation, simulate
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
@@ -47,6 +48,8 @@ def _name_of(request: Request) -> str:
 
 
 # --- plan ---
+
+_MOST_WARNINGS: Final = 100
 
 
 class StartsView(ApiView):
@@ -91,6 +94,9 @@ class PlanView(ApiView):
     resumed: list[str]
     queues: list[str]
     fires_on_apply: int = taken_from("fires")
+    warnings: list[FileProblem] = Field(
+        default=[], description="Values that are valid, and probably not what was meant."
+    )
 
 
 @router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
@@ -105,7 +111,21 @@ async def plan(
     async with api_state(request).files:
         body = await request.body()
         file = await asyncio.to_thread(load_schedules, body, _name_of(request))
-    return PlanView.of(await service.plan(file, prune=prune, force=force))
+    planned = PlanView.of(await service.plan(file, prune=prune, force=force))
+    return planned.model_copy(update={"warnings": _warnings(file)})
+
+
+def _warnings(file: ScheduleFile) -> list[FileProblem]:
+    """Return the warnings about a file, the first of them."""
+    names, now = FileProblem.model_fields, datetime.now(UTC)
+    read = (FileProblem(**{name: getattr(each, name) for name in names}) for each in file.warnings)
+    code = str(Code.CRON_DOUBTFUL)
+    doubts = (
+        FileProblem(code=code, message=each.message, cure=each.cure, key=schedule.key)
+        for schedule in file.schedules
+        for each in cron_doubts(schedule, now)
+    )
+    return [*islice(chain(read, doubts), _MOST_WARNINGS)]
 
 
 # --- simulate ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
@@ -53,7 +54,7 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import SEALED_INPUT, Schedule, epoch_ms, parse_workflow_id
+from engine.schedules import SEALED_INPUT, Schedule, cron_doubts, epoch_ms, parse_workflow_id
 from engine.schedules.diff import WHEN
 from engine.schedules.loader.relations import parents_of
 from engine.service import (
@@ -144,10 +145,13 @@ async def _shown(service: ScheduleService, row: ScheduleRow, status: int = 200) 
     headers = {"ETag": etag(row), "Content-Location": place}
     if status == 201:  # noqa: PLR2004 - Created
         headers["Location"] = place
-    waiting = None
+    waiting, warnings = None, list[str]()
     if row.schedule is not None and row.state != "retired":
         waiting = await service.waiting(row.schedule, row.project, row.workflow_type)
-    return as_answer({**schedule_json(row), "waiting": waiting}, status, headers)
+        doubts = cron_doubts(row.schedule, datetime.now(UTC))
+        warnings = [f"{each.message}; {each.cure}" for each in doubts]
+    more = {"waiting": waiting, "warnings": warnings}
+    return as_answer({**schedule_json(row), **more}, status, headers)
 
 
 # --- declarations ---

@@ -100,6 +100,11 @@ class ScheduleView(ApiView):
         None,
         description="Why no worker would start at present what comes due; lists leave it out.",
     )
+    warnings: list[str] | None = Field(
+        None,
+        description="Why its cron is probably not what was meant, and what to write; lists leave"
+        " it out.",
+    )
 
 
 def schedule_json(row: ScheduleRow) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -37,6 +37,7 @@ from engine.cli.target import (
     Reading,
     SameFile,
     Session,
+    Strict,
     TakeFrom,
     WithApplications,
     command,
@@ -45,7 +46,7 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import EngineError, LedgerError, Problem, ScheduleFileError, TemporalUnavailable
-from engine.runtime.apply.source import Source, locate, located_remarks, unknown_workflows
+from engine.runtime.apply.source import Source, doubtful, locate, located_remarks, unknown_workflows
 from engine.schedules import Declaration, Schedule, ScheduleFile, first_of, format_duration
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
@@ -126,6 +127,7 @@ def check(
     no_import: Annotated[
         bool, typer.Option("--no-import", help="Check the file alone, and import no code.")
     ] = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Report every problem of a schedule file. Needs no server.
@@ -133,7 +135,7 @@ def check(
     If `workflows` is beside the file in this folder, or with --import, it also reports workflows
     that the code does not have and inputs that do not fit them; with --import also workflows that
     Temporal's sandbox cannot load. The exit code is 2 if the file cannot be used, and 1 if only an
-    expect: fails.
+    expect: fails. Cron expressions that probably do not mean what was meant are warnings.
     """
     path = one_file(context, path, schedules)
     code = 2
@@ -148,6 +150,7 @@ def check(
             _check_code(file, path, imports)
         elif not no_import and (beside := _code_beside(path)):
             _check_names(file, path, beside)
+        file = _with_doubts(file, path, strict=strict)
     except ScheduleFileError as error:
         if as_json:
             problems = [asdict(found) for found in error.problems]
@@ -156,6 +159,19 @@ def check(
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
     _print_good(file, path, as_json=as_json)
+
+
+def _with_doubts(file: ScheduleFile, path: Path, *, strict: bool) -> ScheduleFile:
+    """Return a file with the warnings about its cron expressions.
+
+    Raises:
+        ScheduleFileError: there is a warning, and that is an error.
+    """
+    doubts = doubtful(file, _source(file, path), datetime.now(UTC))
+    warnings = (*file.warnings, *doubts)
+    if strict and warnings:
+        raise ScheduleFileError(file.name, warnings)
+    return replace(file, warnings=warnings)
 
 
 def declared_here(imports: list[str] | None) -> tuple[Declaration, ...]:
@@ -484,6 +500,7 @@ def plan(
     take_from: TakeFrom = None,
     with_applications: WithApplications = False,
     imports: CodeToo = None,
+    strict: Strict = False,
 ) -> None:
     """Show what applying a schedule file would change, and which fires move.
 
@@ -494,6 +511,7 @@ def plan(
     path = one_file(context, path, schedules)
     renamed = _renamed(take_from, with_applications=with_applications)
     file = ScheduleService.check(path, declared=declared_here(imports))
+    file = _with_doubts(file, path, strict=strict)
 
     found = session.ask(
         lambda opened: opened.plan(file, prune=prune, force=force, take_from=renamed)
@@ -501,8 +519,11 @@ def plan(
     problems = locate(unknown_workflows(found.unknown), _source(file, path))
     problems += wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     if session.as_json:
-        print_json({**as_document(found, file), "problems": [*map(asdict, problems)]})
+        warnings = [*map(asdict, file.warnings)]
+        document = as_document(found, file)
+        print_json({**document, "problems": [*map(asdict, problems)], "warnings": warnings})
     else:
+        _warn(file)
         _show(found, file, problems)
     if found.refused is not None:
         if not session.as_json:

@@ -202,6 +202,7 @@ TaskQueue = Annotated[
         envvar="SCHED_TASK_QUEUE",
     ),
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="A warning is an error.")]
 CodeToo = Annotated[
     list[str] | None,
     typer.Option(

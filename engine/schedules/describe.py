@@ -259,6 +259,22 @@ def missing(spec: Spec, after: datetime, until: datetime) -> Iterator[Missing]:
             yield Missing(from_seconds(change.at), _skipped(rule, change))
 
 
+def next_shifted(spec: Spec, after: datetime, until: datetime) -> str:
+    """Return the note of the first skipped time that fires elsewhere in ``after < t <= until``.
+
+    The text is empty if there is none: of a wildcard schedule no skipped time fires.
+    """
+    cron, low, high = unbounded(spec, epoch_seconds(after), epoch_seconds(until))
+    if not isinstance(cron, Cron):
+        return ""
+    rule = rule_of(cron)
+    if rule.wildcard or rule.policy.gap != "shift":
+        return ""
+    found = (each for each in changes(rule.zone, low, high) if rule.named.count(*each.skipped))
+    change = next(found, None)
+    return note(cron, from_seconds(change.at)) if change else ""
+
+
 def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
     """Return the when-part without ``start`` and ``end``, and the range clipped to them.
 

@@ -243,6 +243,17 @@ async def test_the_answer_says_which_overlap_policy_holds_under_the_names_of_the
     assert [each["overlap"] for each in made] == ["allow", "allow", "queue", "skip"]
 
 
+async def test_an_answer_warns_of_a_cron_that_was_probably_not_meant(client):
+    body = {"workflow": "noop", "cron": "* 5 * * *"}
+    (warning,) = (await client.put(f"{PATH}/flood", json=body)).json()["warnings"]
+    assert warning.startswith('"* 5 * * *" fires every minute from 05:00 to 05:59 every day')
+    assert (await client.get(f"{PATH}/flood")).json()["warnings"] == [warning]
+    assert (await client.get(f"{PATH}/filed")).json()["warnings"] == []
+    plan = await client.post("/api/v1/plan", json={"schedules": [{"key": "x", **body}]})
+    (found,) = plan.json()["warnings"]
+    assert (found["key"], found["code"]) == ("x", "SCHEDULE_CRON_DOUBTFUL")
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

@@ -10,13 +10,15 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
 from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
-from engine.schedules import Declaration, ScheduleFile
+from engine.schedules import Declaration, ScheduleFile, cron_doubts
 from engine.schedules.loader.declarations import inline_file, joined, joined_digest
 from engine.schedules.loader.loader import (
     DEFAULT_PROJECT,
@@ -354,6 +356,49 @@ def _still_there(file: ScheduleFile) -> Source | None:
         return source if source.look().digest() == file.digest else None
     except ScheduleFileError:
         return None
+
+
+_MEANT: Final = re.compile(r"#\s*sched:\s*ok\b")
+"""Comment of a line whose cron expression is meant as it is."""
+_SILENCING: Final = "if it is meant, write # sched: ok behind it"
+
+
+def doubtful(file: ScheduleFile, source: Source, now: datetime) -> list[Problem]:
+    """Return the warnings about cron expressions, without those that the file silences.
+
+    Args:
+        file: what was read; times that a schedule takes from a parent are that one's.
+        source: where it was read from.
+        now: see ``cron_doubts``.
+    """
+    crons = {each.key: each.cron for each in file.schedules}
+    found = [
+        Mismatch(
+            Code.CRON_DOUBTFUL,
+            each.key,
+            warning.message,
+            f"{warning.cure}; {_SILENCING}",
+            ("cron",),
+        )
+        for each in file.schedules
+        if not any(crons.get(rule.parent) == each.cron for rule in each.follows)
+        for warning in cron_doubts(each, now)
+    ]
+    if not found:
+        return []
+    lines = {each.name: each.text.splitlines() for each in source.texts()}
+    return [each for each in locate(found, source) if not _is_meant(each, crons, lines)]
+
+
+def _is_meant(
+    problem: Problem, crons: Mapping[str, str | None], lines: Mapping[str, Sequence[str]]
+) -> bool:
+    """Return whether the line of a problem says so; in a large file its place is not known."""
+    every = lines.get(problem.file or "") or [*chain.from_iterable(lines.values())]
+    if problem.line:
+        return _MEANT.search(every[problem.line - 1]) is not None
+    cron = crons.get(problem.key or "") or ""
+    return any(cron in line and _MEANT.search(line) for line in every)
 
 
 def unknown_workflows(known: Mapping[str, str]) -> list[Mismatch]:
