@@ -234,11 +234,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components["schemas"]["ProblemDocument"] = ProblemDocument.model_json_schema(
         ref_template="#/components/schemas/{model}"
     )
-    declaration = schedules.DECLARATION.copy()
-    parts = [components["schemas"]["ProblemDocument"].pop("$defs", {}), declaration.pop("$defs")]
-    for part in parts:
-        components["schemas"] |= {k: v for k, v in part.items() if k not in components["schemas"]}
-    components["schemas"]["Declaration"] = declaration
+    part = components["schemas"]["ProblemDocument"].pop("$defs", {})
+    components["schemas"] |= {k: v for k, v in part.items() if k not in components["schemas"]}
+    components["schemas"]["Declaration"] = schedules.DECLARATION
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     for name in ("HTTPValidationError", "ValidationError"):

@@ -12,11 +12,20 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.schedules import KEY, LINE, CatchUp, Overlap, Schedule
+from engine.schedules import KEY, LINE, CatchUp, Overlap
+from engine.schedules.loader.json_schema import json_schema
 from engine.service import FIRST_MOMENT, LAST_MOMENT, BackfillOverlap, Included, Start, Status
 
 # --- checked texts and moments ---
@@ -28,6 +37,21 @@ OneLine: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LINE, pattern=LINE
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=LINE)]
 
 KeyText: TypeAlias = Annotated[str, Field(pattern=f"^{KEY.pattern}$", examples=["nightly-report"])]
+
+
+_WRITTEN: Final = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
+"""How a moment begins; a number would be taken for seconds since 1970."""
+
+
+def written_moment(given: Any) -> Any:
+    """Return what a request has for a moment.
+
+    Raises:
+        ValueError: it is no text that begins with a date and a time.
+    """
+    if isinstance(given, datetime) or (isinstance(given, str) and re.match(_WRITTEN, given)):
+        return given
+    raise ValueError("write a moment with its offset, as 2026-12-24T18:00:00Z")
 
 
 def checked_moment(moment: datetime) -> datetime:
@@ -45,11 +69,27 @@ def checked_moment(moment: datetime) -> datetime:
 
 
 Moment: TypeAlias = Annotated[
-    AwareDatetime, AfterValidator(checked_moment), Field(examples=["2026-12-24T18:00:00Z"])
+    AwareDatetime,
+    BeforeValidator(written_moment),
+    AfterValidator(checked_moment),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": _WRITTEN}),
+    Field(examples=["2026-12-24T18:00:00Z"]),
 ]
 """A moment with an offset, of the time in which schedules fire; milliseconds count."""
 
-Bucket: TypeAlias = Annotated[int, Field(ge=-(2**62), le=2**62, examples=[1795312800000])]
+Bucket: TypeAlias = Annotated[int, Field(ge=-(2**53), le=2**53, examples=[1795312800000])]
+"""The number of a window, as far as JSON carries whole numbers."""
+
+
+_FIELDS: Final[Mapping[str, Any]] = json_schema()["definitions"]["schedule"]["properties"]
+"""Shapes of the fields of a schedule, as in a file."""
+
+
+def _or_null(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a shape that allows null, which stands for the default."""
+    own = {name: value for name, value in shape.items() if name not in {"description", "default"}}
+    about = {name: shape[name] for name in ("description", "default") if name in shape}
+    return {**about, "anyOf": [own, {"type": "null"}]}
 
 
 class Body(BaseModel):
@@ -104,7 +144,7 @@ class ResumeRequest(Reasoned):
 
     model_config = _example(catchUp={"policy": "latest"})
 
-    catch_up: CatchUp | None = Field(
+    catch_up: Annotated[CatchUp | None, WithJsonSchema(_or_null(_FIELDS["catchUp"]))] = Field(
         None,
         description="What becomes of the windows of the pause; by default the schedule's"
         " `catchUp.pause` decides.",
@@ -321,14 +361,13 @@ def checked_line(value: Any, name: str) -> str | None:
 
 def declaration_schema() -> dict[str, Any]:
     """Return the JSON Schema of a declaration."""
-    own = Schedule.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
-    del own["properties"]["was"]  # of files
+    fields = {**_FIELDS, **DECLARATION_EXTRAS}
+    del fields["was"]  # of files
     return {
         "title": "Declaration",
         "description": "A schedule as in a file; a few names of other schedulers are taken too.",
         "type": "object",
-        "properties": {**own["properties"], **DECLARATION_EXTRAS},
-        "$defs": own.get("$defs", {}),
+        "properties": {name: _or_null(shape) for name, shape in fields.items()},
     }
 
 

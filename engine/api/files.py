@@ -18,7 +18,7 @@ from engine.api.problems import FileProblem, documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
 from engine.api.schedules import Service
 from engine.api.views import ApiView, taken_from
-from engine.errors import BodyTooLarge, Code, RequestMalformed
+from engine.errors import BodyTooLarge, Code, ScheduleError
 from engine.schedules import ScheduleFile, cron_doubts, load_schedules
 from engine.schedules.simulation import Outage, Simulation, simulate
 
@@ -148,10 +148,10 @@ class _Limit:
         """Go on, unless it has passed.
 
         Raises:
-            RequestMalformed: it has.
+            ScheduleError: it has.
         """
         if time.thread_time() > self._end:
-            raise RequestMalformed(
+            raise ScheduleError(
                 f"to simulate this takes more than {_MOST_SECONDS:.0f} s of processor time",
                 cure="send a smaller file, name a shorter time, or use `sched simulate`",
             )
@@ -202,9 +202,9 @@ async def simulate_file(
 ) -> SimulationView:
     """Count the windows of the file in the body between two moments, of 31 days at most."""
     if (outage_from is None) != (outage_to is None):
-        raise RequestMalformed("an outage needs outageFrom and outageTo", cure="send both or none")
+        raise ScheduleError("an outage needs outageFrom and outageTo", cure="send both or none")
     if not timedelta(0) < end - begin <= _LONGEST:
-        raise RequestMalformed("from and to span no time, or more than 31 days")
+        raise ScheduleError("from and to span no time, or more than 31 days")
     outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
     body, name = await request.body(), _name_of(request)
     if len(body) > _MOST_BYTES:
@@ -223,7 +223,7 @@ def _simulated(
         limit()
         windows += each.spec.count(begin, end)
     if windows > _MOST_WINDOWS:
-        raise RequestMalformed(
+        raise ScheduleError(
             f"the file has {windows:,} windows in that time, and {_MOST_WINDOWS:,} are simulated",
             cure="name a shorter time, or use `sched simulate`",
         )
@@ -231,4 +231,4 @@ def _simulated(
         found = simulate(file.schedules, begin, end, outages=outages, watch=limit)
         return SimulationView.of_run(found)
     except ValueError as error:
-        raise RequestMalformed(str(error)) from None
+        raise ScheduleError(str(error)) from None

@@ -201,7 +201,12 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        return problem(RequestMalformed(shape_faults(error.errors())), request)
+        faults = error.errors()
+        codes = [each["type"] for each in faults]
+        if all(code.startswith("SCHEDULE_") for code in codes):  # as the same field of a file
+            text = "; ".join(str(each["msg"]) for each in faults[:_SHOWN])
+            return problem(ScheduleError(text, code=Code(codes[0])), request)
+        return problem(RequestMalformed(shape_faults(faults)), request)
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:

@@ -89,7 +89,11 @@ Cursor = Annotated[
     str | None, Query(max_length=1000, description="`nextCursor` of the page before.")
 ]
 IfMatch = Annotated[
-    str | None, Header(description="The ETag of the schedule that the edit was made from.")
+    str | None,
+    Header(
+        description="The ETag of the schedule that the edit was made from.",
+        json_schema_extra={"pattern": r'^(\*|"[0-9]{1,9}")$'},
+    ),
 ]
 
 
@@ -305,7 +309,7 @@ def _require_fields(
     unknown = sorted(name for name in given if name not in known)
     if not unknown and not wrong:
         return
-    ours = [name for name in unknown if name in {*_FIELDS, SEALED_INPUT}]
+    ours = [name for name in unknown if name in {*_FIELDS, "key", SEALED_INPUT}]
     found = [
         *wrong,
         *(ScheduleError(f"{name} is no field here", cure="leave it out") for name in ours),
@@ -313,7 +317,7 @@ def _require_fields(
     left_out = {*_OTHER_FIELDS, SEALED_INPUT}
     try:
         plain = {name: value for name, value in given.items() if name not in left_out}
-        Schedule.from_json({**others, **plain})
+        Schedule.from_json({**plain, **others})
     except ScheduleError as error:
         found.append(error)
     texts = [f"{each.message}; {each.cure or ''}".rstrip("; ") for each in found]

@@ -178,6 +178,28 @@ async def test_a_put_that_is_refused_changes_nothing(
     assert await api.stored() == before
 
 
+async def test_a_reschedule_that_names_a_key_is_refused_as_such(client):
+    await client.post(PATH, json=BILLING)
+    answer = await client.post(f"{PATH}/billing.nightly/reschedule", json=BILLING)
+    assert (answer.status_code, answer.json()["code"]) == (422, "SCHEDULE_FIELD_INVALID")
+    assert answer.json()["detail"].startswith("key is no field here; leave it out")
+
+
+async def test_a_wrong_value_of_a_request_has_the_code_that_a_file_gets(client):
+    answer = await client.post(f"{PATH}/filed/resume", json={"catchUp": {"rate": "5/2"}})
+    assert (answer.status_code, answer.json()["code"]) == (422, "SCHEDULE_FIELD_INVALID")
+    assert answer.json()["detail"].startswith("catchUp.rate is '5/2'; write a number and")
+
+
+async def test_a_moment_is_a_text_and_no_number(client):
+    for answer in (
+        await client.get(PATH, params={"dueBefore": "0.5"}),
+        await client.get(f"{PATH}/filed/next", params={"from": "1795312800"}),
+        await client.post(f"{PATH}/filed/skip", json={"at": 1795312800}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (400, "SCHEDULE_REQUEST_MALFORMED")
+
+
 async def test_an_edit_that_changes_nothing_makes_no_new_version(client):
     tag = (await client.post(PATH, json=BILLING)).headers["etag"]
     same = await client.patch(
@@ -305,7 +327,7 @@ async def test_a_range_that_ends_before_it_begins_is_refused_as_such(client):
         assert answer.json()["detail"].startswith("the range begins at 2026-11-02 00:00:00Z and")
     half = {"from": end, "to": begin, "outageFrom": end}
     answer = await client.post("/api/v1/simulate", json={"schedules": []}, params=half)
-    assert (answer.status_code, "outageTo" in answer.json()["detail"]) == (400, True)
+    assert (answer.status_code, "outageTo" in answer.json()["detail"]) == (422, True)
 
 
 async def test_words_of_the_blueprint_find_executions(api, client):
@@ -625,7 +647,7 @@ async def test_a_plan_and_a_simulation_change_nothing(api, client):
     simulated = await client.post("/api/v1/simulate", json=as_json, params=week)
     assert (simulated.json()["windows"], simulated.json()["totals"]) == (7, {"on_time": 7})
     long = {"from": "2026-12-01T00:00:00Z", "to": "2027-12-08T00:00:00Z"}
-    assert (await client.post("/api/v1/simulate", json=as_json, params=long)).status_code == 400
+    assert (await client.post("/api/v1/simulate", json=as_json, params=long)).status_code == 422
     wrong = await client.post(
         "/api/v1/plan", content="schedules: [{key: A, workflow: w, everyMs: 60000}]", headers=yaml
     )
@@ -654,7 +676,7 @@ async def test_a_simulation_that_would_take_too_much_of_the_processor_is_refused
     monkeypatch.setattr(files, "_MOST_SECONDS", 0.0)
     for body in (good, "schedules:\n" + "- {}\n" * 50):
         answer = await asked(body)
-        assert answer.status_code == 400
+        assert answer.status_code == 422
         assert "more than 0 s of processor time" in answer.json()["detail"]
 
 

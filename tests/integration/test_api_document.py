@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    positive_data_acceptance,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
@@ -30,9 +36,10 @@ from tests.examples import examples
 from tests.rest import BILLING, PATH, RestApi, rest_api
 
 EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", examples(3)))
+CONFIG = Path(__file__).with_name("schemathesis.toml")
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance,
-    response_schema_conformance,
+    response_schema_conformance, response_headers_conformance, positive_data_acceptance,
 ]  # fmt: skip
 
 
@@ -54,7 +61,10 @@ class Served:
         async with rest_api(self._url, open_door=False) as api:
             self.tokens = {
                 "all": await api.token("all"),
+                "read": await api.token("read", "read"),
+                "operate": await api.token("operate", "operate"),
                 "some": await api.token("some", "operate", keys=["billing.*"]),
+                "keyed": await api.token("keyed", "admin", keys=["billing.*"]),
             }
             place = listening("127.0.0.1", 0)
             self.address = f"http://127.0.0.1:{place.getsockname()[1]}"
@@ -79,7 +89,9 @@ def served(shared_database_url) -> Iterator[Served]:
 @pytest.mark.parametrize("caller", ["all", "some", None])
 def test_no_request_that_the_document_allows_makes_the_server_fail(served, caller):
     """More examples: SCHED_PROVE_EXAMPLES=200."""
-    schema = schemathesis.openapi.from_url(f"{served.address}/api/v1/openapi.json")
+    schema = schemathesis.openapi.from_url(
+        f"{served.address}/api/v1/openapi.json", config=SchemathesisConfig.from_path(CONFIG)
+    )
     schema.validate()
     token = served.tokens.get(caller)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -105,6 +117,21 @@ def test_no_request_that_the_document_allows_makes_the_server_fail(served, calle
 
         ask()
     assert len(asked) == len(ROUTES)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("caller", ["all", "read", "operate", "some", "keyed"])
+def test_every_check_holds_for_what_the_document_allows_and_for_what_it_does_not(served, caller):
+    """Some six thousand requests: each boundary of each parameter, valid or not, and methods."""
+    asked = [
+        sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run",
+        f"{served.address}/api/v1/openapi.json", "--checks", "all", "--max-examples",
+        str(EXAMPLES * 2), "--phases", "examples,coverage,fuzzing", "--continue-on-failure",
+        "--header", f"Authorization: Bearer {served.tokens[caller]}",
+    ]  # fmt: skip
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
 # --- every error that the document names ---
