@@ -47,6 +47,7 @@ EXAMPLES = {
     "watch": ("sched watch",),
     "api": ("sched api", "sched api --host 0.0.0.0 --port 8230"),
     "status": ("sched status", "sched status --json"),
+    "doctor": ("sched doctor", "sched doctor --json"),
     "workers": ("sched workers", "sched workers --json"),
     "list": ("sched list", "sched list --project billing --json", "sched list --wide"),
     "show": (
@@ -302,7 +303,7 @@ _COMMANDS = {
     "runs": "history versions",
     "show": "show",
     "simulate": "simulate",
-    "status": "status workers",
+    "status": "status workers doctor",
     "takeover": "compare takeover move",
     "up.up": "up worker watch",
 }
@@ -319,6 +320,7 @@ GROUPS = {
     },
     "Look": {
         "status": "Show on one screen whether all is well, and if not, what is wrong and why.",
+        "doctor": "Examine the installation: each line is good, or has a hint.",
         "workers": "Show every worker: what it serves, and when it last announced itself.",
         "list": "Show every schedule: its workflow, times, state and last run.",
         "show": "Show one schedule: its definition, state, last and next fires, and links.",

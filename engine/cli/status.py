@@ -1,10 +1,11 @@
-"""Commands status and workers."""
+"""Commands status, workers and doctor."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import typer
 
@@ -17,11 +18,27 @@ from engine.cli.output import (
     print_json,
     relative,
 )
-from engine.cli.target import Reading, Session, SetupFunction, Target, command
-from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
+from engine.cli.target import (
+    DEFAULT_FILE,
+    Reading,
+    Schedules,
+    Session,
+    SetupFunction,
+    Target,
+    command,
+)
+from engine.errors import Code, EngineError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
-from engine.schedules import first_of
-from engine.service import Fire, ServerState, StatusReport, WorkerRow
+from engine.schedules import KEY_ATTRIBUTE, ScheduleFile, first_of
+from engine.service import (
+    Finding,
+    Fire,
+    ScheduleService,
+    ServerState,
+    StatusReport,
+    TemporalFacts,
+    WorkerRow,
+)
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -210,6 +227,98 @@ def _section(heading: str, lines: Sequence[str]) -> None:
         out.print(f"  {line}")
     if len(lines) > _SHOWN:
         out.print(f"  and {len(lines) - _SHOWN} more; --json has all")
+
+
+# --- doctor ---
+
+_SIGNS = {True: ("ok", "green"), False: ("wrong", "red"), None: ("?", "yellow")}
+
+
+@command(commands, of=Reading)
+def doctor(
+    session: Session, schedules: Schedules = DEFAULT_FILE, setup: SetupFunction = None
+) -> None:
+    """Examine the installation: each line is good, or has a hint.
+
+    PostgreSQL's version, role, connections and migrations, the clocks, the namespace with its
+    retention and search attributes, task queues and who polls them, zone rules, webhooks, and the
+    schedule file against the ledger. Ends with 1 when something is wrong or could not be asked.
+    """
+    # The import of Temporal's SDK takes longer than most commands.
+    from engine.cli.temporal import temporal_facts  # noqa: PLC0415
+    from engine.runtime import Setup  # noqa: PLC0415
+
+    options, file = Setup.load(setup), _file_at(schedules)
+
+    async def facts(task_queues: Sequence[str]) -> TemporalFacts | str:
+        try:
+            return await temporal_facts(session.target, options, task_queues)
+        except TemporalUnavailable as error:
+            return str(error)
+
+    async def examine(opened: ScheduleService) -> list[Finding]:
+        temporal = await facts(await opened.task_queues())
+        found = await opened.examine(
+            temporal, clock=lambda: datetime.now(UTC), own_attribute=KEY_ATTRIBUTE
+        )
+        return [*found, await _of_file(opened, schedules, file)]
+
+    try:
+        found = session.ask(examine)
+    except LedgerUnavailable as error:
+        temporal = asyncio.run(facts(()))
+        found = [
+            Finding("postgresql", False, error.message, error.cure),
+            Finding(
+                "temporal", *((None, temporal) if isinstance(temporal, str) else (True, "answers"))
+            ),
+        ]
+    session.print(
+        {"good": all(each.good for each in found), "findings": [fields(each) for each in found]}, ()
+    )
+    if not session.as_json:
+        _print_findings(found)
+    if not all(each.good for each in found):
+        raise typer.Exit(1)
+
+
+def _file_at(path: Path) -> ScheduleFile | Finding:
+    """Return the schedule file; a finding if there is none, or it cannot be read."""
+    if not path.exists():
+        return Finding("file", True, f"no {path} here: the ledger has every definition")
+    try:
+        return ScheduleService.check(path)
+    except EngineError as error:
+        return Finding("file", False, str(error), f"`sched check {path}`")
+
+
+async def _of_file(opened: ScheduleService, path: Path, file: ScheduleFile | Finding) -> Finding:
+    """Return how the schedule file differs from the ledger."""
+    if isinstance(file, Finding):
+        return file
+    try:
+        found = await opened.plan(file)
+    except EngineError as error:
+        return Finding("file", False, error.message, error.cure)
+    if found.refused is not None:
+        return Finding("file", False, f"{path} cannot be applied: {found.refused.message}")
+    if changes := len(found.changes):
+        differ = "1 schedule differs" if changes == 1 else f"{changes} schedules differ"
+        hint = f"`sched plan {path}` shows what an apply would change"
+        return Finding("file", False, f"{differ} from the ledger's", hint)
+    return Finding("file", True, f"{path} is what the ledger has")
+
+
+def _print_findings(found: Sequence[Finding]) -> None:
+    width = max(len(each.name) for each in found)
+    out = console()
+    for each in found:
+        word, colour = _SIGNS[each.good]
+        out.print(
+            f"{word:<5}  {each.name:<{width}}  {each.text}", style="" if each.good else colour
+        )
+        if each.hint is not None:
+            out.print(f"{'':<5}  {'':<{width}}  {each.hint}")
 
 
 def _seconds(length: timedelta) -> str:

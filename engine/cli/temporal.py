@@ -13,7 +13,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
@@ -37,6 +40,7 @@ from engine.service import (
     ScheduleService,
     Status,
     StepInProgress,
+    TemporalFacts,
     TemporalNamespace,
     Try,
     steps_in_progress,
@@ -119,6 +123,36 @@ async def search_attributes_of(of: Target) -> dict[str, str]:
     if found is None:
         raise TemporalUnavailable("the Temporal server does not list its search attributes")
     return found
+
+
+# --- namespace ---
+# What Temporal says of the namespace, for ``sched doctor``.
+
+
+async def temporal_facts(of: Target, setup: Setup, task_queues: Sequence[str]) -> TemporalFacts:
+    """Return what Temporal says of the namespace and of those who poll these task queues.
+
+    Raises:
+        TemporalUnavailable: the server does not answer, or does not say.
+    """
+    client = await connected(of, setup)
+    try:
+        namespace = await describe_namespace(client, PATIENCE)
+        asked = [_pollers(client, each) for each in task_queues]
+        polling = dict(zip(task_queues, await asyncio.gather(*asked), strict=True))
+    except RPCError as error:
+        raise TemporalUnavailable(f"namespace {of.namespace}: {error.message}") from error
+    return TemporalFacts(namespace, await read_search_attributes(client, PATIENCE), polling)
+
+
+async def _pollers(client: Client, task_queue: str) -> list[str]:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    found = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+    return sorted({each.identity for each in found.pollers})
 
 
 # --- one run ---

@@ -96,6 +96,7 @@ from engine.ledger.records import (
     DueByShare as DueByShare,
     DueKey as DueKey,
     Included as Included,
+    LedgerServer as LedgerServer,
     Lineage as Lineage,
     Load as Load,
     NewDefinition as NewDefinition,

@@ -435,6 +435,33 @@ def _as_text(value: object) -> str:
     raise TypeError(f"nothing says how {type(value).__name__} is noted")
 
 
+# --- server ---
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerServer:
+    """The server of the ledger, and what its role is there.
+
+    Attributes:
+        version: of PostgreSQL, as 18.4.
+        role: the role of this connection; ``owns`` is whether the ledger's schema is its own.
+        connections, most: the connections that the server has now, and may have.
+        pooled: whether a pooler stands before it.
+        missing_indexes: indexes that migrations have left for later.
+        now: its clock.
+    """
+
+    version: str
+    role: str
+    superuser: bool
+    owns: bool
+    connections: int
+    most: int
+    now: datetime
+    pooled: bool = False
+    missing_indexes: tuple[str, ...] = ()
+
+
 # --- bindings ---
 # The Temporal namespaces that a ledger belongs, or has belonged, to.
 

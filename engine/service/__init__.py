@@ -85,8 +85,10 @@ from engine.service.operate import (
 from engine.service.pages import SchedulePage as SchedulePage
 from engine.service.service import ScheduleService as ScheduleService
 from engine.service.status import (
+    Finding as Finding,
     ServerState as ServerState,
     StatusReport as StatusReport,
+    TemporalFacts as TemporalFacts,
     WorkerRow as WorkerRow,
 )
 from engine.service.takeover import MoveReport as MoveReport

@@ -241,7 +241,12 @@ class ReadOperations:
 
         Three missed heartbeats mean a dead worker.
         """
-        return await self._ledger.served(alive=Settings.from_environment().alive)
+        return await self._ledger.served(alive=self._settings.alive)
+
+    @property
+    def _settings(self) -> Settings:
+        """Settings of the environment."""
+        return Settings.from_environment()
 
     async def left_alone(self, rows: Iterable[ScheduleRow]) -> list[str]:
         """Return warnings about task queues of external schedules that have no poller.

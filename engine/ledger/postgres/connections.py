@@ -248,6 +248,11 @@ class Connections:
             except _UNCONFIRMED as error:
                 raise CommitUnknown(f"no answer confirmed a commit: {_detail(error)}") from error
 
+    async def has_pooler(self) -> bool:
+        """Return whether a pooler stands before the server."""
+        async with self._connection() as connection:
+            return await _has_pooler(connection)
+
     async def listen(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
         """Listen on a dedicated connection until it is lost."""
         async with self.apart() as connection:

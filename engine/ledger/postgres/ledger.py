@@ -48,12 +48,29 @@ from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.reads import Reads
 from engine.ledger.postgres.replicas import Replicas
 from engine.ledger.postgres.rows import LedgerPart, arrays, as_claim, parse_apart
-from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, refuse_shadows
+from engine.ledger.postgres.schema import (
+    build_indexes,
+    check_schema_name,
+    migrate,
+    migrations,
+    missing_indexes,
+    read_applied,
+    refuse_shadows,
+)
 from engine.ledger.postgres.stored_access import AccessStore
 from engine.ledger.postgres.stored_alerts import AlertStore
 from engine.ledger.postgres.stored_events import EventStore
 from engine.ledger.postgres.transaction import Transaction, creation, in_use
-from engine.ledger.records import Action, Lineage, NewDefinition, NewFire, Probe, Serving, Start
+from engine.ledger.records import (
+    Action,
+    LedgerServer,
+    Lineage,
+    NewDefinition,
+    NewFire,
+    Probe,
+    Serving,
+    Start,
+)
 from engine.schedules import HORIZON, from_seconds
 from engine.schedules.planner import FAILED, TIME_RULES
 
@@ -67,6 +84,17 @@ _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
 # From the WAL, because the control file has a new timeline only after the checkpoint that follows a
 # promotion.
 _TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint"
+
+
+_SERVER = """
+SELECT current_setting('server_version') AS version, current_user::text AS role,
+       current_setting('is_superuser') = 'on' AS superuser,
+       pg_has_role(n.nspowner, 'USAGE') AS owns,
+       (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend')
+           AS connections,
+       current_setting('max_connections')::int AS most, clock_timestamp() AS now
+FROM pg_namespace AS n WHERE n.nspname = $1
+"""
 
 
 async def lineage_of(connections: Connections) -> Lineage:
@@ -359,6 +387,14 @@ class Ledger(RunStatements, Reads, Replicas):
             LedgerError: the role lacks the privilege.
         """
         return await build_indexes(self._connections, self._schema, patience=patience)
+
+    async def server(self) -> LedgerServer:
+        """Return what the server is, for an operator."""
+        (row,) = await self._connections.fetch(_SERVER, self._schema)
+        have = await read_applied(self._connections, self._schema) or {}
+        missing = tuple(step.index for step in missing_indexes(migrations(), have))
+        pooled = await self._connections.has_pooler()
+        return LedgerServer(**row, pooled=pooled, missing_indexes=missing)
 
     async def identity(self) -> str:
         """Return the ledger's ID, which goes into the memo of every run."""
