@@ -76,6 +76,7 @@ EXAMPLES = {
     ),
     "explain": (
         "sched explain nightly-report 2026-11-22T05:00:00Z",
+        "sched explain nightly-report 05:00",
         "sched explain nightly-report 2026-11-22T02:00:00-03:00 --json",
     ),
     "compare": (
@@ -128,6 +129,7 @@ EXAMPLES = {
         """sched rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
     ),
     "skip": (
+        "sched skip nightly-report --reason holiday",
         "sched skip nightly-report --at 2026-12-25T05:00:00Z --reason holiday",
         "sched skip nightly-report --at 2026-12-25T02:00:00-03:00",
     ),
@@ -338,8 +340,8 @@ GROUPS = {
         "retire": "Retire schedules that no file declares, or all of a project that is no more.",
         "trigger": "Start a run now, in addition to the schedule's windows.",
         "rerun": "Start another run of a window.",
-        "skip": "Skip one window before its run is sent.",
-        "unskip": "Undo the skip of a window that has not opened yet.",
+        "skip": "Skip the window of --at, or else the next one, before its run is sent.",
+        "unskip": "Undo the skip of the window of --at, or else of the next one.",
         "cancel": "Cancel a run, every open run of a schedule, or a schedule that is in no file.",
         "backfill": "Start runs for past windows that had none.",
         "dead": "Show, rerun or discard dead letters: fires that failed.",

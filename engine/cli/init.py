@@ -27,7 +27,7 @@ FILES = (
 SCHEMA = "schedules.schema.json"
 """Generated schema; the first line of ``schedules.yaml`` points editors to it."""
 
-_IGNORED = ".sched/"
+_IGNORED = (".sched/", ".venv/", "__pycache__/")
 
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -93,11 +93,12 @@ def _refused(why: str) -> typer.BadParameter:
 
 
 def _ignore(folder: Path) -> bool:
-    """Exclude the data of ``sched up`` from git; return whether a line was added."""
+    """Exclude what a project makes by itself from git; return whether a line was added."""
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if _IGNORED in text.splitlines():
+    missing = [each for each in _IGNORED if not {each, each[:-1]} & {*text.splitlines()}]
+    if not missing:
         return False
     ending = "" if not text or text.endswith("\n") else "\n"
-    path.write_text(f"{text}{ending}{_IGNORED}\n", encoding="utf-8")
+    path.write_text(f"{text}{ending}{chr(10).join(missing)}\n", encoding="utf-8")
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -481,5 +480,25 @@ def _action_row(row: ActionRow) -> tuple[object, ...]:
 def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     if before is None and after is None:
         return ""
-    texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]
-    return texts[1] if before is None else " → ".join(texts)
+    text = "nothing" if after is None else _state(after)
+    return text if before is None else f"{_state(before)} → {text}"
+
+
+def _state(value: object) -> str:
+    """Return a state as text: ``paused (at 2026-11-21T12:00:00Z, reason deploy)``."""
+    match value:
+        case Mapping():
+            parts = [(name, each) for name, each in value.items() if each not in (None, {}, [])]
+            return ", ".join(
+                f"{name} ({_state(each)})"
+                if isinstance(each, Mapping)
+                else f"{name} {_state(each)}"
+                for name, each in parts
+            )
+        case list() | tuple():
+            return "; ".join(map(_state, value))
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return instant_text(value) or ""
+    return str(value)

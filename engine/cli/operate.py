@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import Annotated, Any, get_args
@@ -46,7 +46,7 @@ from engine.cli.target import (
     parsed,
     whole_number,
 )
-from engine.errors import EngineError, LedgerError, NotCancellable
+from engine.errors import EngineError, LedgerError, NotCancellable, WindowNotFound
 from engine.schedules import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -432,7 +432,7 @@ def _retire_project(
 
 @command(commands)
 def skip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
-    """Skip one window before its run is sent."""
+    """Skip the window of --at, or else the next one, before its run is sent."""
     act = partial(ScheduleService.skip, reason=reason)
     done = _of_window(session, name, at, act)
     _print_skip(session, done, "will not start" if done.changed else "was skipped before")
@@ -440,7 +440,7 @@ def skip(session: Session, name: RunName, at: At = None, reason: Reason = None) 
 
 @command(commands)
 def unskip(session: Session, name: RunName, at: At = None, reason: Reason = None) -> None:
-    """Undo the skip of a window that has not opened yet."""
+    """Undo the skip of the window of --at, or else of the next one."""
     act = partial(ScheduleService.unskip, reason=reason)
     done = _of_window(session, name, at, act)
     _print_skip(session, done, "starts as declared" if done.changed else "was not skipped")
@@ -457,12 +457,25 @@ def _of_window(
     run = workflow_id(session, name)
 
     async def ask(opened: ScheduleService) -> Skipped:
-        if opens is not None and ":" not in run:  # the verb itself finds out whether there is one
-            return await act(opened, run, opens)
+        if ":" not in run:  # the verb itself finds out whether there is one
+            return await act(opened, run, opens or await _next_window(opened, run))
         window = await opened.window(run, at=opens)
         return await act(opened, window.key, window.at)
 
     return session.ask(ask)
+
+
+async def _next_window(opened: ScheduleService, key: str) -> datetime:
+    """Return when the next window of a schedule opens.
+
+    Raises:
+        WindowNotFound: none is to come.
+    """
+    row = await opened.schedule(key)
+    found = row.schedule.spec.next(datetime.now(UTC)) if row.schedule else None
+    if found is None:
+        raise WindowNotFound(f"no window of {key} is to come")
+    return found
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:

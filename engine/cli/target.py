@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Self, TypeVar, get_args
@@ -366,6 +366,7 @@ def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
 # --- instants ---
 # The parser of all instants on the command line, with an error message for each mistake.
 
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?Z?")
 _FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
 
 Side = Literal["ahead", "ago"]
@@ -378,8 +379,10 @@ def moment(
     """Parse the instant given to ``option`` and return it in UTC.
 
     It is ISO 8601, or relative to the clock of this machine: ``now``, ``+10m`` or ``-1h``. A date
-    without a time is its midnight. Without an offset the value is local to ``timezone``; if the
-    clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
+    without a time is its midnight. With ``bare`` a time without a date, as ``19:17:40``, is the
+    last or the next one on the clock of ``timezone``, or of UTC. Without an offset the value is
+    local to ``timezone``; if the clock repeats that time, the first occurrence counts. Without
+    ``timezone`` a date is in UTC.
 
     Args:
         text: what was typed.
@@ -393,7 +396,7 @@ def moment(
         TimezoneInvalid: ``timezone`` is not a time zone.
     """
     hint = f"'{option}'"
-    read = from_now(text, option, bare=bare)
+    read = from_now(text, option, bare=bare) or _on_the_clock(text, timezone or "UTC", bare)
     try:
         if read is None:
             day = is_date(text)
@@ -441,6 +444,17 @@ def from_now(text: str, option: str, *, bare: Side | None = None) -> datetime | 
         )
     past = sign == "-" or (not sign and bare == "ago")
     return datetime.now(UTC) - distance if past else datetime.now(UTC) + distance
+
+
+def _on_the_clock(text: str, timezone: str, bare: Side | None) -> datetime | None:
+    """Return the last or the next moment at which a clock reads ``19:17`` or ``19:17:40``."""
+    if bare is None or _CLOCK.fullmatch(text) is None:
+        return None
+    now = datetime.now(UTC).astimezone(zone("UTC" if text.endswith("Z") else timezone).tzinfo)
+    read = datetime.combine(now.date(), time.fromisoformat(text.rstrip("Z").zfill(5)), now.tzinfo)
+    if bare == "ago":
+        return read if read <= now else read - timedelta(days=1)
+    return read if read >= now else read + timedelta(days=1)
 
 
 def is_date(text: str) -> bool:

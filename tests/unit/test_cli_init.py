@@ -31,7 +31,8 @@ def test_every_template_is_written_and_a_file_of_schedules_that_is_good(tmp_path
     folder = tmp_path / "made" / "here"
     assert run(["init", str(folder)]) == 0
     assert contents(folder) == {
-        **{name: (TEMPLATES / name).read_bytes() for name in FILES}, ".gitignore": b".sched/\n",
+        **{name: (TEMPLATES / name).read_bytes() for name in FILES},
+        ".gitignore": b".sched/\n.venv/\n__pycache__/\n",
         SCHEMA: json_schema_text().encode(),
     }  # fmt: skip
     assert set(FILES) == {
@@ -86,12 +87,12 @@ def test_what_exists_is_named_and_nothing_is_written(tmp_path, capsys, name):
 def test_a_gitignore_is_added_to_and_only_once(tmp_path):
     (tmp_path / ".gitignore").write_text("*.log")
     assert run(["init", str(tmp_path)]) == 0
-    assert (tmp_path / ".gitignore").read_text() == "*.log\n.sched/\n"
+    assert (tmp_path / ".gitignore").read_text() == "*.log\n.sched/\n.venv/\n__pycache__/\n"
     other = tmp_path / "other"
     other.mkdir()
-    (other / ".gitignore").write_text(".sched/\n")
+    (other / ".gitignore").write_text(".sched/\n.venv\n__pycache__/\n")
     assert run(["init", str(other)]) == 0
-    assert (other / ".gitignore").read_text() == ".sched/\n"
+    assert (other / ".gitignore").read_text() == ".sched/\n.venv\n__pycache__/\n"
 
 
 def test_a_folder_that_is_a_file_is_refused_in_one_sentence(tmp_path, capsys):

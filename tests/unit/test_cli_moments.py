@@ -39,6 +39,11 @@ def _frozen(monkeypatch):
         ("+250ms", "ago", timedelta(milliseconds=250)),
         ("2026-11-25", None, -timedelta(hours=12)),
         ("2026-11-25T14:00:00+01:00", "ago", timedelta(hours=1)),
+        ("11:59:30", "ago", -timedelta(seconds=30)),
+        ("9:30", "ago", -timedelta(hours=2, minutes=30)),
+        ("19:17:40", "ago", timedelta(hours=7, minutes=17, seconds=40) - timedelta(days=1)),
+        ("19:17Z", "ahead", timedelta(hours=7, minutes=17)),
+        ("09:00", "ahead", timedelta(hours=21)),
     ],
 )
 def test_a_moment_is_absolute_or_relative_to_now(text: str, bare: Side | None, found: timedelta):
@@ -51,6 +56,8 @@ def test_a_moment_is_absolute_or_relative_to_now(text: str, bare: Side | None, f
         ("2h", None, "may lie before or after now; write [+]2h or -2h"),
         ("+2", None, "write a number and a unit"),
         ("-soon", "ago", "write a number and a unit"),
+        ("19:17:40", None, "is no moment"),
+        ("25:00", "ago", "is no moment"),
         ("soon", "ago", "as 2026-11-22, or [+]10m or -1h from now"),
         ("36525d", "ahead", "years 1970 to 2100"),
         ("2026-11-25T12:00:00", "ago", "append Z for UTC"),

@@ -220,6 +220,10 @@ show hourly --json
 unskip hourly --at 2026-11-21T15:00:00Z --json
 unskip hourly --at 2026-11-21T15:00:00Z
 unskip hourly --at 2026-11-21T15:01:00Z --json
+skip hourly --reason next
+unskip hourly
+skip over
+explain hourly 11:00
 trigger other-place
 trigger other-place --json
 trigger nightly --request-id ticket-4711 --input '{"format": "pdf"}'
