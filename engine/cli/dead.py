@@ -88,12 +88,14 @@ def list_letters(
         _list_failing(session, key, limit)
         return
 
-    async def read(opened: ScheduleService) -> tuple[Sequence[DeadLetter], list[Fire]]:
+    async def read(opened: ScheduleService) -> tuple[Sequence[DeadLetter], int, list[Fire]]:
         found = await rows_of(opened, key, opened.dead_letters(key=key, limit=limit))
-        # With --json programs get the letters alone, as ever.
-        return found, [] if session.as_json else await opened.failing(key=key, limit=limit)
+        if session.as_json:  # programs get the letters alone, as ever
+            return found, 0, []
+        every = await opened.count_dead(key) if len(found) == limit else 0
+        return found, every, await opened.failing(key=key, limit=limit)
 
-    letters, runs = session.ask(read)
+    letters, every, runs = session.ask(read)
     session.print_rows(
         [letter_json(letter, session.target) for letter in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "CAUSE", "RUN", "WHY"),
@@ -112,6 +114,9 @@ def list_letters(
         spare=("RUN", "CAUSE"),
         none=f"no dead letters{f' of {key}' if key else ''}",
     )
+    if every > len(letters):
+        one = "" if key else "; `sched dead list KEY` shows those of one schedule"
+        typer.echo(f"{len(letters)} of {every:,}: -n {every} shows all{one}")
     if runs:
         out = console()
         out.print()

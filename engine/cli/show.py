@@ -178,6 +178,7 @@ class Page:
             "tzdata": self._tzdata,
             **fields(row, "paused=pause schedule.overlap"),
             "max_concurrent_runs": self._places,
+            **({} if row.limit_left is None else fields(row, "limit_left")),
             "parents": [rule.to_json() for rule in self._parents],
             "children": [*self.children],
             "queued": [fire_json(fire) for fire in self.queued],
@@ -239,6 +240,8 @@ class Page:
             f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
             f" zone rules {self._tzdata}"
         )
+        if row.limit_left is not None and row.schedule:
+            sentences.print(f"{row.limit_left} of {row.schedule.limit} windows are left to start")
         if row.schedule:
             sentences.print(f"fires {describe(row.schedule, now=self.now)}")
             out = console()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +33,7 @@ from engine.errors import Code, EngineError, LedgerUnavailable, TemporalUnavaila
 from engine.ledger.postgres.address import place_of
 from engine.schedules import KEY_ATTRIBUTE, ScheduleFile, first_of
 from engine.service import (
+    MOST_COUNTED,
     Finding,
     Fire,
     ScheduleService,
@@ -101,6 +104,8 @@ def _worker_row(row: WorkerRow) -> tuple[object, ...]:
 # --- status ---
 
 _SHOWN = 10
+_LEAST = 20
+"""Characters of a wrapped line at least, besides its indent."""
 _NOUNS = {"ledger": "ledger", "temporal": "Temporal"}
 
 
@@ -185,11 +190,10 @@ def _print_ledger(report: StatusReport, target: Target) -> None:
     _line("lag", late if report.lag else "none", good=not report.overdue)
     if report.totals is not None:
         queued, pending, running, dead, _ = report.totals
-        _line("windows", f"{queued} queued, {pending} to be started", good=True)
-        _line(
-            "runs", f"{running} open, {len(report.stuck)} stuck or failing", good=not report.stuck
-        )
-        _line("dead letters", str(dead), good=not dead)
+        _line("windows", f"{_many(queued)} queued, {_many(pending)} to be started", good=True)
+        stuck = f"{_many(running)} open, {len(report.stuck):,} stuck or failing"
+        _line("runs", stuck, good=not report.stuck)
+        _line("dead letters", _many(dead), good=not dead)
 
 
 def _print_causes(report: StatusReport) -> None:
@@ -214,8 +218,27 @@ def _stuck(fire: Fire) -> str:
     return f"{fire.workflow_id}: {'; '.join(map(str, fire.failing))}"
 
 
+def _many(number: int) -> str:
+    return f"{number:,}{' or more' if number >= MOST_COUNTED else ''}"
+
+
 def _line(name: str, text: str, *, good: bool) -> None:
-    console().print(f"{name:<28}  {text}", style="" if good else "red")
+    _hanging(f"{name:<28}  {text}", " " * 30, style="" if good else "red")
+
+
+def _hanging(text: str, indent: str, *, style: str = "") -> None:
+    """Print a line; on a terminal it is wrapped, and what follows is indented."""
+    out = console()
+    if sys.stdout.isatty():
+        text = textwrap.fill(
+            text,
+            max(out.width, len(indent) + _LEAST),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+    out.print(text, style=style)
 
 
 def _section(heading: str, lines: Sequence[str]) -> None:
@@ -224,7 +247,7 @@ def _section(heading: str, lines: Sequence[str]) -> None:
     out = console()
     out.print(f"\n{heading}", style="bold")
     for line in lines[:_SHOWN]:
-        out.print(f"  {line}")
+        _hanging(f"  {line}", "    ")
     if len(lines) > _SHOWN:
         out.print(f"  and {len(lines) - _SHOWN} more; --json has all")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -177,6 +177,8 @@ class Condition:
         since: when the condition began, as far as it is known.
         project, key: the schedule it concerns, or its project alone.
         cause: the probable cause in one word of a closed list, where there is one.
+        number: how many schedules or runs it stands for, by which looks are sorted; an alert has
+            it in its text alone.
     """
 
     name: str
@@ -186,6 +188,7 @@ class Condition:
     project: str | None = None
     key: str | None = None
     cause: str | None = None
+    number: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +234,7 @@ class AlertRow(Condition):
         }
 
 
-CONDITION_FIELDS: Final = tuple(each.name for each in fields(Condition))
+CONDITION_FIELDS: Final = tuple(each.name for each in fields(Condition) if each.compare)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,11 +97,18 @@ class ScheduleRow:
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
 
     @property
+    def limit_left(self) -> int | None:
+        """How many windows its ``limit`` still lets start; None without a limit."""
+        if self.started is None or self.schedule is None:
+            return None
+        return max((self.schedule.limit or 0) - self.started, 0)
+
+    @property
     def last_start_at(self) -> datetime | None:
         """The last window that its ``limit`` lets start; None if no limit ends it."""
-        if self.started is None or self.next_fire_at is None or self.schedule is None:
+        room = self.limit_left
+        if room is None or self.next_fire_at is None or self.schedule is None:
             return None
-        room = max((self.schedule.limit or 0) - self.started, 0)
         return self.schedule.last_start(self.next_fire_at - TICK, room, but=self.skips)
 
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:

@@ -85,6 +85,7 @@ from engine.service.operate import (
 from engine.service.pages import SchedulePage as SchedulePage
 from engine.service.service import ScheduleService as ScheduleService
 from engine.service.status import (
+    MOST_COUNTED as MOST_COUNTED,
     Finding as Finding,
     ServerState as ServerState,
     StatusReport as StatusReport,

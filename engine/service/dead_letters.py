@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from engine.errors import EngineError, LetterNotFound, ScheduleError, ScheduleNotFound
 from engine.ledger import OF_A_WINDOW, Action, DeadLetter
@@ -13,6 +13,8 @@ from engine.schedules import Overlap, iso_text
 from engine.service.operate import Requested
 from engine.service.starts import Starting
 
+MOST_LETTERS: Final = 10_000
+"""The most dead letters that are counted."""
 _AT_ONCE = 500
 """Letters dropped in one transaction."""
 
@@ -34,6 +36,10 @@ class DeadLetters(Starting):
         return [await self._with_input(each) for each in await self._stored(key, limit, after)]
 
     dead = dead_letters
+
+    async def count_dead(self, key: str | None = None) -> int:
+        """Return the number of unresolved dead letters, up to ``MOST_LETTERS``."""
+        return await self._ledger.count_letters(key, most=MOST_LETTERS)
 
     async def _stored(
         self, key: str | None, limit: int, after: tuple[datetime, str] | None = None

@@ -25,11 +25,20 @@ from engine.ledger import (
     Totals,
 )
 from engine.runtime.events import ServerName
-from engine.runtime.watch.conditions import WatchContext, judge
+from engine.runtime.watch.conditions import WatchContext, judge, was_replaced
 from engine.service.base import ReadOperations
 
 _MOST: Final = 1000
-"""The largest number that is counted, and most stuck runs that are read."""
+"""Most stuck runs that are read."""
+MOST_COUNTED: Final = 10_000
+"""The largest number that is counted."""
+_OVERDUE: Final = 5000
+"""Most conditions of a kind that are read."""
+_WORST_FIRST: Final = (
+    *(Code.NOT_FIRED, Code.FIRED_LATE, Code.REPLICA_VANISHED, Code.TASK_QUEUE_UNPOLLED),
+    *(Code.TASK_QUEUE_MIXED, Code.PAUSED_AFTER_FAILURES, Code.FAILURES_IN_ROW),
+    *(Code.SKIPPED_IN_ROW, Code.DEAD_LETTERS),
+)
 _EVERYWHERE: Final = Serving("", "", "", frozenset())
 
 WorkerState = Literal["alive", "silent"]
@@ -89,8 +98,9 @@ class StatusReport:
         workers: as of ``workers``.
         unserved: whether schedules are to fire, and no worker at all is alive.
         lag: age of the oldest window that is due and not decided; zero if none is.
-        totals: numbers of each kind, of 1,000 at most; ``overdue`` is not counted.
-        conditions: what a look of the watch finds now, the windows that have not fired first.
+        totals: numbers of each kind, of 10,000 at most; ``overdue`` is not counted.
+        conditions: what a look of the watch finds now, the worst first: by their kind, then by how
+            many schedules or runs each stands for.
         stuck: open runs that cannot continue, or have a step that keeps failing.
         alerts: the open alerts, as the watch has raised them.
         facts: of which the conditions are judged.
@@ -218,12 +228,15 @@ class Overview(ReadOperations):
         ]
 
     async def workers(self) -> list[WorkerRow]:
-        """Return every worker that has not withdrawn, by project, task queue and start."""
+        """Return every worker that has not withdrawn, by project, task queue and start.
+
+        One that is silent for ten minutes, and was replaced, is left out.
+        """
         return _workers(await self._ledger.facts(), await self._ledger.load(most=_MOST))
 
     async def status(self) -> StatusReport:
         """Return the state of the namespace, as the ledger has it."""
-        facts = await self._ledger.facts()
+        facts = await self._ledger.facts(limit=_OVERDUE)
         load = await self._ledger.load(most=_MOST)
         workers = _workers(facts, load)
         return StatusReport(
@@ -233,7 +246,7 @@ class Overview(ReadOperations):
             workers=workers,
             unserved=load.awaits and all(each.state == "silent" for each in workers),
             lag=facts.now - load.due_since if load.due_since else timedelta(0),
-            totals=await self._ledger.totals(_EVERYWHERE, most=_MOST),
+            totals=await self._ledger.totals(_EVERYWHERE, most=MOST_COUNTED),
             conditions=_in_order(judge(facts, WatchContext()).conditions),
             stuck=await self._ledger.failing(limit=_MOST),
             alerts=await self._ledger.alerts.open(),
@@ -242,10 +255,12 @@ class Overview(ReadOperations):
 
 
 def _in_order(found: Iterable[Condition]) -> list[Condition]:
-    return sorted(found, key=lambda each: (each.code is not Code.NOT_FIRED, each.since))
+    rank = {code: number for number, code in enumerate(_WORST_FIRST)}
+    return sorted(found, key=lambda each: (rank[each.code], -each.number, each.since))
 
 
 def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
+    living = [each for each in facts.replicas if not each.is_silent(facts.now)]
     return [
         WorkerRow(
             replica=seen.replica,
@@ -262,6 +277,7 @@ def _workers(facts: Facts, load: Load) -> list[WorkerRow]:
             state="silent" if seen.is_silent(facts.now) else "alive",
         )
         for seen in facts.replicas
+        if not was_replaced(seen, living, facts.now)
     ]
 
 

@@ -154,3 +154,12 @@ def test_a_schedule_in_shadow_mode_says_that_nothing_starts_and_since_which_wind
     state_of = vars(_environment().get_template("parts.html").module)["state_of"]
     assert "shadow" in state_of(page.row), "so does the page in the browser"
     assert "shadow" not in state_of(ROW)
+
+
+def test_what_is_left_of_a_limit_is_shown(capsys):
+    limited = Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000, "limit": 5})
+    page = Page(replace(ROW, schedule=limited, started=3), [], [], [], TARGET, NOW, "")
+    page.print()
+    assert "2 of 5 windows are left to start" in capsys.readouterr().out
+    assert page.as_json()["limit_left"] == 2
+    assert "limit_left" not in Page(ROW, [], [], [], TARGET, NOW, "").as_json()

@@ -192,6 +192,8 @@ plan changed.yaml
 plan changed.yaml --json
 plan changed.yaml --prune --json
 dead list
+dead list -n 1
+dead list hourly -n 1
 dead list --json
 dead list --failing
 dead list --failing --json

@@ -246,6 +246,12 @@ class Reads(LedgerPart):
         rows = await self._run("account_rows", key, first, last, *place, limit)
         return [as_account_row(row) for row in rows]
 
+    async def count_letters(self, key: str | None, *, most: int) -> int:
+        """Return how many of the newest ``most`` dead letters are of a key; None is all."""
+        names = None if key is None else {*await self.keys_of(key)}
+        rows = await self._run("letters_by_key", most)
+        return sum(row["number"] for row in rows if names is None or row["key"] in names)
+
     async def totals(self, serving: Serving, *, most: int) -> Totals:
         """Return how much of each kind there is in the namespace, at most ``most`` of each.
 

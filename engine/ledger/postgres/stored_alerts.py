@@ -151,4 +151,4 @@ def _as_alert(row: Mapping[str, Any]) -> AlertRow:
     return AlertRow(**(known | {"code": Code(row["code"])}))
 
 
-_ROW_FIELDS = tuple(each.name for each in fields(AlertRow))
+_ROW_FIELDS = tuple(each.name for each in fields(AlertRow) if each.compare)

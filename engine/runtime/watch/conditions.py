@@ -139,7 +139,7 @@ def _not_fired(
         if not oldest.known:
             text = f"{keys[0]} has not fired since its window of {at}"
         if len(keys) > 1:
-            which = f"{len(keys)} schedules of project {project} have not fired"
+            which = f"{len(keys):,} schedules of project {project} have not fired"
             text = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"
         yield Condition(
             name=f"not-fired:{key}" if key else f"not-fired:@{project}/{part}:{cause}",
@@ -149,6 +149,7 @@ def _not_fired(
             project=project,
             key=keys[0] if len(keys) == 1 else None,
             cause=cause,
+            number=len(keys),
         )
 
 
@@ -194,6 +195,13 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[NotFiredC
 # --- replicas and task queues ---
 
 
+def was_replaced(each: SeenReplica, living: Sequence[SeenReplica], now: datetime) -> bool:
+    """Return whether a replica is silent for long, and others have taken its place."""
+    served = {(other.project, other.task_queue) for other in living}
+    silent = each.is_silent(now) and now - each.seen_at > _REPLACED
+    return silent and (each.project, each.task_queue) in served
+
+
 def _vanished(
     replicas: Sequence[SeenReplica],
     living: Sequence[SeenReplica],
@@ -201,9 +209,8 @@ def _vanished(
 ) -> Iterator[Condition]:
     served = {(each.project, each.task_queue) for each in living}
     for each in replicas:
-        silent = now - each.seen_at
         replaced = (each.project, each.task_queue) in served
-        if not each.is_silent(now) or (replaced and silent > _REPLACED):
+        if not each.is_silent(now) or was_replaced(each, living, now):
             continue
         others = "others continue" if replaced else f"no other serves task queue {each.task_queue}"
         yield Condition(
@@ -253,6 +260,7 @@ def _dead(letters: Letters) -> Condition:
         since=letters.died_at,
         project=letters.project,
         key=letters.key,
+        number=letters.number,
     )
 
 
