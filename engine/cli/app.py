@@ -48,6 +48,7 @@ EXAMPLES = {
     "api": ("sched api", "sched api --host 0.0.0.0 --port 8230"),
     "status": ("sched status", "sched status --json"),
     "doctor": ("sched doctor", "sched doctor --json"),
+    "queues": ("sched queues", "sched queues --json"),
     "workers": ("sched workers", "sched workers --json"),
     "list": ("sched list", "sched list --project billing --json", "sched list --wide"),
     "show": (
@@ -305,7 +306,7 @@ _COMMANDS = {
     "runs": "history versions",
     "show": "show",
     "simulate": "simulate",
-    "status": "status workers doctor",
+    "status": "status workers queues doctor",
     "takeover": "compare takeover move",
     "up.up": "up worker watch",
 }
@@ -323,6 +324,7 @@ GROUPS = {
     "Look": {
         "status": "Show on one screen whether all is well, and if not, what is wrong and why.",
         "doctor": "Examine the installation: each line is good, or has a hint.",
+        "queues": "Show every step queue: its limits, and how many of its steps run now.",
         "workers": "Show every worker: what it serves, and when it last announced itself.",
         "list": "Show every schedule: its workflow, times, state and last run.",
         "show": "Show one schedule: its definition, state, last and next fires, and links.",

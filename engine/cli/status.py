@@ -1,4 +1,4 @@
-"""Commands status, workers and doctor."""
+"""Commands status, workers, queues and doctor."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from engine.service import (
     MOST_COUNTED,
     Finding,
     Fire,
+    QueueRow,
+    QueueUse,
     ScheduleService,
     ServerState,
     StatusReport,
@@ -99,6 +101,50 @@ def _worker_row(row: WorkerRow) -> tuple[object, ...]:
         row.replica,
         first_of(row.types, _NAMED),
     )
+
+
+# --- queues ---
+
+
+@command(commands, of=Reading)
+def queues(session: Session) -> None:
+    """Show every step queue: its limits, and how many of its steps run now."""
+    rows = session.ask(lambda opened: opened.queues())
+    session.print_rows(
+        [queue_json(row, use) for row, use in rows],
+        ("QUEUE", "PROJECT", "LIMITS", "RUNNING", "STATE"),
+        [
+            (
+                row.queue,
+                row.project,
+                row.limits,
+                _use_text(row, use),
+                f"dropped {instant_text(row.dropped_at)}" if row.dropped_at else "declared",
+            )
+            for row, use in rows
+        ],
+        spare=("PROJECT",),
+        none="no file declares a step queue; see `sched docs queues`",
+    )
+
+
+def _use_text(row: QueueRow, use: Sequence[QueueUse]) -> str:
+    if row.limits.concurrency is None:
+        return "not counted"  # only a concurrency has slots
+    return ", ".join(f"{each.running} on {each.task_queue}" for each in use) or "none"
+
+
+def queue_json(row: QueueRow, use: Sequence[QueueUse]) -> dict[str, object]:
+    """Return one step queue as in ``sched queues --json``."""
+    limits = row.limits
+    return {
+        **fields(row, "queue project limits.concurrency limits.per_key"),
+        "rate": None if limits.rate is None else str(limits.rate),
+        "running": None
+        if limits.concurrency is None
+        else {each.task_queue: each.running for each in use},
+        **fields(row, "declared_at dropped_at"),
+    }
 
 
 # --- status ---

@@ -105,6 +105,7 @@ from engine.ledger.records import (
     Probe as Probe,
     ProjectRow as ProjectRow,
     QueueRow as QueueRow,
+    QueueUse as QueueUse,
     Served as Served,
     Serving as Serving,
     SkippedAhead as SkippedAhead,

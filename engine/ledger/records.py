@@ -700,6 +700,14 @@ class QueueRow:
         return cls(limits=Queue(concurrency, per_key, parse_rate(rate) if rate else None), **rest)
 
 
+class QueueUse(NamedTuple):
+    """The number of steps of a step queue that run now on the workers of a task queue."""
+
+    queue: str
+    task_queue: str
+    running: int
+
+
 @dataclass(frozen=True, slots=True)
 class SlotAsk:
     """A replica's demand for slots of one lane, or of one fairness key in it.

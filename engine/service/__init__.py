@@ -30,6 +30,8 @@ from engine.ledger import (
     Included as Included,
     JobStatus as JobStatus,
     NextFire as NextFire,
+    QueueRow as QueueRow,
+    QueueUse as QueueUse,
     RepeatedRequest as RepeatedRequest,
     RequestKey as RequestKey,
     RunDetails as RunDetails,

@@ -17,6 +17,8 @@ from engine.ledger import (
     Fire,
     LedgerServer,
     Load,
+    QueueRow,
+    QueueUse,
     ScheduleRow,
     SeenReplica,
     Serving,
@@ -186,6 +188,13 @@ class TemporalFacts:
 
 class Overview(ReadOperations):
     """Operations that show how the whole namespace is; none of them writes."""
+
+    async def queues(self) -> list[tuple[QueueRow, list[QueueUse]]]:
+        """Return every step queue by name, with the steps that run in it now."""
+        async with self._ledger.transaction() as transaction:
+            rows = await transaction.queues()
+        use = await self._ledger.queue_use()
+        return [(row, [each for each in use if each.queue == name]) for name, row in rows.items()]
 
     async def task_queues(self) -> list[str]:
         """Return the task queues of the schedules that may fire."""

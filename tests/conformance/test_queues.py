@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from engine.cli.status import queue_json
 from engine.errors import KeyForeign
-from engine.ledger.records import SlotAsk, key_lane
+from engine.ledger.records import QueueUse, SlotAsk, key_lane
 from tests.conformance.conftest import Bench
+from tests.conformance.past import operator
 from tests.slots import held_slots
 
 LANE = "sched/emails"
@@ -195,3 +197,16 @@ async def test_the_slots_of_a_key_are_apart_from_those_of_the_lane_and_of_other_
     assert await ask("y", a=1, b=1) == {"a": 1, "b": 1, "": 0}
     await declare(bench, "emails: {concurrency: 5}")
     assert await ask("x", a=1) == {"a": 0, "": 5}, "without a limit there are no slots of keys"
+
+
+async def test_queues_are_shown_with_their_limits_and_what_runs_in_them(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5, perKey: 2}, slow: {rate: 10/1m}")
+    await hold(bench, "a", 3)
+    await hold(bench, "b", 1)
+    shown = {row.queue: (str(row.limits), use) for row, use in await operator(bench).queues()}
+    assert shown == {
+        "emails": ("concurrency 5, perKey 2", [QueueUse("emails", "sched", 4)]),
+        "slow": ("rate 10/1m", []),
+    }
+    documents = [queue_json(row, use) for row, use in await operator(bench).queues()]
+    assert [each["running"] for each in documents] == [{"sched": 4}, None]

@@ -33,6 +33,7 @@ __all__ = ["virtual_url"]
 READING = """
 status
 doctor
+queues
 workers
 list
 list --wide

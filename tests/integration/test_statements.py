@@ -371,6 +371,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "put_off_backfills": [("busy", A_MINUTE, None)],
     "ranges_between": [("merged", NOW - 10 * DAY, NOW), ("busy", NOW - 10 * DAY, NOW)],
     "raise_max_bucket": [("busy", LAST)],
+    "queue_use": [()],
     "read_queues": [()],
     "read_schedules": [(["busy"], True, 100, 0.5, 1),
                        *(([key], False, 100, 0.5, 1)

@@ -121,6 +121,8 @@ status
 status --json
 workers
 workers --json
+queues
+queues --json
 list
 list --json
 list --wide

@@ -29,6 +29,7 @@ from engine.ledger.records import (
     Backfill,
     DefinitionVersion,
     Load,
+    QueueUse,
     Serving,
     Standing,
     Totals,
@@ -251,6 +252,10 @@ class Reads(LedgerPart):
         names = None if key is None else {*await self.keys_of(key)}
         rows = await self._run("letters_by_key", most)
         return sum(row["number"] for row in rows if names is None or row["key"] in names)
+
+    async def queue_use(self) -> list[QueueUse]:
+        """Return the steps that run now in each step queue, by task queue."""
+        return [QueueUse(**row) for row in await self._run("queue_use")]
 
     async def totals(self, serving: Serving, *, most: int) -> Totals:
         """Return how much of each kind there is in the namespace, at most ``most`` of each.
