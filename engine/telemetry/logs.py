@@ -237,6 +237,33 @@ def show_run_warnings(show: Callable[[str, str], object]) -> None:
     of_runs.propagate = False
 
 
+class ServiceEvents(logging.Handler):
+    """Handler that shows what the service of `sched up` answers to a repeated request."""
+
+    def __init__(self, show: Callable[[str, str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the base class."""
+        if getattr(record, "event", None) == "already_cancelled":
+            self._show(record.getMessage(), "")
+
+
+def show_service_events(show: Callable[[str, str], object]) -> None:
+    """Show what only the service knows, unless a log has it; a listener shows events of replicas.
+
+    Args:
+        show: prints a line, in this style.
+    """
+    if logs_events():
+        return
+    of_engine = logging.getLogger("sched")
+    of_engine.addHandler(ServiceEvents(show))
+    of_engine.setLevel(logging.INFO)
+    of_engine.propagate = False
+
+
 # --- setup ---
 
 

@@ -45,6 +45,7 @@ from engine.runtime.events import (
     Settled,
     Stopped,
     entry_of,
+    log,
 )
 from engine.runtime.loop import Loop
 from engine.runtime.replica import Replica
@@ -52,7 +53,7 @@ from engine.runtime.temporal_client import level_of, server_of
 from engine.schedules.planner import Decision
 from engine.schedules.planner.planner import FORGOTTEN
 from engine.schedules.terms import Reason, Window
-from engine.telemetry.logs import FIELDS, JsonLines, LibraryLimit, TextLines
+from engine.telemetry.logs import FIELDS, JsonLines, LibraryLimit, TextLines, show_service_events
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 24, 2, tzinfo=UTC)
@@ -411,3 +412,19 @@ def test_a_form_of_the_log_that_is_none_is_refused():
     with pytest.raises(SettingsInvalid) as found:
         Settings.from_environment({"SCHED_LOG_FORMAT": "JSON"})
     assert list(found.value.problems) == ["SCHED_LOG_FORMAT is 'JSON'; write text or json"]
+
+
+def test_a_repeated_cancel_is_said_where_no_log_has_it(monkeypatch):
+    """Under `sched up` the API cancels; its caller alone would know."""
+    said: list[tuple[str, str]] = []
+    engine = logging.getLogger("sched")
+    monkeypatch.setattr(engine, "handlers", [])
+    monkeypatch.setattr(engine, "level", logging.NOTSET)
+    monkeypatch.setattr(engine, "propagate", True)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)
+    engine.manager._clear_cache()  # type: ignore[attr-defined] # levels were cached
+    show_service_events(lambda text, style: said.append((text, style)))
+    log(AlreadyCancelled("k"))
+    log(Alert(Code.RUN_FOUND, "the replica's own listener prints it"))
+    assert said == [("SCHEDULE_JOB_ALREADY_CANCELLED: k was cancelled before", "")]
+    engine.manager._clear_cache()  # type: ignore[attr-defined] # as above

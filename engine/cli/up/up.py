@@ -68,7 +68,13 @@ from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_du
 from engine.service import ScheduleService
 from engine.telemetry.export import configure
 from engine.telemetry.http import serving
-from engine.telemetry.logs import configure_logging, core_runtime, logs_events, show_run_warnings
+from engine.telemetry.logs import (
+    configure_logging,
+    core_runtime,
+    logs_events,
+    show_run_warnings,
+    show_service_events,
+)
 from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
@@ -625,6 +631,7 @@ class _Application:
         signals: StopSignals,
     ) -> None:
         show_run_warnings(screen.log)
+        show_service_events(screen.log)
         code = CodeWatch(self.code, self.imports, log=screen.log)
         falls = filter(None, (embedded.temporal, embedded.postgres))
         jobs = [
