@@ -7,19 +7,20 @@ and each window has one run, by one of the two.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from engine.ledger import SURELY_NOT_RUN, AccountRow
 from engine.schedules import TICK, Schedule
 
 DifferenceKind = Literal["only_ours", "only_theirs", "doubled"]
-SourceKind = Literal["temporal_schedule", "workflow_type", "id_prefix"]
+SourceKind = Literal["temporal_schedule", "workflow_type", "id_prefix", "log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class TheirSource:
 
     Attributes:
         kind: what they have in common.
-        name: the ID of the native Temporal Schedule that started them, their workflow type, or
-            what their workflow ids begin with.
+        name: the ID of the native Temporal Schedule that started them, their workflow type,
+            what their workflow ids begin with, or the file of the log that has them.
     """
 
     kind: SourceKind
@@ -62,7 +63,7 @@ class TheirRuns:
     Attributes:
         kept_since: runs that closed before may have left Temporal; None if that is not known.
         notes: what is to be known of them, a sentence each.
-        is_unknown: whether Temporal knows neither the source nor a run of it.
+        is_unknown: whether neither the source nor a run of it is known.
     """
 
     runs: Sequence[TheirRun]
@@ -76,6 +77,34 @@ class TheirStarts(Protocol):
 
     async def read(self, source: TheirSource, since: datetime, until: datetime) -> TheirRuns:
         """Return the runs for moments in ``since <= t <= until``, by time."""
+
+
+_LOGGED: Final = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))"
+)
+
+
+class LoggedStarts:
+    """Runs in the log of a scheduler, which Temporal does not know: one for each line.
+
+    A line begins with a moment and its offset, as `journalctl -o short-iso` writes it.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = [line for line in lines if line.strip()]
+
+    async def read(self, source: TheirSource, since: datetime, until: datetime) -> TheirRuns:
+        """Return the runs for moments in ``since <= t <= until``, by time."""
+        begins = [_LOGGED.match(line) for line in self._lines]
+        moments = [datetime.fromisoformat(each[1]) for each in begins if each]
+        runs = [
+            TheirRun(at, f"{source.name}: {at.isoformat()}", at, at)
+            for at in sorted(moments)
+            if since <= at <= until
+        ]
+        others = len(begins) - len(moments)
+        notes = (f"{others} lines of {source.name} begin with no moment and offset",)
+        return TheirRuns(runs, notes=notes if others else (), is_unknown=not moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +177,8 @@ class Comparison:
         held: number of windows in shadow mode that neither has run, because a run of the other
             scheduler was open and ``overlap`` is not ``allow``.
         notes: what limits the result, a sentence each.
-        alone: whether windows in shadow mode could be compared with nothing, because Temporal
-            knows no schedule and no run of the other scheduler.
+        alone: whether windows in shadow mode could be compared with nothing, because no schedule
+            and no run of the other scheduler is known.
     """
 
     key: str

@@ -33,7 +33,7 @@ _NOMINAL: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _OURS: Final = "sched:"
 _UNKNOWN: Final = (
     "nothing to compare: there is no such Temporal schedule and no run of it. Name other runs by"
-    " --against, or compare `sched fires` with the log of the other scheduler"
+    " --against, or the log of the other scheduler: --against log:FILE"
 )
 
 

@@ -334,7 +334,7 @@ GROUPS = {
         "events": "Show events of fires and schedules, newest first.",
         "audit": "Check that the ledger has exactly the windows that every schedule owed.",
         "explain": "Explain what was decided about one window, and why.",
-        "compare": "Compare windows with the runs that another scheduler has started in Temporal.",
+        "compare": "Compare windows with the runs that another scheduler has started.",
     },
     "Act": {
         "pause": "Pause a schedule until it is resumed. A deploy does not resume it.",

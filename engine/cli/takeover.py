@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from temporalio.client import Client
 
-from engine.audit.comparison import Comparison, SourceKind, TheirSource
+from engine.audit.comparison import Comparison, LoggedStarts, SourceKind, TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
 from engine.cli.output import (
     binding_json,
@@ -62,6 +64,7 @@ _KINDS: dict[str, SourceKind] = {
     "schedule": "temporal_schedule",
     "type": "workflow_type",
     "id": "id_prefix",
+    "log": "log",
 }
 _read_kind = one_of("kind", tuple(_KINDS))
 
@@ -89,8 +92,8 @@ def compare(
         typer.Option(
             "--against",
             metavar="KIND:NAME",
-            help="The other runs: schedule:ID, type:TYPE or id:PREFIX.  [default: the schedule of"
-            " metadata.temporalSchedule, else of KEY]",
+            help="The other runs: schedule:ID, type:TYPE, id:PREFIX or log:FILE.  [default: the"
+            " schedule of metadata.temporalSchedule, else of KEY]",
             parser=_parsed_source,
         ),
     ] = None,
@@ -102,7 +105,10 @@ def compare(
     ] = "5s",
     setup: SetupFunction = None,
 ) -> None:
-    """Compare windows with the runs that another scheduler has started in Temporal.
+    """Compare windows with the runs that another scheduler has started.
+
+    They are in Temporal, or lines of a log that begin with a moment and its offset, as those of
+    journalctl -o short-iso. log:- is standard input.
 
     Without KEY every schedule in shadow mode is compared. Each window is to have one run, by one of
     the two: the exit code is 1 if one has none or two, if a run has no window, or if there is
@@ -110,11 +116,12 @@ def compare(
     """
     if against is not None and key is None:
         raise typer.BadParameter("give the KEY that is to be compared with these runs")
+    logged = _logged(against.name) if against and against.kind == "log" else None
     begin = _since(since)
     near = parsed(tolerance, parse_duration, "--tolerance")
 
     async def read(opened: ScheduleService) -> list[Comparison]:
-        starts = NativeStarts(await _client(session, setup))
+        starts = logged or NativeStarts(await _client(session, setup))
         return await opened.compare(
             begin, starts, key=key, project=project, source=against, tolerance=near
         )
@@ -125,6 +132,15 @@ def compare(
     else:
         _print(found)
     raise typer.Exit(0 if found and all(each.is_equal for each in found) else 1)
+
+
+def _logged(name: str) -> LoggedStarts:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise typer.BadParameter(f"{name} cannot be read: {why}") from None
+    return LoggedStarts(text.splitlines())
 
 
 def _since(text: str) -> datetime | timedelta:

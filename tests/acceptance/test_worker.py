@@ -56,7 +56,7 @@ async def test_a_worker_tells_what_it_will_not_fire_and_what_its_runs_warn_of(
 async def test_the_trial_of_an_imported_crontab_records_its_windows_without_a_workflow(
     fleet: Fleet,
 ):
-    """As docs/coming-from.md has it, beside a worker of the same task queue with workflows."""
+    """As docs/coming-from.md has it, in a folder without any code."""
     (fleet.folder / "tab").write_text("@every_second /usr/bin/backup\n0 4 * * * /usr/bin/poll\n")
     text = ""
     for arguments in (
@@ -69,7 +69,7 @@ async def test_the_trial_of_an_imported_crontab_records_its_windows_without_a_wo
         assert code == 0, told
         text = text or out
         (fleet.folder / "schedules-0.yaml").write_text(text)
-    await fleet.start(text)
+    await fleet.start(text, SCHED_IMPORTS="json.decoder")
 
     async def recorded() -> bool:
         code, out = await fleet.sched("fires", "backup", "--json")
@@ -80,6 +80,9 @@ async def test_the_trial_of_an_imported_crontab_records_its_windows_without_a_wo
     code, out = await fleet.sched("compare", "backup", "--since", "1h")
     assert code == 1
     assert "nothing to compare: there is no such Temporal schedule" in " ".join(out.split())
+    (fleet.folder / "log").write_text("2026-11-18T10:01:01+01:00 CRON: /usr/bin/backup\n")
+    code, out = await fleet.sched("compare", "backup", "--against", "log:log")
+    assert code == 0, out
 
 
 async def test_a_worker_waits_for_its_namespace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from engine.audit.comparison import (
     Comparison,
+    LoggedStarts,
     NativeState,
     TheirRun,
     TheirRuns,
@@ -180,3 +182,31 @@ def test_what_cannot_be_checked_is_said():
 def test_the_metadata_name_the_native_schedule_and_otherwise_the_key_does():
     assert native_of(beat()) == "k"
     assert native_of(beat(metadata={"temporalSchedule": "Nightly Report"})) == "Nightly Report"
+
+
+def test_lines_of_a_log_are_runs_and_others_are_counted():
+    log = (
+        "2026-11-18T10:01:01+01:00 host CRON[1]: (root) CMD (/bin/a)\n\n"
+        "2026-11-18T09:02:00,5Z host CRON[2]: (root) CMD (/bin/a)\nNov 18 09:03:01 host CRON[3]\n"
+        "2026-11-18 12:00:00+0000 later\n"
+    )
+    source = TheirSource("log", "cron.log")
+    starts = LoggedStarts(log.splitlines())
+    read = asyncio.run(starts.read(source, BEGIN, BEGIN + 10 * MINUTE))
+    assert [each.at - BEGIN for each in read.runs] == [MINUTE + SECOND, 2 * MINUTE + SECOND / 2]
+    assert read.notes == ("1 lines of cron.log begin with no moment and offset",)
+    found = compare(
+        beat(mode="shadow", overlap="skip"), "p", source,
+        [*windows_of([row(1), row(2), row(3)], {}, BEGIN, BEGIN + 10 * MINUTE)], read,
+        since=BEGIN, until=BEGIN + 10 * MINUTE, tolerance=2 * SECOND,
+    )  # fmt: skip
+    assert (found.equal, [each.kind for each in found.differences]) == (2, ["only_ours"])
+    assert asyncio.run(LoggedStarts([]).read(source, BEGIN, BEGIN)).is_unknown
+
+
+def test_windows_without_any_other_scheduler_are_compared_with_nothing():
+    unknown = TheirRuns([], notes=("nothing to compare",), is_unknown=True)
+    ours = [*windows_of([row(1), row(2)], {}, BEGIN, BEGIN + 10 * MINUTE)]
+    found = compare(beat(mode="shadow"), "p", NATIVE, ours, unknown, since=BEGIN,
+                    until=BEGIN + 10 * MINUTE, tolerance=SECOND)  # fmt: skip
+    assert (found.differences, found.is_equal) == ((), False)
