@@ -52,6 +52,7 @@ from engine.flow.failures import (
     FatalError as FatalError,
     NotUndone as NotUndone,
     caused_by as caused_by,
+    plain_text as plain_text,
     read_as as read_as,
     refusal as refusal,
     require_written as require_written,

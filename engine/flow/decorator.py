@@ -29,7 +29,14 @@ from engine.flow.definition import (
     refuse_unknown,
     require_retry,
 )
-from engine.flow.failures import CompensationFailed, ending_of, read_as, require_written, shown_type
+from engine.flow.failures import (
+    CompensationFailed,
+    ending_of,
+    plain_text,
+    read_as,
+    require_written,
+    shown_type,
+)
 from engine.flow.signals import Handlers
 
 _RUN_METHOD: Final = "_temporal_run"
@@ -429,7 +436,7 @@ def _read(raw: RawValue, wanted: Any) -> Any:
     try:
         return read_as(temporalio.workflow.payload_converter(), raw.payload, wanted)
     except Exception as error:
-        text = f"the input of the run cannot be read as {shown_type(wanted)}: {error}"
+        text = f"the input of the run cannot be read as {shown_type(wanted)}: {plain_text(error)}"
         if carries():
             raise _WaitsForCode(text) from error
         raise ApplicationError(text, type=Code.INPUT_INVALID, non_retryable=True) from error

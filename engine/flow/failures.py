@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -96,6 +97,14 @@ def refusal(why: str, cure: str = _CURE) -> ApplicationError:
     )
 
 
+_OF_PYDANTIC = re.compile(r"\n *For further information visit \S+")
+
+
+def plain_text(error: BaseException | None) -> str:
+    """Return the text of an error without the addresses that pydantic puts into it."""
+    return _OF_PYDANTIC.sub("", str(error))
+
+
 def require_written(value: object, converter: PayloadConverter, what: str) -> None:
     """Refuse a value that cannot be written: no further attempt could write it.
 
@@ -108,8 +117,8 @@ def require_written(value: object, converter: PayloadConverter, what: str) -> No
         converter.to_payloads([value])
     except Exception as error:
         raise ApplicationError(
-            f"{what} cannot be written as JSON: {error}; use plain values, a dataclass or a"
-            " pydantic model",
+            f"{what} cannot be written as JSON: {plain_text(error)}; use plain values, a"
+            " dataclass or a pydantic model",
             type=Code.RESULT_INVALID,
             non_retryable=True,
         ) from error
@@ -128,7 +137,7 @@ def require_read(args: Sequence[Any], converter: PayloadConverter, wanted: Any) 
             read_as(converter, converter.to_payload(each), wanted)
         except Exception as error:
             raise TypeError(
-                f"the input of the next run is no {shown_type(wanted)}: {error}"
+                f"the input of the next run is no {shown_type(wanted)}: {plain_text(error)}"
             ) from error
 
 

@@ -48,6 +48,7 @@ from engine.flow import (
     NotedInfo,
     StepNote,
     note_of_this_call,
+    plain_text,
     queue_of,
     read_inputs,
     repeats,
@@ -377,7 +378,10 @@ class EndingFailures(DefaultFailureConverter):
             return
         # A codec that cannot reach its keys raises other errors; it may read the input later.
         if isinstance(exception.__cause__, TypeError | ValueError):
-            failure.message = f"the input of the step cannot be read: {exception.__cause__}"
+            failure.message = (
+                f"the input of the step cannot be read: {plain_text(exception.__cause__)};"
+                " call it with what its annotations say"
+            )
             failure.application_failure_info.type = Code.INPUT_INVALID
             failure.application_failure_info.non_retryable = True
 

@@ -166,13 +166,31 @@ class CatchUp(Part):
         return None if policy == "none" else self.model_copy(update={"policy": policy})
 
 
-def _catch_up_of(text: str) -> str | None:
+_OVERLAP_ELSEWHERE: Final = {
+    "allow_all": "allow",  # Temporal
+    "buffer_one": "queue_one",
+    "buffer_all": "queue",
+    "cancel_other": "cancel_previous",
+    "terminate_other": "terminate_previous",
+    "forbid": "skip",  # Kubernetes
+    "replace": "cancel_previous",
+}
+
+
+def _retry_of(tries: str | int) -> str | None:
+    """Return the policy that a number of retries stands for, as others count them."""
+    if not isinstance(tries, int) or not 0 <= tries < MOST_TRIES:
+        return None
+    return f"{{attempts: {tries + 1}}}, which counts the first run too"
+
+
+def _catch_up_of(text: str | int) -> str | None:
     known = text in get_args(CatchUpPolicy)
-    return CatchUp.example.replace("latest", text) if known else None
+    return CatchUp.example.replace("latest", str(text)) if known else None
 
 
-def _after_of(text: str) -> str | None:
-    return f"{{schedule: {text}}}" if checks.can_be_shown(text) else None
+def _after_of(text: str | int) -> str | None:
+    return f"{{schedule: {text}}}" if checks.can_be_shown(str(text)) else None
 
 
 class Retention(Part):
@@ -463,7 +481,7 @@ class Schedule(BaseModel):
     first_fire: Annotated[FirstFire, checks.choice("firstFire", FirstFire)] | None = doc(
         "Whether the window open at first sight is owed; without it, that of an interval is."
     )
-    overlap: Annotated[Overlap, checks.choice("overlap", Overlap)] = doc(
+    overlap: Annotated[Overlap, checks.choice("overlap", Overlap, _OVERLAP_ELSEWHERE)] = doc(
         "What happens to a window while an older run is open; `allow` starts it.", default="allow"
     )
     max_concurrent_runs: Annotated[int, checks.count("maxConcurrentRuns", MOST_OPEN)] = doc(
@@ -530,9 +548,9 @@ class Schedule(BaseModel):
         tuple[Annotated[Expectation, checks.EXPECTATION], ...],
         checks.list_check("expect", f"[{Expectation.example}]", 1000),
     ] = doc("When it should fire, for `sched check`.", default=())
-    retry: Annotated[RunRetry, _retry(checks.nested("retry", RunRetry.example))] | None = doc(
-        "How often a failed run is tried; without it as its class says, else once."
-    )
+    retry: (
+        Annotated[RunRetry, _retry(checks.nested("retry", RunRetry.example, _retry_of))] | None
+    ) = doc("How often a failed run is tried; without it as its class says, else once.")
     timeout: (
         Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example, short=RunTimeout.short)]
         | None

@@ -31,6 +31,19 @@ LONGEST = timedelta(days=36_525)
 """A hundred years. A longer duration is a typing error and would move instants off the calendar."""
 
 _HOW = "write a number and a unit (ms, s, m, h, d), for example 90s, 15m or 1h30m"
+_WORDED = re.compile(
+    r"(?:rate\()?\s*(\d{1,6})\s*(?:(m)in|(s)ec|(h)r|(s)econd|(m)inute|(h)our|(d)ay|([smhd]))s?\s*\)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def meant_duration(text: str) -> str | None:
+    """Return the duration that other schedulers write as ``5 minutes`` or ``rate(5 minutes)``."""
+    match = _WORDED.fullmatch(text.strip())
+    if match is None:
+        return None
+    number, *units = match.groups()
+    return f"{int(number)}{next(filter(None, units)).lower()}"
 
 
 def parse_duration(text: str) -> timedelta:
@@ -44,7 +57,8 @@ def parse_duration(text: str) -> timedelta:
     """
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
-        raise ValueError(_HOW)
+        meant = meant_duration(text)
+        raise ValueError(f"write {meant}" if meant else _HOW)
     length = timedelta(0)
     for unit, number in match.groupdict().items():
         # Compare before multiplying: timedelta would overflow before the limit is checked.
@@ -77,6 +91,7 @@ def format_duration(length: timedelta) -> str:
 # Rates in files: ``5/1m`` is five per minute, ``100/1s`` a hundred per second.
 
 _RATE_SHAPE: Final = re.compile(r"([1-9][0-9]{0,8})/([0-9a-z]+)", re.ASCII)
+_PER: Final = re.compile(r"([1-9][0-9]{0,8})\s*(?:/|per)\s*(.+)", re.ASCII)
 _HOW_RATE: Final = "write a number and a duration, for example 5/1m"
 _LONGEST: Final = timedelta(days=1)
 
@@ -109,15 +124,16 @@ def parse_rate(text: str) -> Rate:
         ValueError: the text is not a rate, or its time exceeds a day; the message is the cure.
     """
     match = _RATE_SHAPE.fullmatch(text)
-    if match is None:
-        raise ValueError(_HOW_RATE)
     try:
-        per = parse_duration(match[2])
+        per = parse_duration(match[2] if match else "")
     except ValueError:
-        raise ValueError(_HOW_RATE) from None
+        worded = _PER.fullmatch(text)
+        meant = meant_duration(f"1 {worded[2]}") if worded else None
+        how = f"write {worded[1]}/{meant}" if worded and meant else _HOW_RATE
+        raise ValueError(how) from None
     if not timedelta(0) < per <= _LONGEST:
         raise ValueError("write a time of at most a day, for example 5/1m")
-    return Rate(int(match[1]), per)
+    return Rate(int(match[1] if match else 0), per)
 
 
 # --- instants ---

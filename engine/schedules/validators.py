@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -127,6 +128,8 @@ _MAX_NAME_BYTES = 1000
 
 _SECOND_MS: Final = 1000
 MAX_MS = LONGEST // timedelta(milliseconds=1)
+BOM: Final = "\ufeff"
+_SAME: Final[Mapping[str, str]] = {}
 _YAML_1_1_BOOLEANS = {
     **dict.fromkeys(("yes", "on", "y"), "true"),
     **dict.fromkeys(("no", "off", "n"), "false"),
@@ -196,11 +199,18 @@ def text(name: str, *examples: str, shape: Shape | None = None) -> Check:
             raise wrong(name, value, f"{cure}, without blanks around it")
         if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
             raise refuse(f"{name} is longer than {_MAX_NAME_BYTES} bytes", "write a shorter one")
-        if not value.isprintable():
-            raise refuse(f"{name} holds a control character", "remove it")
+        if strange := next((sign for sign in value if not sign.isprintable()), None):
+            raise refuse(f"{name} holds {character(strange)}", "remove it")
         return value
 
     return Check(check, shape=shape)
+
+
+def character(sign: str) -> str:
+    """Return what a character that cannot be shown is, with its number."""
+    kinds = {"Cc": "the control character", "Cf": "the invisible character", "Zs": "the blank"}
+    kind = kinds.get(unicodedata.category(sign), "the character")
+    return f"{'the byte order mark' if sign == BOM else kind} U+{ord(sign):04X}"
 
 
 def prose(name: str) -> Check:
@@ -233,7 +243,8 @@ def key_check(name: str) -> Callable[[Any], str]:
             return value
         cure = _KEY_CURE
         if isinstance(value, str):
-            proposal = re.sub(r"[^a-z0-9._-]+", "-", value.lower()).strip("-._")[:200]
+            parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", value)  # NightlyReport
+            proposal = re.sub(r"[^a-z0-9._-]+", "-", parts.lower()).strip("-._")[:200]
             if can_be_shown(proposal):
                 cure += f", for example {proposal}"
         elif isinstance(value, int | float):
@@ -343,7 +354,15 @@ def duration(name: str) -> Check:
     return Check(check, shape=_LENGTH)
 
 
+_MACRO: Final = re.compile(r"@[a-z]+", re.ASCII | re.IGNORECASE)
+_FIELDS_OF_CRON: Final = (5, 6)
+
+
 def _every(value: Any) -> timedelta:
+    if isinstance(value, str):
+        is_cron = len(value.split()) in _FIELDS_OF_CRON or _MACRO.fullmatch(value)
+        if is_cron and re.search(r"[*@]", value):
+            raise wrong("every", value, f'write cron: "{shorten(value)}"')
     if _is_small(value) and value >= _SECOND_MS:  # meant as milliseconds
         plain = format_duration(timedelta(milliseconds=value))
         raise wrong("every", value, f"write {plain}, or everyMs: {value}")
@@ -374,14 +393,18 @@ def coded(check: Check, code: Code) -> Check:
     return Check(recoded, shape=check.shape)
 
 
-def choice(name: str, words: Any) -> Check:
-    """Return the check of one of the words of a Literal type."""
+def choice(name: str, words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
+    """Return the check of one of the words of a Literal type.
+
+    ``elsewhere``: what other schedulers call them.
+    """
     allowed: tuple[str, ...] = get_args(words)
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in allowed:
             return value
         meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
+        meant = elsewhere.get(meant, meant)
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
         raise wrong(name, value, f"write {meant if meant in allowed else listed}")
 
@@ -455,7 +478,7 @@ def list_check(name: str, example: str, most: int) -> Check:
 def nested(
     name: str,
     example: str,
-    meant: Callable[[str], str | None] = lambda _: None,
+    meant: Callable[[str | int], str | None] = lambda _: None,
     short: str = "",
 ) -> Check:
     """Return the check that a value can be a mapping, whose fields its model checks.
@@ -463,7 +486,8 @@ def nested(
     Args:
         name: the field.
         example: the mapping that the cure proposes.
-        meant: returns the mapping that a text probably stands for, if it can be guessed.
+        meant: returns the mapping that a text or a number probably stands for, if it can be
+            guessed.
         short: the field that a single value stands for, if there is one.
     """
 
@@ -471,7 +495,9 @@ def nested(
         if short and value is not None and not isinstance(value, Mapping | BaseModel):
             return {short: value}
         if value is None or isinstance(value, str | int | float | list):
-            guess = meant(value) if isinstance(value, str) else None
+            guess = None
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                guess = meant(value)
             raise wrong(name, value, f"write {guess or example}")
         return value
 

@@ -42,6 +42,9 @@ async def test_a_step_that_can_never_succeed_has_one_attempt(runs, kind, calls, 
     assert isinstance(failure.cause, ApplicationError)
     assert failure.cause.type == code
     assert CALLS[kind] == calls
+    hints = {"strange": "use plain values, a dataclass", "number": "what its annotations say"}
+    assert hints.get(kind, "") in failure.cause.message
+    assert "pydantic.dev" not in failure.cause.message
 
 
 async def test_an_undo_of_another_type_ends_and_is_listed(runs):

@@ -87,6 +87,19 @@ async def functions(admin: asyncpg.Connection) -> list[asyncpg.Record]:
     return found
 
 
+async def test_a_role_that_may_not_migrate_is_sent_to_the_command_that_does(
+    admin, empty_database_url
+):
+    before, *_ = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    await admin.execute(before)
+    scheme, _, place = empty_database_url.partition("://")
+    (password,) = re.findall(r"CREATE ROLE sched_worker LOGIN PASSWORD '(.*)'", before)
+    worker = f"{scheme}://sched_worker:{password}@{place.partition('@')[2]}"
+    with pytest.raises(LedgerError, match="this role may not change that") as told:
+        await Ledger.connect(worker)
+    assert told.value.cure == "run `sched migrate` as a role that may"
+
+
 async def test_no_function_runs_as_its_owner_or_is_open_to_everybody(admin, roles):
     found = await functions(admin)
     assert {each["is_trigger"] for each in found} == {True, False}

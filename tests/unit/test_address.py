@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.cli.app import run
-from engine.errors import LedgerError
+from engine.errors import LedgerError, LedgerUnavailable
+from engine.ledger import Ledger
 from engine.ledger.postgres.address import checked_address
 from engine.runtime import SchedulePlugin
 
@@ -80,3 +81,11 @@ def test_a_command_ends_at_once_where_the_address_is_none(
 def test_a_plugin_refuses_such_an_address_where_it_is_made():
     with pytest.raises(LedgerError, match="begins with mysql://"):
         SchedulePlugin(None, database_url="mysql://localhost/sched")
+
+
+async def test_a_host_without_an_address_is_named_and_no_password():
+    with pytest.raises(LedgerUnavailable) as told:
+        await Ledger.connect(f"postgresql://me:{SECRET}@ledger.invalid:5433/sched")
+    assert told.value.message.startswith("the host of ledger.invalid:5433 has no address: ")
+    assert told.value.cure == "check SCHED_DATABASE_URL, and DNS"
+    assert SECRET not in str(told.value)

@@ -59,7 +59,7 @@ FIRE = Fire(
         (["resume", "k", "--catch-up", "none", "--window", "1h"], "'--window': goes with"),
         (["resume", "k", "--catch-up", "all", "--max", "1501"], "write at most 1500"),
         (["resume", "k", "--catch-up", "all", "--rate", "fast"], "'fast'; write a number and"),
-        (["resume", "k", "--catch-up", "all", "--window", "1 h"], "'1 h'; write a number and"),
+        (["resume", "k", "--catch-up", "all", "--window", "1 h"], "'1 h'; write 1h"),
         (["trigger", "k", "--overlap", "que"], "'que' is no policy; did you mean queue?"),
         (["trigger", "k", "--input", "{a: 1}"], "'{a: 1}' is no JSON; write for example"),
         (["trigger", "k", "--input", "NaN"], "'NaN' is no JSON"),

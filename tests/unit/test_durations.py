@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from engine.schedules.terms import LONGEST, format_duration, parse_duration
+from engine.schedules.terms import LONGEST, format_duration, parse_duration, parse_rate
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,32 @@ def test_a_duration_is_numbers_with_units(text, seconds):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "90", "s", "1.5h", "-1s", "+1s", "1 h", " 1h", "1h ", "30m1h", "1h1h", "1w", "1H", "1S",
-     "1min", "1h\n", "P1D", "٣s", "1_000s"],
+    ["", "90", "s", "1.5h", "-1s", "+1s", "30m1h", "1h1h", "1w", "P1D", "٣s", "1_000s", "5 years"],
 )  # fmt: skip
 def test_anything_else_is_refused_and_told_how_to_write_it(text):
     with pytest.raises(ValueError, match=r"write a number and a unit \(ms, s, m, h, d\)"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("1 h", "1h"), (" 1h", "1h"), ("1h\n", "1h"), ("1H", "1h"), ("1S", "1s"), ("1min", "1m"),
+     ("5 minutes", "5m"), ("90 secs", "90s"), ("rate(1 hour)", "1h"), ("2 days", "2d")],
+)  # fmt: skip
+def test_what_another_scheduler_would_take_is_proposed_as_it_is_written_here(text, meant):
+    with pytest.raises(ValueError, match=f"^write {meant}$"):
+        parse_duration(text)
+    assert format_duration(parse_duration(meant)) == meant or meant == "90s"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("100/min", "100/1m"), ("5 per minute", "5/1m"), ("5/h", "5/1h"), ("10 / second", "10/1s")],
+)
+def test_a_rate_of_another_limiter_is_proposed_as_it_is_written_here(text, meant):
+    with pytest.raises(ValueError, match=f"^write {meant}$"):
+        parse_rate(text)
+    assert str(parse_rate(meant)) == meant
 
 
 @pytest.mark.parametrize("text", ["36526d", "36525d1ms", "999999999999999d", "9" * 15 + "h"])

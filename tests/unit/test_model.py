@@ -147,7 +147,7 @@ def test_changing_what_a_schedule_was_made_from_does_not_change_it():
         ({"catch_up": {"max": 1501}}, "from 1 to 1500"),
         ({"catch_up": {"order": "first"}}, "write oldest or newest"),
         ({"catch_up": {"rate": 5}}, "for example 5/1m"),
-        ({"catch_up": {"rate": "5 per minute"}}, "for example 5/1m"),
+        ({"catch_up": {"rate": "5 per minute"}}, "write 5/1m"),
         ({"catch_up": {"rate": "0/1m"}}, "for example 5/1m"),
         ({"catch_up": {"rate": "1/2d"}}, "at most a day"),
     ],

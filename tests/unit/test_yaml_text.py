@@ -9,6 +9,8 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
+from engine.errors import ScheduleFileError
+from engine.schedules import load_schedules
 from engine.schedules.loader import yaml_reader
 from engine.schedules.loader.json_reader import JsonText
 from engine.schedules.loader.nodes import Unreadable
@@ -194,8 +196,8 @@ def test_twenty_levels_are_read():
         ("a: [1, 2", 1, "a ',' or ']' is missing"),
         ("a: {b: 1", 1, "a ',' or '}' is missing"),
         ("a:\n  - b\n  c: 1\n", 3, "indicator|item of the list|indentation"),
-        ("a: 1\n   b: 2\n", 2, "': ' is not possible here"),
-        ("a: x # c\n  y: 1", 2, "the indentation does not fit"),
+        ("a: 1\n   b: 2\n", 2, "the indentation of b does not fit"),
+        ("a: x # c\n  y: 1", 2, "the indentation of y does not fit"),
         ("a: 'b\n", 1, "a quoted text is not closed"),
         (r'a: "\q"', 1, "this escape is unknown"),
         ("a: `b`", 1, "a value cannot begin with `"),
@@ -249,3 +251,33 @@ def test_no_text_raises_anything_unforeseen(text):
     for reader in (read_yaml, lambda text: JsonText(text).read()):
         with contextlib.suppress(Unreadable):
             reader(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "cure"),
+    [
+        ("a: 1\n\ufeffb: 2", 2, "a byte order mark (U+FEFF) begins this line", "two files"),
+        ("l:\n  - key: a\n   b: 1", 3, "the indentation of b", "column 5, below key"),
+        ("l:\n  - key: a\n    b: w\n      c: 1", 4, "the indentation of c", "column 5, below b"),
+        ("l:\n  - key: a\n  b: w", 3, "the indentation of b", "column 5, below key"),
+        ("c: @every 5m", 1, "a value cannot begin with @", "write every: 5m"),
+        ("c: @team", 1, "a value cannot begin with @", "put the value in quotes"),
+        ("cron: @every 5m", 1, "a value cannot begin with @", "write every: 5m"),
+        ("l: {every: @hourly}", 1, "a value cannot begin with @", 'write cron: "@hourly"'),
+    ],
+)
+def test_a_slip_has_the_hint_that_fits_it(text, line, message, cure):
+    try:
+        (found,) = read_yaml(text).problems
+    except Unreadable as stop:
+        found = stop.problem
+    assert found.line == line
+    assert message.replace("a value cannot", "value cannot") in found.message
+    assert cure in found.cure
+
+
+def test_wrong_indentation_is_one_problem_and_no_missing_fields():
+    with pytest.raises(ScheduleFileError) as told:
+        load_schedules("schedules:\n  - key: a\n   workflow: w\n    every: 1h\n")
+    (found,) = told.value.problems
+    assert found.cure == "begin it in column 5, below key"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from engine.errors import (
     LedgerUnavailable,
     ScheduleError,
 )
-from engine.ledger.postgres.address import checked_address
+from engine.ledger.postgres.address import checked_address, place_of
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
 OnStatement: TypeAlias = Callable[[str, float, bool], None]
@@ -177,6 +178,18 @@ class Connections:
             LedgerUnavailable: the database cannot be reached.
             LedgerError: it is older than PostgreSQL 15, or the address is not valid.
         """
+        try:
+            return await cls._open(url, schema, most, on_statement)
+        except LedgerUnavailable as error:
+            if not isinstance(error.__cause__, socket.gaierror):
+                raise
+            text = f"the host of {place_of(url)} has no address: {error.__cause__.strerror}"
+            raise LedgerUnavailable(text, cure="check SCHED_DATABASE_URL, and DNS") from error
+
+    @classmethod
+    async def _open(
+        cls, url: str, schema: str, most: int, on_statement: OnStatement | None
+    ) -> Self:
         checked_address(url)
         common = {
             **_SETTINGS,

@@ -201,7 +201,7 @@ async def migrate(
     others = Blockers(connections, "a migration", lock=turn.lock, after=ORDINARY)
     deadline = asyncio.get_running_loop().time() + patience
     while not await turn.is_up_to_date():
-        if not await turn.take(deadline):
+        if not await _taken(turn, deadline):
             await others.check()
             await asyncio.sleep(_POLL)
             if asyncio.get_running_loop().time() > deadline:
@@ -210,6 +210,24 @@ async def migrate(
                     cure="wait for the other migration, or end that session",
                 )
     return turn.completed
+
+
+async def _taken(turn: _MigrationRun, deadline: float) -> bool:
+    """Take the next step; see ``_MigrationRun.take``.
+
+    Raises:
+        LedgerError: this role may not.
+    """
+    try:
+        return await turn.take(deadline)
+    except LedgerError as error:
+        if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+            raise
+        raise LedgerError(
+            f"the schema {turn.schema} is not up to date, and this role may not change that:"
+            f" {error.__cause__}",
+            cure="run `sched migrate` as a role that may",
+        ) from error
 
 
 async def read_applied(connections: Connections, schema: str) -> dict[int, AppliedMigration] | None:

@@ -154,7 +154,15 @@ class Tree:
         self.add(self._open.pop())
 
     def abandon(self) -> None:
-        """Close all open nodes as partial, because the text became unreadable."""
+        """Close all open nodes as partial, because the text became unreadable.
+
+        So is the item before it in a list: what cannot be read may belong to that.
+        """
+        innermost = self._open[-1] if self._open else None
+        if isinstance(innermost, ListNode) and innermost.items:
+            last = innermost.items[-1]
+            if isinstance(last, MapNode | ListNode):
+                last.partial = True
         while self._open:
             self._open[-1].partial = True
             self.close()

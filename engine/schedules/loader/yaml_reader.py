@@ -82,6 +82,14 @@ _CRON_LINE = re.compile(r"""(?:^|[\s{,])["']?cron["']?\s*:\s*[*@?]""")
 _CRON_VALUE = re.compile(r"""(?:^|[\s{,"'])cron["']?\s*:\s+[*@]""", re.MULTILINE)
 _VALUE = re.compile(r"[^\n\r#]*")
 _MAX_VALUE = 50
+_MACRO = re.compile(
+    r"(@(?:yearly|annually|monthly|weekly|daily|midnight|hourly|every [0-9a-z]+))\s*[,}\]]*",
+    re.ASCII | re.IGNORECASE,
+)
+_NAME = re.compile(r"(?P<indent>(?: |- )*)(?P<name>[A-Za-z$][\w$]*)\s*:(?:\s|$)", re.ASCII)
+_INTERVAL = re.compile(r"@every +([0-9a-z]+)", re.ASCII)
+_INNER_MARK = re.compile(r"^\ufeff", re.MULTILINE)
+"""Matches a byte order mark at the beginning of a line: one at that of a file is gone."""
 
 
 def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
@@ -97,6 +105,9 @@ def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
         return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
     says = error.problem or ""
     message, cure = _sentence(says, source[mark.column : mark.column + 1])
+    if "not allowed" in says or "expected" in says:
+        lines = text.splitlines()[: mark.line + 1]
+        message, cure = _misindented(lines) or (message, cure)
     begun = error.context_mark
     if begun is not None and begun.line != mark.line:
         message = f"{message}; what it belongs to begins on line {begun.line + 1}"
@@ -114,9 +125,26 @@ def _sentence(says: str, sign: str) -> tuple[str, str]:
     return f"this is not YAML ({says})", "compare it with the lines around it"
 
 
+def _misindented(lines: list[str]) -> tuple[str, str] | None:
+    """Return the error of a name that is not below the one of the line above, if that is it."""
+    filled = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    here = _NAME.match(filled[-1]) if filled else None
+    above = _NAME.match(filled[-2]) if len(filled) > 1 else None
+    if here is None or above is None or "-" in here["indent"]:
+        return None
+    column = len(above["indent"])
+    if len(here["indent"]) == column:
+        return None
+    name = here["name"][:MAX_NAME]
+    cure = f"begin it in column {column + 1}, below {above['name'][:MAX_NAME]}"
+    return f"the indentation of {name} does not fit", cure
+
+
 def _quote(source: str) -> str:
     expression = source.partition("cron")[2].lstrip("\"'").lstrip(": \t")
     expression = re.split(r"\s#|[,}]\s|[,}]$", expression)[0].strip()
+    if interval := _INTERVAL.fullmatch(expression):
+        return f"write every: {interval[1]}"
     return f'write cron: "{expression[:_MAX_VALUE]}"'
 
 
@@ -142,6 +170,8 @@ def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str]
         cure = _quote(f"cron: {value}")
     else:
         message, cure = f"a value cannot begin with {value[:1]}", "put the value in quotes"
+        if macro := _MACRO.fullmatch(value):
+            cure = _quote(f"cron: {macro[1]}")
     column = at - begin + 1
     problem = Problem(Code.YAML_INVALID, message, cure, mark.line + 1, column, value=value)
     return problem, f"{text[:at]}x{text[at + 1 :]}"
@@ -190,7 +220,7 @@ def read_yaml(text: str) -> Tree:
     Raises:
         Unreadable: the text has a character that YAML forbids, or is too deep or too large.
     """
-    unwelcome = _UNWELCOME.search(text)
+    unwelcome = _UNWELCOME.search(text) or _INNER_MARK.search(text)
     if unwelcome is not None:
         raise _unwelcome(text, unwelcome.start())
     misread: list[Problem] = []
@@ -356,6 +386,9 @@ def _unwelcome(text: str, at: int) -> Unreadable:
         message, cure = "the file holds a NUL character", "save it as UTF-8 text"
     elif not is_storable(text[at]):
         message, cure = f"the file holds half a character, {code}", "save it as UTF-8 text"
+    elif text[at] == "\ufeff":
+        message = f"a byte order mark ({code}) begins this line"
+        cure = "remove it: it stays where two files are joined"
     else:
         message = f"the file holds the control character {code}"
         cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'

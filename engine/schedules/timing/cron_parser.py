@@ -327,6 +327,8 @@ def parse(expression: str, key: str = "") -> Fields:
             f'cron "{shown(expression)}" names a timezone',
             cure=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
         )
+    if found := _of_aws(expression):
+        raise found
     try:
         return _fields(expression.upper(), key)
     except CronInvalid:
@@ -335,6 +337,26 @@ def parse(expression: str, key: str = "") -> Fields:
         if short == expression:
             raise
         return _fields(short.upper(), key)
+
+
+_OF_RATE: Final = re.compile(r"\s*(\d{1,6}) +([mhd])[a-z]+\s*", re.ASCII | re.IGNORECASE)
+_OF_AWS: Final = re.compile(r"(cron|rate)\((.*)\)", re.ASCII | re.IGNORECASE)
+
+
+def _of_aws(expression: str) -> CronInvalid | None:
+    """Return the error of an expression of EventBridge, with what it is here; else None."""
+    match = _OF_AWS.fullmatch(expression.strip())
+    if match is None:
+        return None
+    what, cure = f'"{shown(expression)}" is an expression of EventBridge', "write it as cron"
+    *fields, _ = match[2].split() or [""]
+    if length := _OF_RATE.fullmatch(match[2]):
+        cure = f"write every: {length[1]}{length[2].lower()}"
+    elif len(fields) == 5:  # noqa: PLR2004 - those of its six without the year
+        cure = f'write cron: "{shown(" ".join(fields))}"'
+        if re.search(r"\d", fields[-1]):
+            cure += ", with weekdays by name: there 1 is Sunday"
+    return CronInvalid(what, cure=cure)
 
 
 def _fields(upper: str, key: str) -> Fields:
@@ -406,12 +428,13 @@ def _split(upper: str) -> list[str]:
 def _macro(upper: str, texts: list[str]) -> str:
     if len(texts) == 1 and texts[0] in MACROS:
         return MACROS[texts[0]]
+    length = "".join(texts[1:]).lower()
     cures = {
-        "@EVERY": "write every: with the interval, as every: 15m",
+        "@EVERY": f"write every: {length or '15m'}",
         "@REBOOT": "start the workflow from your deployment; a schedule has no reboot",
     }
     known = " ".join(MACROS).lower()
     raise CronInvalid(
-        f'cron macro "{shown(upper)}" is not known',
+        f'cron macro "{shown(upper.lower())}" is not known',
         cure=cures.get(texts[0], f"write one of {known}, alone"),
     )
