@@ -10,7 +10,7 @@ from engine.flow.fire import FireInfo, Timing
 from engine.ledger.fires import Evidence
 from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
-from engine.runtime.tracking.runs import reconcile_runs
+from engine.runtime.tracking.runs import _book_unknown, reconcile_runs
 from engine.schedules.terms import Window
 from tests.conformance.conftest import forget_doubts
 
@@ -54,6 +54,18 @@ async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):
     async with bench.ledger.transaction() as transaction:
         window = Window("hourly", 1, 0, claim.fire_time)
         assert await transaction.count_reruns(window, "sched:hourly:0") == 1
+
+
+async def test_of_two_who_find_a_lost_run_at_once_one_reports_it(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    told: list[object] = []
+    at, identity = claim.fire_time, await bench.ledger.identity()
+    info = FireInfo("hourly", 1, claim.bucket, at, "UTC", "manual", 1, "default", identity, "t")
+    seen = Evidence("sched:hourly:manual:t1", "run", at, "completed", at)
+    for observer in "ab":  # each has looked before the other wrote
+        await _book_unknown(bench.ledger, seen, info, by=observer, on_event=told.append)
+    assert [event.code for event in told if isinstance(event, Alert)] == ["SCHEDULE_RUN_FOUND"]
 
 
 @pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=90)])

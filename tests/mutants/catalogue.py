@@ -959,6 +959,44 @@ _OF_DOORS: Final = (
         ),
     ),
     Mutant(
+        "reading-waits-like-a-worker",
+        "commands",
+        "A command that only reads waits two seconds for a silent server.",
+        "engine/cli/target.py",
+        {"    patience = ANSWERS_WITHIN": "    patience = None"},
+        (
+            "tests/integration/test_silent_servers.py::test_a_reading_command_waits_two_seconds_for_a_silent_ledger_and_says_so",
+        ),
+    ),
+    Mutant(
+        "backfill-does-not-ask",
+        "commands",
+        "A backfill starts what it has shown only after a yes.",
+        "engine/cli/backfill.py",
+        {"asks = bool(seen.would_start) and not (yes or dry_run)": "asks = False"},
+        (
+            "tests/unit/test_cli_operating.py::test_a_backfill_starts_what_it_has_shown_only_after_a_yes",
+        ),
+    ),
+    Mutant(
+        "lost-file-is-ready",
+        "commands",
+        "A worker whose named file is lost is not ready.",
+        "engine/runtime/replica.py",
+        {"not_applied=self._not_applied,": "not_applied=None,"},
+        (
+            "tests/integration/test_unchanged_file.py::test_a_worker_without_its_file_is_not_ready_and_works_with_the_ledgers",
+        ),
+    ),
+    Mutant(
+        "escapes-are-printed",
+        "commands",
+        "No text of a user acts on a terminal.",
+        "engine/safe_text.py",
+        {"    return unsafe.sub(_escape, text)": "    return text"},
+        ("tests/unit/test_safe_text.py::test_no_command_prints_what_acts_on_the_terminal",),
+    ),
+    Mutant(
         "command-says-something-else",
         "commands",
         "Text, JSON and exit code of every command stay as they are.",

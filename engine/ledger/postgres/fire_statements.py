@@ -175,12 +175,13 @@ class FireStatements(Statements):
         version: int,
         timing: Timing,
         data_from: datetime | None,
-    ) -> None:
+    ) -> bool:
         """Write the row of a run that the ledger had lost, from its evidence and its memo.
 
         ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
+        False if the window has a row already.
         """
-        await self.run(
+        made = await self.run(
             "found_run",
             window.key,
             window.series,
@@ -195,6 +196,7 @@ class FireStatements(Statements):
             data_from,
             self._binding,
         )
+        return bool(made)
 
     async def forgotten_until(self, key: str) -> datetime | None:
         """Return up to where rows may have left the ledger; read the rows before calling this.

@@ -477,7 +477,8 @@ async def _book_unknown(
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:
     """Give the run's window a row of its own; return what the ledger had before.
 
-    None if the window is part of a merged range with the same status: nothing is to be reported.
+    None if nothing is to be reported: the window is part of a merged range with the same status, or
+    another observer has found the run meanwhile.
     """
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
@@ -492,8 +493,9 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
                 return None
             await split_range(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
-        await transaction.found(seen, window, info.definition_version, info.timing, info.data_from)
-        return "not at all"
+        version, begins = info.definition_version, info.data_from
+        made = await transaction.found(seen, window, version, info.timing, begins)
+        return None if not made and await ledger.fire(seen.workflow_id) else "not at all"
 
 
 def _window_of(state: ScheduleState, seen: Evidence, info: FireInfo) -> Window:
