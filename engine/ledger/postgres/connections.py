@@ -179,7 +179,7 @@ class Connections:
             LedgerError: it is older than PostgreSQL 15, or the address is not valid.
         """
         try:
-            return await cls._open(url, schema, most, on_statement)
+            return await cls._open(url, schema, most, on_statement, patience)
         except LedgerUnavailable as error:
             if not isinstance(error.__cause__, socket.gaierror):
                 raise
@@ -188,7 +188,7 @@ class Connections:
 
     @classmethod
     async def _open(
-        cls, url: str, schema: str, most: int, on_statement: OnStatement | None
+        cls, url: str, schema: str, most: int, on_statement: OnStatement | None, patience: float
     ) -> Self:
         checked_address(url)
         common = {
