@@ -226,6 +226,7 @@ EXAMPLES = {
         "sched import github-workflow .github/workflows/*.yml > schedules.yaml",
     ),
     "import quartz": ("sched import quartz quartz_data.xml > schedules.yaml",),
+    "import sidekiq": ("sched import sidekiq config/schedule.yml > schedules.yaml",),
     "import cloud-schedules": (
         "sched import cloud-schedules eventbridge.json > schedules.yaml",
         "sched import cloud-schedules cloud-scheduler.json --shadow > schedules.yaml",

@@ -184,6 +184,19 @@ def import_triggers(output: Output, file: Text = "-", timezone: Timezone = None)
     output.write(read_triggers(file, output.options(timezone or local_zone())))
 
 
+@command(group, "sidekiq", of=Output)
+def import_ruby(output: Output, file: Text = "-", timezone: Timezone = None) -> None:
+    """Write jobs of sidekiq-cron or sidekiq-scheduler as a schedule file.
+
+    FILE is their YAML; that of resque-scheduler is read too. Each job starts the workflow
+    run_ruby_job with its class in the input. The exit code is 1 if something could not be
+    expressed.
+    """
+    from engine.imports.sidekiq_jobs import read_ruby  # noqa: PLC0415
+
+    output.write(read_ruby(file, output.options(timezone)))
+
+
 @command(group, "cloud-schedules", of=Output)
 def import_cloud(output: Output, file: Text = "-") -> None:
     """Write schedules of EventBridge Scheduler or Cloud Scheduler as a schedule file.

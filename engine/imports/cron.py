@@ -37,6 +37,8 @@ MONTHS: Final = (
     "NOV",
     "DEC",
 )
+_DAY, _WEEKDAY = -3, -1
+"""Places in an expression."""
 _EVERY_WEEKDAY: Final = frozenset(range(7))
 _WEEK: Final = 7
 _RUN: Final = 3
@@ -116,6 +118,31 @@ def _weeks(days: set[int]) -> list[int]:
     """Return the weeks of a month that these days are, if they are whole: 1-7 is the first."""
     weeks = [week for week in range(1, 5) if set(range(week * _WEEK - 6, week * _WEEK + 1)) <= days]
     return weeks if len(days) == _WEEK * len(weeks) else []
+
+
+def either_day(draft: Draft, text: str, who: str) -> str:
+    """Return an expression of a scheduler to which only a plain star is a star.
+
+    It fires on either day where a schedule needs both to match, because one begins with ``*/n``.
+    """
+    fields = [_without_stars(field) for field in text.split()]
+    day, weekday = fields[_DAY], fields[_WEEKDAY]
+    if "*" not in (day, weekday) and "*" in (day[0], weekday[0]):
+        fields[_DAY] = day.replace("*", "1-31", 1) if day.startswith("*") else day
+        fields[_WEEKDAY] = weekday.replace("*", "0-6", 1) if weekday.startswith("*") else weekday
+        draft.note(
+            "day-rule",
+            f"{text}: {who} fires on either day, where a schedule with */n needs both; so the range"
+            " is written out",
+        )
+    return " ".join(fields)
+
+
+def _without_stars(field: str) -> str:
+    """Return ``*`` for a field that has a plain star anywhere, and else the field."""
+    parts = field.replace("?", "*").split(",")
+    stars = [part for part in parts if part in {"*", "*/1"}]
+    return "*" if stars else ",".join(parts)
 
 
 def expression(fields: Iterable[str]) -> str:
@@ -293,6 +320,7 @@ KUBERNETES: Final = ClockRule("Kubernetes", ("skip", "both"), ("skip", "both"))
 TEMPORAL: Final = ClockRule("Temporal", ("skip", "both"), ("skip", "both"), walks=True)
 CELERY: Final = ClockRule("Celery beat", ("slide", "first"), ("slide", "first"))
 APSCHEDULER: Final = ClockRule("APScheduler", ("slide", "both"), ("slide", "both"))
+SIDEKIQ: Final = ClockRule("fugit", ("skip", "both"), ("skip", "both"))
 QUARTZ: Final = ClockRule("Quartz", ("skip", "last"), ("skip", "last"))
 EVENTBRIDGE: Final = ClockRule("EventBridge Scheduler", ("skip", "first"), ("skip", "first"))
 SYSTEMD: Final = ClockRule("systemd", ("skip", "first"), ("skip", "first"))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from engine.errors import ImportUnreadable
-from engine.imports.cron import KUBERNETES, Grammar, settle_clock
+from engine.imports.cron import KUBERNETES, Grammar, either_day, settle_clock
 from engine.imports.entries import (
     Collector,
     Draft,
@@ -35,7 +35,6 @@ _ZONE: Final = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 _GO_DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s)")
 _GO_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _OVERLAPS: Final = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_previous"}
-_DAY, _WEEKDAY = 2, 4
 _BOOKKEEPING: Final = (
     "creationTimestamp",
     "generation",
@@ -147,7 +146,10 @@ def _when(draft: Draft, text: str, named: Any, options: Options) -> None:
     if text.startswith("@every"):
         _every(draft, text.removeprefix("@every").strip())
         return
-    draft.fields["cron"] = text if text.startswith("@") else _cron(draft, text)
+    if not text.startswith("@"):
+        _GRAMMAR.check(text)
+        text = either_day(draft, text, "Kubernetes")
+    draft.fields["cron"] = text
     draft.fields["timezone"] = (inside[1] if inside else named) or options.timezone
     if not inside and not named:
         draft.note(
@@ -164,29 +166,6 @@ def _every(draft: Draft, text: str) -> None:
     seconds = sum(float(number) * _GO_UNITS[unit] for number, unit in parts)
     draft.fields["everyMs"] = max(1, int(seconds)) * 1000
     draft.differs("phase", "@every counts from the last run; an interval from 1970-01-01T00:00:00Z")
-
-
-def _cron(draft: Draft, text: str) -> str:
-    """Return the expression with the day rule of robfig/cron: only a plain star is a star."""
-    _GRAMMAR.check(text)
-    fields = [_without_stars(field) for field in text.split()]
-    day, weekday = fields[_DAY], fields[_WEEKDAY]
-    if "*" not in (day, weekday) and "*" in (day[0], weekday[0]):
-        fields[_DAY] = day.replace("*", "1-31", 1) if day.startswith("*") else day
-        fields[_WEEKDAY] = weekday.replace("*", "0-6", 1) if weekday.startswith("*") else weekday
-        draft.note(
-            "day-rule",
-            f"{text}: Kubernetes fires on either day, where a schedule with */n needs both; so the"
-            " range is written out",
-        )
-    return " ".join(fields)
-
-
-def _without_stars(field: str) -> str:
-    """Return ``*`` for a field that has a plain star anywhere, and else the field."""
-    parts = field.replace("?", "*").split(",")
-    stars = [part for part in parts if part in {"*", "*/1"}]
-    return "*" if stars else ",".join(parts)
 
 
 # --- policies ---

@@ -33,6 +33,7 @@ from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.sidekiq_jobs import read_ruby
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import load_schedules
 from tests.examples import examples
@@ -158,6 +159,11 @@ def quartz(entries: list[Any]) -> Import:
 
 _NAME = re.compile(r"[a-z][a-z-]*\d?")
 _PRINTABLE = re.compile(r"[^ -~]")
+
+
+def ruby(entries: list[Any]) -> Import:
+    named = {f"job-{n}": entry for n, entry in enumerate(entries)}
+    return read_ruby(_file(json.dumps(named)), OPTIONS)
 
 
 def cloud(entries: list[Any]) -> Import:
@@ -310,6 +316,16 @@ SOURCES = {
             "time-zone": ["Asia/Tokyo"],
         },
         lambda _: {"group"},  # of triggers; it is the place of a remark
+    ),
+    "sidekiq": Source(
+        ruby,
+        {"class": "Nightly"},
+        ("cron", "every"),
+        {
+            "cron": ["0 4 * * *", "0 4 */2 * 5 Asia/Tokyo"], "every": ["1h", ["5m", {"a": 1}]],
+            "args": [[1]], "queue": ["low"], "description": ["what it does"],
+            "status": ["disabled"], "active_job": [True], "date_as_argument": [True],
+        },
     ),
     "eventbridge": Source(
         cloud,

@@ -24,6 +24,7 @@ from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.sidekiq_jobs import read_ruby
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import Schedule, load_schedules
 from tests.unit.peer_schedulers import (
@@ -256,6 +257,19 @@ def imported_jobs(monkeypatch, triggers) -> Import:
     ]  # fmt: skip
     monkeypatch.setattr(apscheduler_jobs, "load_object", lambda *_: jobs)
     return apscheduler_jobs.read_jobs("shop:jobs", Options(now=START))
+
+
+def test_jobs_of_sidekiq_fire_as_fugit_does(tmp_path):
+    """Fugit 1.5 itself was asked for such lines: it runs as Kubernetes does."""
+    lines = [line for line in LINES if not line.endswith("* 7")] + ["5/20 4 * * *"]
+    jobs = {
+        f"j{n}": {"class": "A", "cron": line if line[0] == "@" else f"{line} America/New_York"}
+        for n, line in enumerate(lines)
+    }
+    (tmp_path / "schedule.yml").write_text(json.dumps(jobs))
+    options = Options(now=START, timezone="America/New_York")
+    found = read_ruby(str(tmp_path / "schedule.yml"), options)
+    assert compare(found, [partial(robfig, line, NEW_YORK, START, END) for line in lines]) == []
 
 
 def week_of_month(day: date, weekday: int) -> bool:

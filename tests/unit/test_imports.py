@@ -32,6 +32,7 @@ from engine.imports.github_workflows import read_workflows
 from engine.imports.kubernetes import read_cronjobs
 from engine.imports.quartz_triggers import read_triggers
 from engine.imports.schedule_file import as_yaml_file
+from engine.imports.sidekiq_jobs import read_ruby
 from engine.imports.systemd_timers import read_timers
 from engine.schedules import FIELDS, Schedule, load_schedules
 
@@ -800,6 +801,42 @@ def test_triggers_of_quartz_keep_their_jobs_and_misfire_instructions(tmp_path):
         assert given in sentence
 
 
+def ruby(tmp_path, text: str) -> Import:
+    (tmp_path / "schedule.yml").write_text(text)
+    return read_ruby(str(tmp_path / "schedule.yml"), OPTIONS)
+
+
+def test_jobs_of_sidekiq_keep_their_classes_and_zones(tmp_path):
+    found = ruby(
+        tmp_path,
+        ":concurrency: 5\n:scheduler:\n  :schedule:\n"
+        "    nightly: {cron: '0 4 */2 * 5 Asia/Tokyo', class: Nightly, args: [1, a], queue: low}\n"
+        "    often: {every: [1h30m, {first_in: 5s}], class: Often, enabled: false}\n"
+        "    seconds: {cron: '15 0 4 * * MON', class: A, date_as_argument: true}\n"
+        "    words: {cron: every 5 minutes, class: A}\n"
+        "    weeks: {cron: '0 4 * * mon%2', class: A}\n"
+        "    nobody: {cron: '0 4 * * *'}\n"
+        "    never: {at: 2030-01-01, class: A}\n",
+    )
+    nightly, often, seconds = found.entries
+    assert (nightly.fields["cron"], nightly.fields["timezone"]) == ("0 4 1-31/2 * 5", "Asia/Tokyo")
+    assert nightly.fields["input"] == {"class": "Nightly", "args": [1, "a"], "queue": "low"}
+    assert (often.fields["everyMs"], often.fields["paused"]) == (5_400_000, True)
+    assert "first_in" in said(often, "difference")["phase"]
+    assert (seconds.fields["cron"], seconds.fields["timezone"]) == (
+        "15 0 4 * * MON",
+        "Europe/Berlin",
+    )
+    assert "date_as_argument" in said(seconds, "missing")["action"]
+    for refused, sentence in zip(
+        found.refused, ("no cron of five", "weeks (%)", "names no class", "no cron and no every"),
+        strict=True,
+    ):  # fmt: skip
+        assert sentence in refused.sentence
+    (listed,) = ruby(tmp_path, "[{name: a, cron: '@daily', class: A}]").entries
+    assert listed.key == "a"
+
+
 def test_schedules_of_clouds_keep_their_targets(tmp_path):
     aws = {
         "Arn": "arn:aws:scheduler:eu-central-1:1:schedule/default/night", "GroupName": "default",
@@ -933,6 +970,7 @@ def test_the_exit_code_is_zero_when_everything_could_be_expressed(monkeypatch, c
         (["github-workflow", "empty"], "empty has no on.schedule"),
         (["github-workflow", "chart"], "chart is no YAML"),
         (["quartz", "empty"], "empty is no XML"),
+        (["sidekiq", "empty"], "empty has no job"),
         (["cloud-schedules", "empty"], "empty has no schedule"),
         (["cloud-schedules", "chart"], "chart is no JSON"),
         (["celery-beat", "empty.json"], "empty.json is no JSON"),
