@@ -997,6 +997,49 @@ _OF_DOORS: Final = (
         ("tests/unit/test_safe_text.py::test_no_command_prints_what_acts_on_the_terminal",),
     ),
     Mutant(
+        "empty-id-is-none",
+        "API",
+        "An empty request id is refused, and starts no run of its own.",
+        "engine/service/operate.py",
+        {"uuid4().hex if request_id is None else request_id": "request_id or uuid4().hex"},
+        (
+            "tests/integration/test_api.py::test_what_is_empty_is_no_name_and_stands_for_nothing_else",
+        ),
+    ),
+    Mutant(
+        "equal-definition-is-a-version",
+        "API",
+        "Of processes that declare one schedule at once, one makes a version.",
+        "engine/service/one_shots.py",
+        {
+            "if same and own and version in": "if False and version in",
+            "if draft.digest == before.schedule.digest:": "if False:",
+        },
+        (
+            "tests/conformance/test_one_shots.py::test_100_processes_that_declare_one_key_at_once_make_one_version",
+        ),
+    ),
+    Mutant(
+        "token-in-any-place",
+        "API",
+        "A token starts runs only in the projects, task queues and types that it names.",
+        "engine/api/access.py",
+        {"if isinstance(name, str) and not keys_match(patterns, name):": "if False:"},
+        (
+            "tests/integration/test_api_access.py::test_a_token_of_some_keys_names_the_places_in_which_it_may_start_runs",
+        ),
+    ),
+    Mutant(
+        "refusals-without-end",
+        "API",
+        "An address may only have so many requests refused before its tokens are not looked up.",
+        "engine/api/requests.py",
+        {"if not self._limiter.hit(item, _network(address)):": "if False:"},
+        (
+            "tests/integration/test_api_access.py::test_refused_requests_are_logged_without_secrets_and_limited_for_an_address",
+        ),
+    ),
+    Mutant(
         "command-says-something-else",
         "commands",
         "Text, JSON and exit code of every command stay as they are.",
