@@ -79,6 +79,15 @@ async def test_no_input_is_in_the_ledger_in_plain_text_whichever_way_it_came(ben
     assert CARD not in await everything(bench)
 
 
+async def test_a_sealed_input_that_is_declared_again_is_no_new_version(bench, team):
+    await bench.announce(SERVING)
+    asked = {"key": "sealed", "cron": "0 2 * * *", "input": f"{CARD}-declared"}
+    outcomes = [(await team.declare("noop", **asked)).outcome for _ in range(2)]
+    outcomes.append((await team.declare("noop", **{**asked, "input": "another"})).outcome)
+    assert outcomes == ["created", "unchanged", "changed"]
+    assert CARD not in await everything(bench)
+
+
 async def test_plain_inputs_stay_plain_without_a_codec(bench, others):
     await others.apply(load_schedules(FILE))
     assert CARD in await everything(bench), "what the test above looks for can be found"
