@@ -138,9 +138,9 @@ def _waited_at(account: Account, other: Row, row: Row) -> bool:
     if chain:
         return chain.start >= row.decided_at - _STARTED
 
-    # It may have been given up since; a window that never waited says why.
-    never = other.status == "skipped" and not (other.reason or "").startswith(("user", "retired"))
-    return not never and other.status != "expired"
+    # It may have been given up since, also by a pause; a window that never waited says why.
+    gave_up = other.timing is not None or (other.reason or "").startswith(("user", "retired"))
+    return (other.status != "skipped" or gave_up) and other.status != "expired"
 
 
 def a_queue_is_first_come_first_started(account: Account) -> Iterator[Violation]:
