@@ -17,14 +17,6 @@ STUCK = FailingStep(
 )  # fmt: skip
 
 
-async def answers() -> str | None:
-    return None
-
-
-async def away() -> str | None:
-    return "refused"
-
-
 async def test_a_worker_is_shown_with_what_it_serves_and_holds(bench: Bench):
     ops = operator(bench)
     await declare_ago(bench, FIELDS, 5 * MINUTE)
@@ -49,7 +41,7 @@ async def test_a_worker_that_has_missed_its_heartbeats_is_silent(bench: Bench):
 
 async def test_all_is_well_where_nothing_is_late(bench: Bench):
     await declare_ago(bench, "everyMs: 3600000, firstFire: next", timedelta(0))
-    report = await operator(bench).status(temporal=answers)
+    report = (await operator(bench).status()).with_temporal(None)
     assert report.is_good
     assert (report.lag, report.overdue, report.alerts) == (timedelta(0), [], [])
     assert [(each.server, each.error) for each in report.servers] == [
@@ -69,7 +61,7 @@ async def test_a_fleet_that_has_stopped_is_wrong_before_anything_is_late(bench: 
 
 async def test_a_late_window_is_overdue_with_its_cause_and_the_lag_is_its_age(bench: Bench):
     await declare_ago(bench, FIELDS, 5 * MINUTE)
-    report = await operator(bench).status(temporal=away)
+    report = (await operator(bench).status()).with_temporal("refused")
     (condition,) = report.overdue
     assert (condition.code, condition.cause) == (Code.NOT_FIRED, "temporal_unreachable")
     assert 4 * MINUTE < report.lag < 6 * MINUTE
@@ -79,7 +71,7 @@ async def test_a_late_window_is_overdue_with_its_cause_and_the_lag_is_its_age(be
 
 
 async def test_a_server_that_is_away_is_wrong_by_itself(bench: Bench):
-    report = await operator(bench).status(temporal=away)
+    report = (await operator(bench).status()).with_temporal("refused")
     assert report.conditions == []
     assert not report.is_good
 
@@ -90,7 +82,7 @@ async def test_a_run_that_is_stuck_is_wrong_and_marked(bench: Bench):
     await run_of(bench, claim)
     note = FailingNote(claim.workflow_id, None, failing_text([STUCK]))
     assert await bench.ledger.note_failing([note]) == {claim.workflow_id}
-    report = await operator(bench).status(temporal=answers)
+    report = (await operator(bench).status()).with_temporal(None)
     (fire,) = report.stuck
     assert (fire.workflow_id, fire.is_stuck) == (claim.workflow_id, True)
     assert not report.is_good
