@@ -132,17 +132,7 @@ def _rate(draft: Draft, text: str) -> None:
     if match is None or not int(match[1]):
         raise NotExpressed(f"rate({text}) has no number of minutes, hours or days")
     every = timedelta(**{f"{match[2]}s": int(match[1])}) // timedelta(milliseconds=1)
-    draft.fields["everyMs"] = every
-    if start := draft.fields.get("start"):
-        since = datetime.fromisoformat(start) - datetime(1970, 1, 1, tzinfo=UTC)
-        if offset := since // timedelta(milliseconds=1) % every:
-            draft.fields["offsetMs"] = offset
-            draft.note("phase", f"offsetMs keeps the phase of StartDate {start}")
-    else:
-        draft.differs(
-            "phase",
-            "a rate counts from the moment of its creation; an interval from 1970-01-01T00:00:00Z",
-        )
+    draft.every(every, start="StartDate", counts="a rate counts from the moment of its creation")
 
 
 def _paused(draft: Draft, state: str) -> None:

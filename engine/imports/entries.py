@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -336,6 +336,24 @@ class Draft:
         if {"start", "end"} & self.fields.keys():
             raise NotExpressed("it has years beside a start or an end")
         self.fields |= {"start": f"{first}-01-01", "end": f"{last}-12-31"}
+
+    def every(self, interval: int, *, start: str, counts: str) -> None:
+        """Set an interval that the source counts from the start, if there is one.
+
+        Args:
+            interval: in milliseconds.
+            start: what the source calls the start.
+            counts: the source, and from when it counts without a start.
+        """
+        self.fields["everyMs"] = interval
+        if (begins := self.fields.get("start")) is None:
+            text = f"{counts}; an interval counts from 1970-01-01T00:00:00Z"
+            self.differs("phase", text)
+            return
+        since = datetime.fromisoformat(begins) - datetime(1970, 1, 1, tzinfo=UTC)
+        if offset := since // timedelta(milliseconds=1) % interval:
+            self.fields["offsetMs"] = offset
+            self.note("phase", f"offsetMs keeps the phase of {start} {begins}")
 
     def catch_up(self, age: timedelta | None, *, of: str, policy: str = "latest") -> None:
         """Set what becomes of missed windows.

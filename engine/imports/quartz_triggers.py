@@ -7,7 +7,7 @@ a map of data that a trigger may add to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError, fromstring
@@ -146,19 +146,9 @@ def _simple(draft: Draft, given: SourceFields) -> None:
         if draft.fields.pop("end", None):
             draft.lacks("limits", "end-time of a single run")
         return
-    draft.fields["everyMs"] = every
     if count > 0:
         draft.fields["limit"] = count + 1
-    if start := draft.fields.get("start"):
-        since = datetime.fromisoformat(start) - datetime(1970, 1, 1, tzinfo=UTC)
-        if offset := since // timedelta(milliseconds=1) % every:
-            draft.fields["offsetMs"] = offset
-            draft.note("phase", f"offsetMs keeps the phase of start-time {start}")
-    else:
-        draft.differs(
-            "phase",
-            "Quartz counts from the start of the scheduler; an interval from 1970-01-01T00:00:00Z",
-        )
+    draft.every(every, start="start-time", counts="Quartz counts from the start of the scheduler")
 
 
 def _misfire(draft: Draft, given: SourceFields) -> None:
