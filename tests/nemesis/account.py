@@ -250,6 +250,8 @@ class Account:
     """When the copy was made with which a worker goes on at the end, see ``restored.py``."""
     restored: list[Row] = field(default_factory=list)
     """The rows of that copy at last."""
+    on_hold: list[str] = field(default_factory=list)
+    """The schedules that are paused in it."""
     ran_in_the_copy: list[Note] = field(default_factory=list)
     """The steps that its worker did."""
 

@@ -68,7 +68,12 @@ def a_skip_names_what_was_open(account: Account) -> Iterator[Violation]:
             yield broken(f"{row.workflow_id}: {reason}, which is no run of its key", row, other)
         elif chain and chain.close and chain.close < row.fire_time:
             yield broken(f"{row.workflow_id}: {reason}, and it had closed", row, chain)
-        elif chain and _IS_OPEN.fullmatch(reason) and chain.start > row.decided_at + _SENT:
+        elif (
+            row.is_window  # a request is decided after its row: it waits for the look
+            and chain
+            and _IS_OPEN.fullmatch(reason)
+            and chain.start > row.decided_at + _SENT
+        ):
             yield broken(f"{row.workflow_id}: {reason}, and it began later", row, chain)
         elif len(found.groups()) > 1 and found[2]:
             open_ = _in_the_way(account, row)

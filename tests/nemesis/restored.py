@@ -65,6 +65,8 @@ async def go_on_with_the_copy(
     say(f"the copy is not settled: {left[:20]}" if left else "the copy is settled")
     await worker.leave()
     account.restored = await reading.rows(connection)
+    schedules = await reading.schedules(connection)
+    account.on_hold = [each.key for each in schedules if each.paused_at]
     account.ran_in_the_copy = reading.notes(notes)  # Temporal forgets these runs too
     await connection.close()
 
