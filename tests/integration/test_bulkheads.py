@@ -94,7 +94,7 @@ def replica(client: Client, text: str, url: str, *workflows: type, **options) ->
 
 
 async def closes(ledger: Ledger, key: str, count: int, since: datetime | None = None):
-    """Wait until the key's first windows (after a moment) are closed, every one of them."""
+    """Wait until the key's first windows (after a moment) are closed, and it is known why."""
 
     async def closed():
         fires = [
@@ -103,7 +103,7 @@ async def closes(ledger: Ledger, key: str, count: int, since: datetime | None = 
             if since is None or fire.fire_time > since
         ][:count]
         assert len(fires) == count
-        assert not [fire.workflow_id for fire in fires if fire.closed_at is None]
+        assert not [each.workflow_id for each in fires if not each.closed_at or each.is_unread]
         return fires
 
     return await eventually(closed, every=0.1)
