@@ -88,3 +88,9 @@ async def test_a_replica_stopped_in_its_transaction_locks_windows_for_five_secon
     other.send(signal.SIGTERM)
     assert await other.gone() == 0
     await books.agree(load_schedules(FILE), until=until)
+
+
+async def test_a_worker_whose_file_is_lost_ends_where_the_ledger_has_nothing_either(fleet):
+    code, told = await fleet.sched("worker", "--schedules", "nofile.yaml")
+    assert code == 2
+    assert "nofile.yaml: SCHEDULE_FILE_UNREADABLE" in told
