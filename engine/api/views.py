@@ -231,6 +231,13 @@ class TryView(ApiView):
     error: str | None
 
 
+def _errors_and_tries(details: RunDetails) -> dict[str, Any]:
+    return {
+        "failure": [FailureView.of(each) for each in details.failure],
+        "tried": [TryView.of(each) for each in details.tried],
+    }
+
+
 class StepView(ApiView):
     """A step of an open run that is at work, or waits for its next attempt."""
 
@@ -252,8 +259,7 @@ class ExecutionDetails(ExecutionView):
     def with_details(self, details: RunDetails, steps: Sequence[StepInProgress] | None) -> Self:
         """Return the view with the details of its run and the steps in progress, if known."""
         more = {
-            "failure": [FailureView.of(each) for each in details.failure],
-            "tried": [TryView.of(each) for each in details.tried],
+            **_errors_and_tries(details),
             "second_runs": [*details.second_runs],
             "steps_in_progress": None if steps is None else [StepView.of(each) for each in steps],
         }
@@ -288,9 +294,7 @@ class LetterView(ApiView):
 
     def with_details(self, details: RunDetails) -> Self:
         """Return the view with the details of its run."""
-        failure = [FailureView.of(each) for each in details.failure]
-        tried = [TryView.of(each) for each in details.tried]
-        return self.model_copy(update={"failure": failure, "tried": tried})
+        return self.model_copy(update=_errors_and_tries(details))
 
 
 class LetterList(ApiView):
