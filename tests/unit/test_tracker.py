@@ -17,7 +17,7 @@ import engine.runtime.tracking.tracker
 from engine.errors import Code, InputsSealed
 from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
-from engine.runtime.dispatch.backpressure import Allowance, Breaker, Budget
+from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.events import Alert, Degraded, Event, Outages, Recovered, ServerAway, ServerBack
 from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.sealing import Sealing
@@ -379,6 +379,35 @@ async def test_of_many_ends_to_describe_each_key_has_its_turn_and_the_others_sta
     assert tracker.lag < 60
 
 
+async def test_what_has_just_closed_waits_for_no_whole_listing_however_long_that_takes(bench):
+    bench.temporal.runs = tuple(closed(f"r{number:04}") for number in range(PAGE * 3))
+    bench.temporal.certain = {run.run_id for run in bench.temporal.runs} | {"new"}
+    await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker:1", "one", NOW - timedelta(minutes=4))
+    tracker = bench.tracker()
+    await tracker.run_once()
+    assert sum(bench.booked) == PAGE, "a page"
+    new = closed("new")
+    new.close_time = NOW + timedelta(seconds=1)
+    bench.temporal.runs = (*bench.temporal.runs, new)
+    bench.time.advance(9)  # so long a turn may take
+    bench.clock.observe(bench.time.now())
+    bench.booked.clear()
+    await tracker.run_once()
+    assert bench.booked[0] == 1, "before the second page"
+    assert await watermark(bench) == NOW - timedelta(minutes=4)
+    for _ in range(2):
+        await tracker.run_once()
+    assert sum(bench.booked) == 1 + PAGE * 2
+    assert await watermark(bench) > NOW - timedelta(minutes=2)
+
+
+async def watermark(bench: Bench) -> datetime:
+    mark = await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
+    assert mark is not None
+    return mark
+
+
 @pytest.mark.parametrize("codec", [Mirror(), None])
 async def test_handlers_that_wait_for_a_codec_are_told_once(bench, monkeypatch, codec):
     async def yes() -> bool:
@@ -421,8 +450,7 @@ async def test_a_codec_that_fails_is_told_once_and_holds_up_nothing_else(bench, 
         bench.time.advance(LEASE)
     (alert,) = [each for each in bench.told if isinstance(each, Alert)]
     assert (alert.code, "KeyError" in alert.text) == (Code.UNREADABLE_HERE, True)
-    watermark = await bench.ledger.hold_duty("tracker:1", "one", timedelta(minutes=1))
-    assert watermark > NOW - timedelta(minutes=2)
+    assert await watermark(bench) > NOW - timedelta(minutes=2)
     await bench.ledger.release_duty("tracker:1", "one")
     await bench.ledger.hold_duty("tracker:1", "other", timedelta(minutes=1))
     await tracker.run_once()  # beside the duty it does not fail either

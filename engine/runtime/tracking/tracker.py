@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Final
@@ -306,7 +307,7 @@ class Polls:
 # the duty to others.
 
 _NEAR = timedelta(seconds=5)
-"""Overlap of a turn with the time before the previous look."""
+"""Overlap of a listing with the time before the one before it began."""
 _WATERMARK_EVERY = 10
 """Turns from one listing from the watermark to the next."""
 _PART = 50
@@ -343,6 +344,20 @@ _LEFT_SEALED = (
 )
 _LEASE = timedelta(seconds=10)
 """Maximum downtime of the duty when its holder dies, or three turns; no claim depends on it."""
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A listing of all that visibility may still lack, which goes on over several turns.
+
+    ``begun`` and ``suspect_until``, the sign of lost commits that it answers, are by the ledger's
+    clock; ``parts`` goes on with it.
+    """
+
+    begun: datetime
+    suspect_until: datetime | None
+    parts: AsyncIterator[int]
+    has_ended: bool = False
 
 
 def _in_turns(runs: Iterable[WorkflowExecution]) -> list[WorkflowExecution]:
@@ -402,6 +417,7 @@ class Tracker:
         self._later: dict[str, WorkflowExecution] = {}
         self._page, self._listed_at = PAGE, boottime()
         self._turns = 0
+        self._whole: _Whole | None = None
         self._busy, self._put_off = busy, 0
         self._suspect_until, self._knows_of = suspect_until, suspect_until()
         self._rests_until = 0.0
@@ -440,6 +456,7 @@ class Tracker:
         if self._busy() and self._put_off < _PUT_OFF:
             self._put_off += 1
             return self._settings.track
+        self._put_off = 0
         await self._ask_again()
         if boottime() < self._rests_until or (self._breaker.holds and not self.on_duty):
             return self._settings.track
@@ -496,42 +513,90 @@ class Tracker:
 
     async def _perform(self, watermark: datetime, *, whole: bool) -> None:
         """List closes and describe long-open runs; ``whole``: list from the watermark on."""
-        near = _NEAR + self._settings.track * (self._put_off + 1)
-        self._put_off = 0
-        suspect_until = self._suspect_until()
-        is_suspect = suspect_until != self._knows_of
-        if is_suspect:
-            self._seen.clear()
-            self._later.clear()
-            near = max(near, _SUSPECT_FOR)
         now = self._clock.now()
         if watermark == datetime.fromtimestamp(0, UTC):
             watermark = now - VISIBILITY_LAG
-        # List the near past at every turn, and now and then all that visibility may still lack.
-        from_watermark = is_suspect or whole or self._turns % _WATERMARK_EVERY == 0
-        self._turns += 1
-        since = min(watermark, now - near) if from_watermark else max(watermark, now - near)
-        changed = await self._record_closed(since)
-        if changed is None:
+        since = now - _NEAR - timedelta(seconds=boottime() - self._listed_at)
+        if self._begin_whole(now, min(watermark, since), anew=whole):
+            changed: bool | None = False  # it begins with what is near
+        else:
+            changed = await self._record_closed(max(watermark, since))
+        if changed is None or await self._go_on_whole() is None:
             return
-        if changed or from_watermark:
+        ends = await self._describe_ends()
+        if ends is None or await self._hands_over():
+            return
+        if changed or ends or self._whole:
             await self._ledger.wake()  # queued fires may wait for a close
         if await self._look_at_long_open(now):
             await self._ledger.wake()
-        if self._unread:
-            await self._hand_over()
+        if await self._hands_over():
             return
-        self._knows_of = suspect_until
         await self._follow(whole=whole)
-        if from_watermark:
-            await self._report_second_runs(since)
-            done = now - VISIBILITY_LAG
-            done = min(done, self._oldest_later) if self._later else done
-            await self._ledger.set_watermark(self._duty, self._replica, done)
-            for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
-                self._emit(Alert(Code.DATA_GAP, gap.description))
-            if self._polls is not None:
-                await self._polls.look()
+        await self._end_whole()
+
+    # List the near past at every turn, and now and then all that visibility may still lack. That
+    # may be many pages, so each turn reads one of them: the newest closes wait for no other.
+
+    def _begin_whole(self, now: datetime, since: datetime, *, anew: bool) -> bool:
+        """Begin a whole listing if it is time for one; return whether it was."""
+        suspect_until = self._suspect_until()
+        heeded = self._whole.suspect_until if self._whole else self._knows_of
+        is_suspect = suspect_until != heeded
+        is_due = self._whole is None and self._turns % _WATERMARK_EVERY == 0
+        self._turns += 1
+        if not (anew or is_suspect or is_due):
+            return False
+        if suspect_until != self._knows_of:
+            self._seen.clear()
+            self._later.clear()
+            since = min(since, now - _SUSPECT_FOR)
+        self._whole = _Whole(now, suspect_until, self._listed_whole(since))
+        return True
+
+    async def _listed_whole(self, since: datetime) -> AsyncIterator[int]:
+        """Record the runs that have closed since then, and second runs; yield their numbers."""
+        begun = boottime()
+        async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
+            await self._record_listed(page)
+            yield len(page)
+        self._listed_at = max(self._listed_at, begun)
+        began = f'ExecutionStatus = "Running" AND StartTime >= "{since.isoformat()}"'
+        async for page in self._pages(began):
+            known = await self._ledger.known_runs([run.id for run in page])
+            await self._record(of_other_runs(page, known))
+            yield len(page)
+
+    async def _go_on_whole(self) -> bool | None:
+        """Read a page of the whole listing; return None if this replica has lost the duty."""
+        if self._whole is None:
+            return False
+        read = 0
+        try:
+            async for count in self._whole.parts:
+                if await self._hold() is None:
+                    return None  # another replica has the duty
+                read += count
+                if read >= self._page:
+                    return True
+        except BaseException:
+            self._whole = None
+            raise
+        self._whole.has_ended = True
+        return True
+
+    async def _end_whole(self) -> None:
+        """Move the watermark once everything behind it was listed, and look at what takes long."""
+        if self._whole is None or not self._whole.has_ended:
+            return
+        done = self._whole.begun - VISIBILITY_LAG
+        done = min(done, self._oldest_later) if self._later else done
+        await self._ledger.set_watermark(self._duty, self._replica, done)
+        self._knows_of, self._whole = self._whole.suspect_until, None
+        for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
+            self._emit(Alert(Code.DATA_GAP, gap.description))
+        if self._polls is not None:
+            await self._polls.look()
 
     async def _follow(self, *, whole: bool) -> None:
         """Write follow-ups; report once if some are left to a replica with the codec."""
@@ -554,7 +619,7 @@ class Tracker:
     async def _record_closed(self, since: datetime) -> bool | None:
         """Record the runs that have closed since then; return whether that changed any fire.
 
-        None if this replica has lost the duty, or leaves it to one that can read them all.
+        None if this replica has lost the duty.
         """
         changed, begun = False, boottime()
         async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
@@ -562,13 +627,7 @@ class Tracker:
             if await self._hold() is None:
                 return None  # another replica has the duty
         self._listed_at = begun
-        ends = await self._describe_ends()
-        if ends is None:
-            return None
-        if self._unread:
-            await self._hand_over()
-            return None
-        return changed or ends
+        return changed
 
     async def _record_listed(self, page: Sequence[WorkflowExecution]) -> bool:
         """Record the runs that their listing settles; keep the others to be described."""
@@ -621,14 +680,6 @@ class Tracker:
         self._remember(done)
         for run_id in done:
             del self._later[run_id]
-
-    async def _report_second_runs(self, since: datetime) -> None:
-        """Report open runs under ids whose windows have another one; closed ones are listed."""
-        began = f'ExecutionStatus = "Running" AND StartTime >= "{since.isoformat()}"'
-        async for page in self._pages(began):
-            known = await self._ledger.known_runs([run.id for run in page])
-            if others := of_other_runs(page, known):
-                await self._record(others)
 
     async def _record(self, found: Sequence[ObservedRun]) -> set[str]:
         if not found:
@@ -708,11 +759,14 @@ class Tracker:
             self._emit(Alert(Code.UNREADABLE_HERE, f"{workflow_id}: {why}; {_UNREAD_CURE}"))
         return True
 
-    async def _hand_over(self) -> None:
-        """Leave the duty to another replica for a lease: it may have the codec."""
+    async def _hands_over(self) -> bool:
+        """Leave the duty to another replica for a lease if that may read what this one cannot."""
+        if not self._unread:
+            return False
         self._unread = False
         self._rests_until = boottime() + self._lease.total_seconds()
         await self.release()
+        return True
 
     async def _look_at_long_open(self, now: datetime) -> bool:
         """Return whether some have ended or are lost; also True if one could not be described."""
