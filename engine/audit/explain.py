@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from engine.audit.evaluator import instant, moment
 from engine.audit.history import NO_END, History, exact
 from engine.audit.judge import RAN
-from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion
+from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion, Fire
 from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
 from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, ShareTurn, Verdict, plan
 
@@ -105,6 +105,7 @@ def explain(
     at: datetime,
     rows: Sequence[AccountRow],
     together: Sequence[AccountRow],
+    blocking: Fire | None = None,
 ) -> Explanation:
     """Return the explanation of a moment.
 
@@ -114,6 +115,7 @@ def explain(
         at: the moment.
         rows: the rows that account for it.
         together: rows around it, to find those that one plan decided with it.
+        blocking: the fire that its reason names, if it was in the way of this window.
     """
     key, rules = history.standing.key, history.standing.rules
     explained = partial(Explanation, key, at, rules=rules)
@@ -139,7 +141,7 @@ def explain(
         sentences.append(undecided)
     else:
         replay = replayed(history, by_number, row, together, at)
-        sentences += [*_decided(row, schedule, at), _checked(replay)]
+        sentences += [*_decided(row, schedule, at), *_in_its_way(blocking), _checked(replay)]
     sentences.insert(-1, _computed(rules))
     return Explanation(
         key,
@@ -224,6 +226,19 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
         before = ", then ".join(str(each.get("status")) for each in row.history)
         found.append(f"Before, it was {before}: evidence or a backfill has overruled that.")
     return found
+
+
+def _in_its_way(blocking: Fire | None) -> list[str]:
+    """Return what is known of the fire that was in the way of a window."""
+    if blocking is None:
+        return []
+    name = blocking.workflow_id
+    if blocking.started_at is None:
+        return [f"{name} is {blocking.status} and has no run."]
+    ran = f"By Temporal, {name} ran from {exact(instant(blocking.started_at))}"
+    if blocking.closed_at is not None:
+        return [f"{ran} to {exact(instant(blocking.closed_at))} and is {blocking.status}."]
+    return [f"{ran} on, and no end of it is known."]
 
 
 def _rule(row: AccountRow, schedule: Schedule, kind: str) -> str:

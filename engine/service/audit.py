@@ -14,7 +14,7 @@ from engine.audit.judge import AuditFault, KeyAudit, KeyJudge, RunSource, SeenRu
 from engine.errors import DefinitionUnreadable, MomentInFuture
 from engine.ledger import AccountRow, DefinitionVersion, Standing
 from engine.schedules import utc_text
-from engine.schedules.planner import TIME_RULES
+from engine.schedules.planner import TIME_RULES, blocked_by
 from engine.service.base import ReadOperations
 
 _ROWS: Final = 5000
@@ -150,7 +150,10 @@ class Accounts(ReadOperations):
         rows = await self._ledger.account_rows(key, at, at, limit=10)
         rows = [row for row in rows if row.windows == 1] + [row for row in rows if row.windows > 1]
         together = await self._around(key, rows[0], at) if rows else []
-        return explain(history, versions, at, rows, together)
+        blocking = None
+        if rows and rows[0].reason_code == "overlap":
+            blocking = await self._ledger.fire(blocked_by(rows[0].reason or ""))
+        return explain(history, versions, at, rows, together, blocking)
 
     async def _audit(
         self,

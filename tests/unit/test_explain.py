@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.audit.evaluator import instant
+from engine.audit.history import exact
 from engine.audit.judge import SeenRun, SeenRuns
 from engine.cli.audit import _remarks, report_json
 from engine.errors import DefinitionUnreadable
-from engine.ledger import Serving, ToLay
+from engine.ledger import Evidence, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.schedules import load_schedules
 from engine.schedules.model import CatchUp
@@ -143,6 +145,26 @@ async def test_what_no_plan_decided_and_what_depends_on_open_runs_is_said(told):
     assert full.replay is not None
     assert full.replay.agrees
     assert "does not keep which runs were open then" in full.text
+
+
+async def test_of_a_window_that_a_run_was_in_the_way_of_it_says_what_is_known_of_that_run(told):
+    await told.declare(f"{EVERY}, overlap: skip")
+    await told.tick(10 * MINUTE)
+    (first,) = await told.ledger.fires(key="k", limit=10)
+    name, started = first.workflow_id, told.clock.now()
+    await told.ledger.record_evidence([Evidence(name, "r", started)])
+    await told.ledger.seen_open([name], told.clock.now() + 10 * MINUTE)
+    await told.tick(10 * MINUTE)
+    ran = f"By Temporal, {name} ran from {exact(instant(started))}"
+    skipped = (await told.every())["skipped overlap"]
+    assert f"{ran} on, and no end of it is known." in skipped.text
+    closed_at = told.clock.now() + MINUTE
+    await told.ledger.record_evidence(
+        [Evidence(name, "r", started, closed="completed", closed_at=closed_at)]
+    )
+    skipped = (await told.every())["skipped overlap"]
+    assert f"{ran} to {exact(instant(closed_at))} and is completed." in skipped.text
+    assert skipped.replay.agrees
 
 
 async def test_a_window_that_nobody_owed_is_told_as_such(told):

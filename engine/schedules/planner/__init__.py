@@ -27,6 +27,7 @@ from engine.schedules.planner.decisions import (
 from engine.schedules.planner.overlap import (
     Resolved as Resolved,
     ahead as ahead,
+    blocked_by as blocked_by,
     resolve as resolve,
 )
 from engine.schedules.planner.planner import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from engine.schedules.planner.decisions import (
     ALL_READ,
@@ -21,6 +22,8 @@ from engine.schedules.planner.decisions import (
     unmet,
 )
 from engine.schedules.terms import LOOKS_AT_ONCE, STOPS, Overlap, Reason, ReasonCode, Rule, Stop
+
+_BLOCKED_BY: Final = "overlap: "
 
 # --- confirmed open runs ---
 
@@ -459,11 +462,16 @@ class _Line:
             text = f"and {len(names) - 1} more {'are open' if runs else 'come first'}"
         else:
             text = "is still running" if runs else "comes first"
-        return Reason("overlap", f"overlap: {names[0]} {text}")
+        return Reason("overlap", f"{_BLOCKED_BY}{names[0]} {text}")
 
 
 def _replaced_by(workflow_id: str) -> Reason:
-    return Reason("overlap", f"overlap: {workflow_id} took its place")
+    return Reason("overlap", f"{_BLOCKED_BY}{workflow_id} took its place")
+
+
+def blocked_by(reason: str) -> str:
+    """Return the workflow id that a reason with the code ``overlap`` names."""
+    return reason.removeprefix(_BLOCKED_BY).partition(" ")[0]
 
 
 def _skipped(decision: Decision, reason: Reason) -> Decision:
