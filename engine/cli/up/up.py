@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from engine.cli.api import DEFAULT_PORT, ApiPort, LocalApi
 from engine.cli.target import (
@@ -88,6 +88,9 @@ commands = typer.Typer(rich_markup_mode=None)
 # One worker that runs until a signal asks it to drain.
 
 _PATIENCE = 1.0
+_POLLS = PollerBehaviorAutoscaling(minimum=5)
+"""Polls of the task queue: at least as many as the SDK's default, and more while tasks wait there.
+Over a link of 300 ms, five polls bring 17 tasks a second."""
 _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again to leave at once)"
 
 
@@ -176,6 +179,8 @@ async def serve(
         workflows=code.workflows,
         activities=code.activities or [_nothing],
         graceful_shutdown_timeout=plugin.settings.drain,
+        workflow_task_poller_behavior=_POLLS,
+        activity_task_poller_behavior=_POLLS,
         **setup.worker_options(),
     )
     running = asyncio.create_task(worker.run())
