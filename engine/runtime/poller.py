@@ -169,7 +169,7 @@ class Poller:
         self.epoch, self.is_current = 0, True
         self.probed_at: float | None = None
         self.is_behind = False
-        self._crowd = Crowd(settings.tick)
+        self._crowd, self._newest = Crowd(settings.tick), False
         self._watch = ClockWatch(settings.max_skew)
         self._unconfirmed: list[tuple[list[Claim], float]] = []
 
@@ -326,7 +326,11 @@ class Poller:
 
     async def _take_over(self, most: int) -> list[Claim]:
         began = time.time_ns()
-        claims = await self._ledger.take_over(self._serving, limit=most, lease=self._settings.lease)
+        claims = await self._ledger.take_over(
+            self._serving, limit=most, lease=self._settings.lease, newest=self._newest
+        )
+        # While there are more than one can take, the oldest and the newest take turns.
+        self._newest = len(claims) == most and not self._newest
         _count_taken_over(claims)
         self._parts += _part("taken_over", began, claims)
         return claims

@@ -455,7 +455,10 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "started": [("noop", "7")],
     "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],
     "rollup_days": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
-    "take_over": [("default", "one", 50, A_MINUTE, AGO, binding) for binding in (1, 2)],
+    "take_over": [
+        ("default", "one", 50, A_MINUTE, AGO, binding, newest)
+        for binding in (1, 2) for newest in (False, True)
+    ],
     "take_stops": [("default", 50, A_MINUTE, 1)],
     "totals": [(1000, "default", ["sched", ""])],
     "unservable": [("default", "sched", A_MINUTE, ["noop@1"], DAY, 50, RULES)],

@@ -23,6 +23,7 @@ from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, Event
 from engine.schedules import Rate, load_schedules
 from engine.schedules.terms import share_of
+from engine.service import ScheduleService
 from tests.blind import BLIND
 from tests.bridge import Bridge
 from tests.virtual_time import VirtualTime, virtual_time
@@ -240,6 +241,31 @@ def test_beside_a_flood_of_one_moment_a_schedule_fires_in_time(bench, innocent, 
     shots = [each for n in range(FLOOD) for each in bench.temporal.lags[f"shot-{n}"]]
     assert len(shots) == FLOOD, "the flood runs too"
     assert max(shots) < timedelta(seconds=FLOOD * EACH / AT_ONCE * 1.3)
+
+
+def test_what_somebody_asks_for_just_now_waits_for_no_flood_of_such_requests(bridge):
+    with virtual_time() as time:
+        bench = Bench(time, bridge, each=0.1)
+        daily = "{key: %s, workflow: noop, every: 1d, firstFire: next, metadata: {tenantId: %s}}"
+
+        async def ask() -> None:
+            service = ScheduleService(bench.ledger, actor="test")
+            await asyncio.sleep(5)
+            for _ in range(FLOOD):
+                await service.trigger("flood")
+            for _ in range(3):
+                await asyncio.sleep(1)
+                await service.trigger("innocent")
+
+        async def play() -> None:
+            asking = asyncio.create_task(ask())
+            await bench.live(daily % ("innocent", "b"), daily % ("flood", "a"), seconds=20)
+            await asking
+
+        time.run(play())
+        assert len(bench.temporal.lags["flood"]) == FLOOD
+        assert max(bench.temporal.lags["flood"]) > timedelta(seconds=9)
+        assert max(bench.temporal.lags["innocent"]) < timedelta(seconds=6)
 
 
 def test_a_window_that_waited_for_others_only_is_not_missed(bench):

@@ -128,8 +128,13 @@ class RunStatements(LedgerPart):
     _floors: Floors
     _unseen: Floor
 
-    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
-        """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys."""
+    async def take_over(
+        self, serving: Serving, *, limit: int, lease: timedelta, newest: bool = False
+    ) -> list[Claim]:
+        """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys.
+
+        ``newest``: those whose lease has ended last, if there are more than the limit.
+        """
         rows = await self._run(
             "take_over",
             serving.project,
@@ -138,6 +143,7 @@ class RunStatements(LedgerPart):
             lease,
             self._floors.of(serving)[1],
             self.binding,
+            newest,
         )
         claims = []
         for row in rows:

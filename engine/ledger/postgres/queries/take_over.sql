@@ -5,6 +5,7 @@
 -- of the schedule by its present key.
 -- A fire that may have been sent is swept where it was sent, any other where windows are claimed.
 -- It may have been sent, too, if this is an old copy of a ledger: see retentions.unseen_from.
+-- $8: the newest of them, in the same order, so that what somebody asks for just now waits for no flood.
 WITH stale AS (
     SELECT f.id, f.kind, f.timing, f.status AS was, s.retired_at, d.definition,
            coalesce(f.starting_at, (
@@ -23,7 +24,14 @@ WITH stale AS (
                THEN (SELECT NOT EXISTS (SELECT FROM bindings b
                                         WHERE b.namespace = $1 AND b.current AND b.number <> $7))
                ELSE f.binding = $7 END
-      AND f.lease_until >= $6 AND f.lease_until <= (SELECT clock_timestamp())
+      AND f.lease_until <= (SELECT clock_timestamp())
+      AND f.lease_until >= CASE WHEN $8 THEN (
+              SELECT coalesce(min(newest.lease_until), $6)
+              FROM (SELECT n.lease_until FROM fires n
+                    WHERE n.namespace = $1 AND n.project = $2 AND n.status IN ('claimed', 'starting')
+                      AND n.lease_until >= $6 AND n.lease_until <= (SELECT clock_timestamp())
+                    ORDER BY n.lease_until DESC LIMIT $4) AS newest)
+          ELSE $6 END
     ORDER BY f.lease_until, f.id LIMIT $4
     FOR UPDATE OF f SKIP LOCKED
 ), taken AS (
