@@ -18,7 +18,7 @@ FILE = """schedules:
 """
 
 
-async def test_it_knows_zones_and_next_fires_and_no_window_that_is_only_skipped_in_advance(
+async def test_it_knows_zones_next_fires_and_counts_and_no_window_that_is_only_skipped_in_advance(
     database_url: str,
 ):
     lines = LinePrinter(Console(file=StringIO()))
@@ -26,7 +26,7 @@ async def test_it_knows_zones_and_next_fires_and_no_window_that_is_only_skipped_
         screen = Screen(Target(database_url, "test"), lazy, "default", after=lines)
         view = screen._view
         screen.show(FileState("s.yaml", None, 0))
-        await screen._read()
+        await screen._read(datetime.now(UTC))
         assert (view.upcoming, view.timezones) == (None, {}), "nothing is applied yet"
         async with lazy.service() as service:
             await service.apply(load_schedules(FILE))
@@ -36,7 +36,9 @@ async def test_it_knows_zones_and_next_fires_and_no_window_that_is_only_skipped_
             await service.skip("nightly", tonight)
             assert [fire.fire_time for fire in await service.fires()] == [tonight]
         screen.show(FileState("s.yaml", datetime.now(UTC), 2))
-        await screen._read()
+        await screen._read(datetime.now(UTC))
         assert view.timezones == {"nightly": "America/Sao_Paulo", "often": "UTC"}
-        assert (view.fires, view.wrong) == ([], [])
+        assert (view.fires, view.wrong, view.counts) == ([], [], {})
         assert {each.key for each in view.upcoming or ()} == {"nightly", "often"}
+        await screen._read(tonight + day)
+        assert ([fire.status for fire in view.fires], view.counts) == (["skipped"], {"skipped": 1})

@@ -13,14 +13,13 @@ import pytest
 from rich.console import Console
 
 from engine.cli.up.file_watch import FileState
-from engine.cli.up.live_table import WRONG, Counts, LinePrinter, TableContent, picture
+from engine.cli.up.live_table import WRONG, LinePrinter, TableContent, picture
 from engine.ledger import FailingStep
-from engine.ledger.fires import Claim, Evidence, Fire, FireIdentity, Outcome, common_fields
+from engine.ledger.fires import Claim, Fire, FireIdentity, Outcome, common_fields
 from engine.ledger.schedule_rows import NextFire
-from engine.runtime.events import Closed, Decided, Event, Settled
+from engine.runtime.events import Settled
 from engine.schedules import Schedule
-from engine.schedules.planner.decisions import Decision
-from engine.schedules.terms import Window
+from engine.service import Status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TOKEN = uuid.UUID(int=1)
@@ -43,26 +42,6 @@ def settled(number: int, status: str = "started", **changes) -> Settled:
     made = claim(number, **changes)
     outcome = Outcome(number, TOKEN, status, "on_time", run_id="r", reason="as it is")  # type: ignore[arg-type]
     return Settled(made, outcome, timedelta(seconds=0.031))
-
-
-def closed(number: int, how: str = "completed", error: str | None = None) -> Closed:
-    evidence = Evidence(f"sched:nightly:{number}", "r", NOON, how, NOON, error)  # type: ignore[arg-type]
-    return Closed(evidence)
-
-
-def decided(first: int, count: int, verdict: str = "skipped") -> Decided:
-    """As many windows from the first one on, an hour apart, in one row."""
-    window = Window("nightly", 1, first, NOON + timedelta(hours=first))
-    last = NOON + timedelta(hours=first + count - 1)
-    decision = Decision(window, verdict, "as it is", windows=count, last=last)  # type: ignore[arg-type]
-    return Decided(decision, window.workflow_id(suffixed=False), "UTC")
-
-
-def counted(*events: Event) -> dict[str, int]:
-    counts = Counts()
-    for event in events:
-        counts.on_event(event)
-    return {status: count for status, count in counts.windows.items() if count}
 
 
 def fired(number: int, status: str = "completed", **more: Any) -> Fire:
@@ -118,42 +97,17 @@ def test_a_run_that_cannot_go_on_is_marked_and_says_why():
     assert "started" in row(view(fired(1, "started")))
 
 
-def test_a_window_that_waited_is_counted_once():
-    waiting = (decided(1, 1, "queued"), decided(2, 1, "queued"), settled(1))
-    assert counted(*waiting) == {"queued": 1, "started": 1}
-    assert counted(*waiting, decided(2, 1)) == {"skipped": 1, "started": 1}
+def test_windows_are_counted_by_status_and_those_beyond_the_limit_are_not_claimed_to_be_all():
+    counts: dict[Status, int] = {"starting": 1, "completed": 2, "failed": 30}
+    assert lines_with("since the start", counts) == [
+        "2 completed · 30 failed · 1 not answered  since the start"
+    ]
+    assert lines_with("of late", {"completed": 10_000}) == ["10000 completed  of late"]
+    assert lines_with("since the start", {}) == ["no window since the start"]
 
 
-def test_a_window_counts_once_under_its_newest_status():
-    assert counted(
-        settled(1, "starting"), settled(1), closed(1), settled(2), closed(2, "failed"), settled(3),
-        settled(4, "starting"),
-    ) == {"completed": 1, "failed": 1, "started": 1, "not answered": 1}  # fmt: skip
-
-
-def test_a_close_that_is_heard_before_its_start_is_not_undone_by_it():
-    assert counted(settled(1), closed(1), settled(1)) == {"completed": 1}
-
-
-def test_the_close_of_a_run_of_an_earlier_session_is_not_counted():
-    assert counted(closed(1), settled(2), closed(2)) == {"completed": 1}
-
-
-def test_each_window_without_a_run_counts():
-    events = (decided(1, 16), settled(17), decided(18, 25, "rejected"), decided(43, 1))
-    assert counted(*events) == {"skipped": 17, "started": 1, "rejected": 25}
-
-
-def test_a_herd_is_counted_to_its_end_by_a_memory_that_is_bounded():
-    counts, herd = Counts(), 12_000
-    for number in range(herd):
-        counts.on_event(settled(number))
-    for number in range(herd):
-        counts.on_event(closed(number))
-    for number in range(herd, 2 * herd):
-        counts.on_event(decided(number, 1))
-    assert counts.windows == {"started": 0, "completed": herd, "skipped": herd}
-    assert len(counts._latest) <= 10_000
+def lines_with(words: str, counts: dict[Status, int]) -> list[str]:
+    return [line.strip() for line in shown(TableContent(counts=counts)) if words in line]
 
 
 def test_windows_without_a_run_are_one_line_with_their_number_and_reason():
@@ -207,9 +161,6 @@ def test_a_window_is_shown_in_its_schedules_zone_and_in_utc():
                  "first sight"):  # fmt: skip
         assert part in line
     assert "on time" not in line
-    counts = Counts()
-    counts.on_event(decided(1, 1))
-    assert any("1 skipped  since the start" in line for line in shown(TableContent(counts=counts)))
 
 
 @pytest.mark.parametrize("timing", ["backfill", "rerun"])

@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 from asyncio import TaskGroup
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self, get_args
+from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -37,7 +37,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import LazyService, Target
 from engine.cli.up.file_watch import FileState
-from engine.ledger import SURELY_NOT_RUN, Claim, ClosedStatus, Outcome
+from engine.ledger import SURELY_NOT_RUN, Claim, Outcome
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -58,49 +58,6 @@ from engine.schedules.planner import FIRST_SIGHT
 from engine.service import Fire, NextFire, Status
 from engine.telemetry.logs import logs_events
 
-# --- counts ---
-
-_CLOSED = frozenset(get_args(ClosedStatus))
-_MAY_CHANGE = frozenset({"queued", "claimed", "started", UNANSWERED})
-_REMEMBERED = 10_000
-
-
-@dataclass(slots=True)
-class Counts:
-    """Windows since the start, by status; each counts once, under its latest status."""
-
-    windows: Counter[str] = field(default_factory=Counter)
-    _latest: dict[str, str] = field(default_factory=dict)  # of runs whose status may change
-    _closed: dict[str, None] = field(default_factory=dict)  # in the order of their ends
-
-    def on_event(self, event: Event) -> None:
-        """Process an event of the replica."""
-        match event:
-            case Settled(claim, outcome):
-                answered = outcome.status != "starting"
-                self._count(claim.workflow_id, outcome.status if answered else UNANSWERED)
-            case Decided(decision, workflow_id):
-                self._count(workflow_id, decision.verdict, decision.windows)
-            # Others are runs of an earlier session.
-            case Closed(evidence) if evidence.closed and evidence.workflow_id in self._latest:
-                self._count(evidence.workflow_id, evidence.closed)
-            case _:
-                pass
-
-    def _count(self, run: str, status: str, windows: int = 1) -> None:
-        if run in self._closed:
-            return  # its close was seen before the answer to its start
-        if before := self._latest.pop(run, None):
-            self.windows[before] -= 1
-        self.windows[status] += windows
-        if status in _MAY_CHANGE:
-            self._latest[run] = status
-        elif status in _CLOSED:
-            self._closed[run] = None
-            if len(self._closed) > _REMEMBERED:
-                del self._closed[next(iter(self._closed))]
-
-
 # --- table ---
 # Rendering of the live table. Pure: time and terminal size are arguments.
 
@@ -119,6 +76,8 @@ _NOW = timedelta(seconds=5)
 _WIDE = 110
 """Width of a terminal with room for the fire time in UTC as well."""
 _LONGEST_KEY = 28
+_COUNTED = 10_000
+"""Rows of the ledger that are counted at most, the newest: it is done for each burst of events."""
 
 
 @dataclass(slots=True)
@@ -131,6 +90,7 @@ class TableContent:
         upcoming: the next fires; None while they are unknown.
         timezones: the time zones of schedules by key; the default is UTC.
         file: the state of the schedule file; None while it is unknown.
+        counts: the windows since the start by status.
     """
 
     fires: Sequence[Fire] = ()
@@ -138,7 +98,7 @@ class TableContent:
     upcoming: Sequence[NextFire] | None = None
     timezones: dict[str, str] = field(default_factory=dict)
     file: FileState | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: Mapping[Status, int] = field(default_factory=dict)
 
     def set_file(self, file: FileState) -> None:
         """Set the state of the schedule file; if nothing was to fire, that is now unknown."""
@@ -193,6 +153,7 @@ def picture(
     return Group(Text(), *lines, Text(), _counts(view.counts), *below)
 
 
+_SHOWN_AS: Final[Mapping[Status, str]] = {"starting": UNANSWERED}
 _COLUMNS = ("KEY", "FIRE TIME", "UTC", "LAG", "TOOK", "STATUS", "RUN")
 _SPARE = ("UTC", "TOOK", "RUN")
 
@@ -215,12 +176,13 @@ def _row(fire: Fire, timezone: str, width: int) -> tuple[object, ...]:
     )
 
 
-def _counts(counts: Counts) -> Text:
-    shown = [(status, count) for status, count in sorted(counts.windows.items()) if count]
-    if not shown:
-        return Text("nothing has fired since the start", "dim")
+def _counts(counts: Mapping[Status, int]) -> Text:
+    if not counts:
+        return Text("no window since the start", "dim")
+    shown = sorted((_SHOWN_AS.get(status, status), count) for status, count in counts.items())
     parts = [Text(f"{count} {status}", colour_of(status)) for status, count in shown]
-    return Text(" · ").join(parts).append("  since the start", "dim")
+    whole = sum(counts.values()) < _COUNTED
+    return Text(" · ").join(parts).append("  since the start" if whole else "  of late", "dim")
 
 
 def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text]:
@@ -440,14 +402,14 @@ class Screen:
         self, target: Target, lazy: LazyService, project: str, *, after: LinePrinter
     ) -> None:
         self._target, self._lazy, self._project = target, lazy, project
-        self._view = TableContent()
+        self._view, self._since = TableContent(), datetime.now(UTC)
         self._zones_of: FileState | None = None
         self._console = console(wraps=True)
         self._live = Live(console=self._console, auto_refresh=False)
         self._lines = LinePrinter(self._console, after=after)
         self._size = self._console.size
         self._drawing = Loop("live table", self._redraw, on_event=self)
-        self._reading = Loop("what is next", self._read, on_event=self)
+        self._reading = Loop("what is next", lambda: self._read(datetime.now(UTC)), on_event=self)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -461,7 +423,6 @@ class Screen:
 
     def __call__(self, event: Event) -> None:
         """Process an event: windows go to the table, other events are printed."""
-        self._view.counts.on_event(event)
         if isinstance(event, (Settled, Decided, Closed)):
             self._reading.wake_within(_HERD)
         else:
@@ -486,8 +447,8 @@ class Screen:
             for loop in (self._drawing, self._reading):
                 group.create_task(loop.run())
 
-    async def _read(self) -> timedelta:
-        view, now = self._view, datetime.now(UTC)
+    async def _read(self, now: datetime) -> timedelta:
+        view = self._view
         async with self._lazy.service() as service:
             fires = await service.fires(limit=_FIRES)
             view.fires = [fire for fire in fires if fire.fire_time <= now]  # not skipped in advance
@@ -496,6 +457,7 @@ class Screen:
                 wrong += await service.fires(status=status, limit=_PROBLEMS)
             recent = (each for each in wrong if now - _RECENT < each.fire_time <= now)
             view.wrong = sorted(recent, key=lambda each: each.fire_time, reverse=True)
+            view.counts = await service.count_windows(self._since, now, most=_COUNTED)
             file = view.file
             if file is not self._zones_of:
                 rows = await service.schedules(self._project)
