@@ -161,13 +161,15 @@ def check(
     _print_good(file, path, as_json=as_json)
 
 
-def _with_doubts(file: ScheduleFile, path: Path, *, strict: bool) -> ScheduleFile:
+def _with_doubts(
+    file: ScheduleFile, path: Path, *, strict: bool = False, mistakes: bool = True
+) -> ScheduleFile:
     """Return a file with the warnings about its cron expressions.
 
     Raises:
         ScheduleFileError: there is a warning, and that is an error.
     """
-    doubts = doubtful(file, _source(file, path), datetime.now(UTC))
+    doubts = doubtful(file, _source(file, path), datetime.now(UTC), mistakes=mistakes)
     warnings = (*file.warnings, *doubts)
     if strict and warnings:
         raise ScheduleFileError(file.name, warnings)
@@ -311,6 +313,7 @@ def apply_file(
     if not more and asyncio.run(_is_unchanged(path, session.data_dir)):
         return
     file = ScheduleService.check(path, declared=declared)
+    file = _with_doubts(file, path, mistakes=False)
     if not session.as_json:
         _warn(file)
 

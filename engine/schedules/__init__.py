@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.safe_text import LINE as LINE, escaped as escaped, unsafe_in as unsafe_in
-from engine.schedules.cron_warnings import CronWarning as CronWarning, cron_doubts as cron_doubts
+from engine.schedules.cron_warnings import (
+    CronWarning as CronWarning,
+    cron_doubts as cron_doubts,
+    other_instants as other_instants,
+)
 from engine.schedules.hooks import (
     ALL_EVENTS as ALL_EVENTS,
     EVENT_TYPES as EVENT_TYPES,

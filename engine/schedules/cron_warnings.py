@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from engine.schedules.timing.cron_parser import (
     Field,
     parse,
 )
+from engine.schedules.timing.croniter_check import instants
 from engine.schedules.timing.spec import Cron
 
 _AHEAD: Final = timedelta(days=400)
@@ -35,6 +36,8 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
+_COMPARED: Final = 3
+"""Instants that croniter computes too."""
 _A_YEAR: Final = 2027
 """A year without a leap day."""
 _LATE: Final = 29
@@ -77,6 +80,32 @@ def cron_doubts(schedule: Schedule, now: datetime) -> list[CronWarning]:
         cure = "write a time at which no clock changes, or dst: {gap: skip}"
         found.append(CronWarning(shifted, cure))
     return found
+
+
+def other_instants(schedule: Schedule, now: datetime) -> list[CronWarning]:
+    """Return a warning if croniter computes other instants in UTC than the engine.
+
+    Args:
+        schedule: a schedule of any kind.
+        now: a moment in UTC; the three instants after it are compared.
+    """
+    spec, _, _ = unbounded(schedule.spec, 0, 0)
+    if not isinstance(spec, Cron):
+        return []
+    theirs = instants(spec.expression, now.replace(microsecond=0), _COMPARED)
+    if theirs is None:
+        return []
+    mine, ours = Cron(spec.expression), [now]
+    while len(ours) <= len(theirs) and (found := mine.next(ours[-1])):
+        ours.append(found)
+    if tuple(ours[1:]) == theirs:
+        return []
+    read = f"in UTC it fires at {_times(ours[1:])}; croniter computes {_times(theirs)}"
+    return [CronWarning(read, "write it more plainly, or report it")]
+
+
+def _times(moments: Iterable[datetime]) -> str:
+    return listed([f"{each:%Y-%m-%d %H:%M:%S}Z" for each in moments])
 
 
 def _floods(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:

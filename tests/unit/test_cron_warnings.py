@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.cli.app import run
-from engine.schedules import CronWarning, Schedule, cron_doubts
+from engine.schedules import CronWarning, Schedule, cron_doubts, other_instants
+from engine.schedules.timing import croniter_check
 from tests.examples import examples
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -145,3 +146,45 @@ def test_a_comment_behind_the_expression_silences_its_warning(tmp_path, monkeypa
     assert checked(capsys, "--strict")[0] == 0
     (tmp_path / "schedules.yaml").write_text(padding + FILE.format(mark=""))
     assert checked(capsys, "--strict")[0] == 2
+
+
+# --- instants of croniter ---
+
+FIELD = st.sampled_from(["*", "0", "7", "*/15", "3-9/2", "1,20", "10-20"])
+EXPRESSIONS = st.tuples(
+    FIELD,
+    FIELD,
+    st.sampled_from(["*", "1", "31", "*/2", "15W", "L", "28-31"]),
+    st.sampled_from(["*", "2-3", "*/3", "JAN-MAR"]),
+    st.sampled_from(["*", "1", "MON-FRI", "*/2", "5L", "TUE#2", "0,6"]),
+).map(" ".join)
+
+
+@given(EXPRESSIONS, st.integers(0, 5000).map(lambda hours: NOW + timedelta(hours=37 * hours)))
+@settings(max_examples=examples(300), deadline=None)
+def test_croniter_computes_the_same_instants_in_utc(cron: str, now: datetime):
+    schedule = Schedule.from_json(
+        {"key": "k", "workflow": "w", "cron": cron, "timezone": "America/Sao_Paulo"}
+    )
+    assert other_instants(schedule, now) == []
+
+
+def test_other_instants_are_a_warning_of_check_and_apply_with_both_readings(
+    tmp_path, monkeypatch, capsys, database_url
+):
+    """A stand-in for a croniter that is wrong: each version so far agrees where it is asked."""
+    wrong = (datetime(2027, 1, 1, tzinfo=UTC),)
+    monkeypatch.setattr("engine.schedules.cron_warnings.instants", lambda *_: wrong)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schedules.yaml").write_text(
+        'schedules: [{key: k, workflow: w, cron: "0 2 1 1 *", timezone: UTC}]'
+    )
+    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+    both = "in UTC it fires at 2027-01-01 02:00:00Z; croniter computes 2027-01-01 00:00:00Z"
+    for command in ("check", "plan", "apply"):
+        run([command])
+        assert f"SCHEDULE_CRON_DOUBTFUL: {both}" in capsys.readouterr().err
+
+
+def test_croniter_is_not_asked_for_what_it_cannot_judge():
+    assert croniter_check.instants("H 3 * * *", NOW, 3) is None

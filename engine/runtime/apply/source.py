@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
 from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
-from engine.schedules import Declaration, ScheduleFile, cron_doubts
+from engine.schedules import Declaration, ScheduleFile, cron_doubts, other_instants
 from engine.schedules.loader.declarations import inline_file, joined, joined_digest
 from engine.schedules.loader.loader import (
     DEFAULT_PROJECT,
@@ -360,16 +360,22 @@ def _still_there(file: ScheduleFile) -> Source | None:
 
 _MEANT: Final = re.compile(r"#\s*sched:\s*ok\b")
 """Comment of a line whose cron expression is meant as it is."""
+_COMPARED: Final = 1_000
+"""Schedules of a file that croniter computes too; it may take 30 ms for one."""
 _SILENCING: Final = "if it is meant, write # sched: ok behind it"
 
 
-def doubtful(file: ScheduleFile, source: Source, now: datetime) -> list[Problem]:
+def doubtful(
+    file: ScheduleFile, source: Source, now: datetime, *, mistakes: bool = True
+) -> list[Problem]:
     """Return the warnings about cron expressions, without those that the file silences.
 
     Args:
         file: what was read; times that a schedule takes from a parent are that one's.
         source: where it was read from.
         now: see ``cron_doubts``.
+        mistakes: whether to warn of probable mistakes, beside instants that croniter computes
+            otherwise.
     """
     crons = {each.key: each.cron for each in file.schedules}
     found = [
@@ -380,9 +386,12 @@ def doubtful(file: ScheduleFile, source: Source, now: datetime) -> list[Problem]
             f"{warning.cure}; {_SILENCING}",
             ("cron",),
         )
-        for each in file.schedules
+        for number, each in enumerate(file.schedules)
         if not any(crons.get(rule.parent) == each.cron for rule in each.follows)
-        for warning in cron_doubts(each, now)
+        for warning in (
+            *(cron_doubts(each, now) if mistakes else ()),
+            *(other_instants(each, now) if number < _COMPARED else ()),
+        )
     ]
     if not found:
         return []

@@ -2,13 +2,14 @@
 
 croniter parses every expression a second time; its version is pinned because major versions
 change meanings. Two independent parsers rarely make the same mistake, so a schedule on which
-they differ is refused when it is first seen. Only the parsed fields are compared; the engine
-alone converts readings to instants: docs/adr/0030-two-parsers-of-cron.md.
+they differ is refused when it is first seen. The engine alone converts readings to instants;
+a few of croniter's are compared in UTC, for a warning: docs/adr/0030-two-parsers-of-cron.md.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -16,12 +17,15 @@ from engine.errors import EngineError
 from engine.schedules.timing.cron_parser import FIELDS, MACROS, Fields, Special, parse, plain
 
 try:
-    from croniter import CroniterError, croniter
+    from croniter import CroniterBadDateError, CroniterError, croniter
 except ModuleNotFoundError as missing:
     raise EngineError(
         "croniter is not installed, which reads each cron expression a second time",
         cure="install what sched-engine depends on again: `pip install croniter==7.0.0`",
     ) from missing
+
+_YEARS: Final = 9
+"""Years without an instant after which croniter gives up: a 29 February may be eight away."""
 
 # Expressions outside the grammar of croniter 7.0.0, or that it is known to parse wrongly.
 _NUMBER: Final = r"(?:\d+|[A-Z]{3})"
@@ -74,6 +78,42 @@ def disagreement(expression: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=4096)
+def instants(expression: str, after: datetime, count: int) -> tuple[datetime, ...] | None:
+    """Return the first instants of a valid expression in UTC as croniter computes them.
+
+    UTC has no clock changes, beside which croniter may err, and one call may take minutes.
+
+    Args:
+        expression: a cron expression that `disagreement` accepts.
+        after: a moment in UTC.
+        count: number of instants.
+
+    Returns:
+        None if croniter is not consulted (see `unjudged`) or finds none within a few years. Where
+        both fields of days are restricted, and one has ``L``, ``W`` or ``#``, it ignores a field.
+    """
+    calendar = parse(expression).calendar if unjudged(expression) is None else None
+    if calendar is None:
+        return None
+    day, _, weekday = plain(expression).split()[-3:]
+    special = calendar.day_specials or calendar.weekday_specials
+    if special and not {"*", "?"} & {day, weekday}:
+        return None
+    theirs = croniter(
+        _as_croniter_writes(expression),
+        after,
+        ret_type=datetime,
+        day_or=not calendar.both,
+        max_years_between_matches=_YEARS,
+        second_at_beginning=True,
+    )
+    try:
+        return tuple(theirs.get_next() for _ in range(count))
+    except CroniterBadDateError:
+        return None
+
+
 def _wraps_with_step(upper: str) -> bool:
     texts = upper.split()
     for this, text in zip(FIELDS[-len(texts) :], texts, strict=False):
@@ -103,10 +143,8 @@ def _sets(fields: Fields) -> dict[str, frozenset[object]]:
 
 def _croniter_sets(expression: str) -> list[frozenset[object]]:
     """Return croniter's fields, in our order and with our `Special` for its special days."""
-    text = " ".join(plain(expression).upper().split())
-    text = re.sub(r"(?<= )(\d|[A-Z]{3})L$", _last_weekday, text)
     # By default croniter expects the seconds at the end of six fields.
-    expanded, nth = croniter.expand(text, second_at_beginning=True)
+    expanded, nth = croniter.expand(_as_croniter_writes(expression), second_at_beginning=True)
     minute, hour, day, month, weekday, *second = expanded
     texts = [second[0] if second else [0], minute, hour, day, month, weekday]
     sets = [
@@ -119,6 +157,11 @@ def _croniter_sets(expression: str) -> list[frozenset[object]]:
     }
     sets[5] = frozenset(sets[5] - nth.keys() | weekdays)
     return sets
+
+
+def _as_croniter_writes(expression: str) -> str:
+    text = " ".join(plain(expression).upper().split())
+    return re.sub(r"(?<= )(\d|[A-Z]{3})L$", _last_weekday, text)
 
 
 def _last_weekday(match: re.Match[str]) -> str:
