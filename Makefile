@@ -117,7 +117,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 
 lock: ## Pin the dependencies again (needs uv)
 	$(LOCK) --all-extras pyproject.toml --output-file requirements.lock
-	$(LOCK) --extra otlp --extra api --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
+	$(LOCK) --extra api --extra calendars --extra otlp --extra webhooks --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
 	echo hatchling | $(LOCK) --constraint requirements.lock - --output-file requirements-build.lock
 
 test-wheel: $(STAMP) ## Run the fundamentals against the built wheel, without the source

@@ -16,6 +16,7 @@
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
     ├── SetupInvalid                   the function of SCHED_SETUP gives no options
+    ├── ExtraMissing                   a package of an extra is not installed
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
     ├── KeyInUse                       a schedule with this key exists or existed
@@ -89,6 +90,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Final
 
 # --- codes ---
@@ -106,6 +108,7 @@ class Code(StrEnum):
     COMMAND_INVALID = "SCHEDULE_COMMAND_INVALID"
     SETTING_INVALID = "SCHEDULE_SETTING_INVALID"
     SETUP_INVALID = "SCHEDULE_SETUP_INVALID"
+    EXTRA_MISSING = "SCHEDULE_EXTRA_MISSING"
     EMBEDDED_ERROR = "SCHEDULE_EMBEDDED_ERROR"
     TEMPORAL_UNAVAILABLE = "SCHEDULE_TEMPORAL_UNAVAILABLE"
     BOUND_ELSEWHERE = "SCHEDULE_BOUND_ELSEWHERE"
@@ -426,6 +429,31 @@ class SetupInvalid(EngineError):
     """The setup of this process is not valid."""
 
     code = Code.SETUP_INVALID
+
+
+class ExtraMissing(EngineError):
+    """A package of an extra is not installed."""
+
+    code = Code.EXTRA_MISSING
+
+
+_EXTRAS: Final = {
+    "api": ("fastapi", "jinja2", "limits", "sse_starlette", "uvicorn"),
+    "calendars": ("icalendar", "recurring_ical_events"),
+    "webhooks": ("cloudevents", "httpx", "standardwebhooks"),
+}
+"""What each extra of this package brings, by the names of modules."""
+
+
+def extra_missing(extra: str, purpose: str) -> ExtraMissing | None:
+    """Return the refusal of a purpose whose extra is not installed; None if it is."""
+    missing = next((name for name in _EXTRAS[extra] if find_spec(name) is None), None)
+    if missing is None:
+        return None
+    return ExtraMissing(
+        f"{purpose} needs {missing}, which is not installed",
+        cure=f"pip install 'sched-engine[{extra}]'",
+    )
 
 
 class KeyForeign(EngineError):

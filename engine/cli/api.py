@@ -35,7 +35,13 @@ from engine.cli.target import (
     target,
     write_private,
 )
-from engine.errors import LedgerUnavailable, SettingsInvalid, SetupInvalid
+from engine.errors import (
+    ExtraMissing,
+    LedgerUnavailable,
+    SettingsInvalid,
+    SetupInvalid,
+    extra_missing,
+)
 from engine.runtime.settings import Settings, database_schema
 from engine.service import SCOPES, TokenRow
 from engine.service.tokens import EVERY_KEY, new_secret
@@ -146,15 +152,12 @@ def _served() -> ModuleType:
     """Return the module of the API.
 
     Raises:
-        SetupInvalid: the extra ``api`` is not installed.
+        ExtraMissing: the extra ``api`` is not installed.
     """
-    try:
-        from engine.api import app  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise SetupInvalid(
-            f"the API needs {error.name}, which is not installed",
-            cure="pip install 'sched-engine[api]'",
-        ) from error
+    if missing := extra_missing("api", "the API"):
+        raise missing
+    from engine.api import app  # noqa: PLC0415 - an extra
+
     return app
 
 
@@ -262,7 +265,7 @@ class LocalApi:
         try:
             served = _served()
             place = served.listening("127.0.0.1", self.port)
-        except SetupInvalid as error:
+        except ExtraMissing as error:
             log(f"warning: no API: {error}")
             yield
             return

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
-from engine.errors import SetupInvalid
+from engine.errors import extra_missing
 from engine.schedules import MINUTE_MS, epoch_ms, first_of
 from engine.schedules.simulation import LONGEST, ScheduleTotals, Simulation, WindowOutcome
 
@@ -260,15 +260,12 @@ def page(found: Simulation, name: str) -> str:
     """Return the page about a simulated file called ``name``.
 
     Raises:
-        SetupInvalid: the extra ``api`` is not installed.
+        ExtraMissing: the extra ``api`` is not installed.
     """
-    try:
-        from engine.page.layout import rendered, style  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise SetupInvalid(
-            f"--html needs {error.name}, which is not installed",
-            cure="pip install 'sched-engine[api]'",
-        ) from error
+    if missing := extra_missing("api", "--html"):
+        raise missing
+    from engine.page.layout import rendered, style  # noqa: PLC0415 - an extra
+
     charts = [_chart(found, found.starts, "Starts per minute", "starts")]
     if any(found.most_open):
         charts.append(_chart(found, found.most_open, "Open runs", "open at once"))

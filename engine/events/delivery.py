@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Literal, cast
 
+from engine.errors import extra_missing
 from engine.events.addresses import Allowed
 from engine.events.listeners import Listener
 from engine.events.messages import AT_ONCE, FAILING_AT_ONCE, MOST_AT_ONCE, PATIENCE, ScheduleEvent
@@ -601,6 +602,7 @@ class Deliverer:
         self._subscriptions: list[Subscription] = []
         self._warned = self._stopping = False
         self._subscribed: bool | None = None
+        self._missing = extra_missing("webhooks", "a webhook")
         self._loaded = False
         self._learnt_at: float | None = None
         self._wanted: dict[str, bool] = {}
@@ -630,7 +632,8 @@ class Deliverer:
                 pass
             work = await self._work()
         for name in work.due:
-            self._begin(name)
+            if self._missing is None or name in self._listeners:
+                self._begin(name)
         return self._around.tick
 
     def _begin(self, name: str) -> None:
@@ -715,7 +718,10 @@ class Deliverer:
             self._subscriptions = await self._book.subscriptions() if self._subscribed else []
             if not self._loaded and any(each.kind == "hook" for each in self._subscriptions):
                 self._loaded = True
-                await asyncio.to_thread(load_hooks)
+                if self._missing is None:
+                    await asyncio.to_thread(load_hooks)
+                else:
+                    self._around.report(f"{self._missing}; other workers call it", False)
             self._wanted.clear()
             self._learnt_at = now
 

@@ -14,11 +14,13 @@ from temporalio.worker import Worker
 
 from engine.errors import (
     BoundElsewhere,
+    Code,
     EngineError,
     LedgerUnavailable,
     RevisionTooLow,
     ScheduleFileError,
     TemporalUnavailable,
+    extra_missing,
 )
 from engine.events.addresses import Allowed
 from engine.events.delivery import Deliverer, DeliveryContext
@@ -190,6 +192,7 @@ class Replica:
             RetentionTooShort: the namespace forgets runs too fast for the lease.
             ScheduleFileError: a required file is lost or broken, and the ledger has no schedule.
             LedgerTooNew: the ledger belongs to a newer version.
+            ExtraMissing: webhooks or alerts are to be sent, which needs an extra.
         """
         ledger = await self._patiently("ledger", self._open_ledger)
         if ledger is None:
@@ -218,6 +221,7 @@ class Replica:
             await asyncio.gather(presence.begin(), starter.attributes.read())
             await self._recompute_outdated(ledger)
             await self._apply(ledger)
+            await self._require_extra(ledger)
             asked = boottime()
             clock.observe((await ledger.probe(self._serving)).now, asked=asked)
             return await ledger.identity()
@@ -625,10 +629,23 @@ class Replica:
         else:
             self._mention_other_queues(await ledger.wanted(self._serving.project))
 
+    async def _require_extra(self, ledger: Ledger) -> None:
+        """Stop if webhooks or alerts are to be sent, and what sends them is not installed."""
+        missing = extra_missing("webhooks", self._settings.calls or "a webhook")
+        if missing is None:
+            return
+        mine = self._serving.project
+        found = await ledger.events.subscriptions()
+        if self._settings.calls or any(e.kind == "hook" and e.project == mine for e in found):
+            self._refused = missing
+            self._stopping.set()
+
     async def _go_on_without(self, ledger: Ledger, error: EngineError) -> None:
         """Report why the file is not applied, and how many schedules stay as they are.
 
-        Without a file that is required, and without any schedule, the replica stops.
+        Without a file that is required, and without any schedule, the replica stops. It also stops
+        if the file needs an extra that is not installed here: its days off may differ from those
+        of other workers.
         """
         source, project = self._source, self._serving.project
         living = await ledger.count_schedules(project)
@@ -636,7 +653,8 @@ class Replica:
         if isinstance(error, RevisionTooLow):
             self._emit(Alert(error.code, str(error)))
         elif isinstance(error, ScheduleFileError) and isinstance(source, Source):
-            if source.required and not living:
+            needs_extra = any(each.code == Code.EXTRA_MISSING for each in error.problems)
+            if needs_extra or (source.required and not living):
                 self._refused = error
                 self._stopping.set()
                 return

@@ -138,6 +138,12 @@ class Settings:
         """Time for which a replica counts as living after an announcement."""
         return self.heartbeat * 3
 
+    @property
+    def calls(self) -> str | None:
+        """The variable of an address that is to be called; None without one."""
+        called = ("alert_url", "heartbeat_url")
+        return next((_variable(name) for name in called if getattr(self, name)), None)
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Return the settings from ``SCHED_*`` variables.

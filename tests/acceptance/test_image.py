@@ -103,15 +103,16 @@ def test_the_image_gets_the_very_files_that_were_tested(name):
         assert hashes == tested.get(pin), f"{pin} is not in requirements.lock: make lock"
 
 
-def test_the_image_gets_what_the_core_needs_a_collector_and_the_api():
+def test_the_image_gets_the_core_and_every_extra_of_a_worker_and_the_api():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     core, build = _names(_pins("requirements-core.lock")), _names(_pins("requirements-build.lock"))
     assert {_name(each) for each in project["project"]["dependencies"]} <= core
     assert {_name(each) for each in project["build-system"]["requires"]} <= build
     extras = project["project"]["optional-dependencies"]
-    for extra in ("otlp", "api"):
+    for extra in ("api", "calendars", "otlp", "webhooks"):
         assert {_name(each) for each in extras.pop(extra)} <= core
-    assert core.isdisjoint(_name(each) for extra in extras.values() for each in extra)
+    rest = {_name(each) for extra in extras.values() for each in extra} - {"sched-engine"}
+    assert core.isdisjoint(rest)
 
 
 def _name(requirement: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 from temporalio.worker import Worker
 
 from engine.cli.app import run
-from engine.errors import LedgerRequired, SettingsInvalid
+from engine.errors import Code, ExtraMissing, LedgerRequired, ScheduleFileError, SettingsInvalid
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
@@ -67,3 +68,37 @@ def test_an_unchanged_file_is_applied_again_without_being_read(
     monkeypatch.setattr("engine.runtime.apply.source.parse", None)  # whoever reads a file calls it
     assert run(["apply"]) == 0
     assert "nothing changed since the last apply" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "asked"),
+    [
+        ("hooks: [{url: 'https://a.example', secret: '${env:S}'}]\n", Settings(), "a webhook"),
+        ("", Settings(alert_url="https://alerts.example"), "SCHED_ALERT_URL"),
+    ],
+)
+async def test_a_worker_without_the_extra_for_hooks_or_alerts_refuses_to_start(
+    client, database_url, monkeypatch, head, settings, asked
+):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    plugin = SchedulePlugin(
+        load_schedules(head + FILE % "k"), database_url=database_url, settings=settings
+    )
+    with pytest.raises(ExtraMissing, match=rf"{asked} needs httpx.*sched-engine\[webhooks\]"):
+        await Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]).run()
+
+
+async def test_a_worker_that_cannot_read_a_calendar_of_its_file_refuses_to_start(
+    client, database_url, ledger, tmp_path, monkeypatch
+):
+    """With the last good definitions it would have other days off than workers that can."""
+    await apply(ledger, load_schedules(FILE % "k"), by="deploy")
+    block = "import sys; sys.modules['icalendar'] = None"
+    (tmp_path / "sitecustomize.py").write_text(block)  # a child process reads calendars
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = tmp_path / "schedules.yaml"
+    path.write_text("calendars: {team: {ics: team.ics}}\n" + FILE % "k")
+    plugin = SchedulePlugin(path, database_url=database_url)
+    with pytest.raises(ScheduleFileError) as raised:
+        await Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]).run()
+    assert [each.code for each in raised.value.problems] == [Code.EXTRA_MISSING]

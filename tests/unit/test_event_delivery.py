@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -207,6 +208,32 @@ async def test_a_hook_is_sent_by_a_worker_of_its_project(scene: Scene):
     assert senders == []
     async with scene.delivering(scene.deliverer(open_hook=opened("default"))):
         await eventually(lambda: senders == ["default"])
+
+
+async def test_a_worker_without_the_extra_leaves_hooks_to_others_and_serves_its_listeners(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    got: list[str] = []
+
+    @on("schedule.changed")
+    async def note(event: ScheduleEvent) -> None:
+        got.append(event.id)
+
+    async def send(event: ScheduleEvent) -> None:
+        got.append(f"hook {event.id}")
+
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    without = scene.deliverer(note)
+    monkeypatch.undo()
+    await scene.change("a", head=HOOK)
+    async with scene.delivering(without):
+        await scene.change("a", head=HOOK)
+        await eventually(lambda: got == ["a:changed:2"] and len(scene.reports) == 1)
+        ((text, good),) = scene.reports
+        assert "pip install 'sched-engine[webhooks]'" in text
+        assert not good
+        async with scene.delivering(scene.deliverer(holder="b", open_hook=lambda *_: send)):
+            await eventually(lambda: got == ["a:changed:2", "hook a:changed:2"])
 
 
 async def test_a_slow_hook_delays_no_other(scene: Scene):

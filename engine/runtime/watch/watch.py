@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from engine.errors import Code, LedgerError, LedgerUnavailable, TemporalUnavailable
+from engine.errors import Code, LedgerError, LedgerUnavailable, TemporalUnavailable, extra_missing
 from engine.ledger import CONDITION_FIELDS, AlertChanges, AlertRow, AlertStore, Condition, Ledger
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
 from engine.runtime.events import (
@@ -348,6 +348,9 @@ class WatchProcess:
         url: the address of the ledger.
         schema: its PostgreSQL schema.
         connect: connects to Temporal; called again until it succeeds.
+
+    Raises:
+        ExtraMissing: the settings name an address, and the extra ``webhooks`` is not installed.
     """
 
     def __init__(
@@ -360,6 +363,8 @@ class WatchProcess:
         connect: Callable[[], Awaitable[Client]],
         on_event: OnEvent,
     ) -> None:
+        if settings.calls and (missing := extra_missing("webhooks", settings.calls)):
+            raise missing
         self._url, self._namespace, self._schema = url, namespace, schema
         self._connect, self._settings = connect, settings
         self._client: Client | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from engine.errors import Code
+from engine.errors import Code, extra_missing
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend
 from engine.schedules.model import FIELDS, NESTED, WHEN_PART, Defaults, Queue, Schedule
@@ -379,7 +379,9 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         raise refuse(f"{shorten(file)} is an address", "save the calendar here, and name that file")
     if open_ics is None:
         raise refuse(f"calendar {shorten(name)} names a file", "load the schedules from a file too")
-    from engine.schedules.timing.ics import read_ics  # noqa: PLC0415 - costs 50 ms, rarely needed
+    if missing := extra_missing("calendars", f"calendar {shorten(name)}"):
+        raise refuse(missing.message, missing.cure or "", missing.code)
+    from engine.schedules.timing.ics import read_ics  # noqa: PLC0415 - an extra
 
     try:
         return read_ics(open_ics(file))
