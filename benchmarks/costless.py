@@ -47,7 +47,7 @@ class StartsCostNothing(Interceptor):
     def __init__(self, but: str) -> None:
         self._but = f"sched:{but}:"
 
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         """See the base class."""
         return _Outbound(next, self._but)
 
@@ -57,7 +57,7 @@ class _Outbound(OutboundInterceptor):
         super().__init__(following)
         self._but = but
 
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
         if input.id.startswith(self._but):
             return await super().start_workflow(input)
         run_id = str(uuid.uuid4())

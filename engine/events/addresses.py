@@ -218,7 +218,8 @@ async def checked(url: str, allowed: Allowed, *, resolve: Resolve = _resolve) ->
         if refused:
             text = f"{host} is {refused[0]}, which is not public; {ALLOW_CURE}"
             raise AddressRefused(text)
-    target = f"[{found[0]}]" if found[0].version == 6 else str(found[0])  # noqa: PLR2004 - IPv6
+    address = str(found[0])
+    target = f"[{address}]" if ":" in address else address
     path = parts.path or "/"
     query = f"?{parts.query}" if parts.query else ""
     named = f"[{host}]" if ":" in host else host

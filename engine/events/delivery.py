@@ -553,10 +553,10 @@ def open_hook(hook: Subscription, allowed: Allowed) -> Send:
 
 
 def load_hooks() -> None:
-    """Load what webhooks need, in a thread of its own."""
-    from engine.events.webhooks import load  # noqa: PLC0415 - see open_hook
+    """Load what the first event would wait for, in a thread of its own."""
+    from engine.events.webhooks import trusted  # noqa: PLC0415 - see open_hook
 
-    load()
+    trusted()
 
 
 # --- deliverer ---

@@ -14,6 +14,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 import httpx
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
 from standardwebhooks import Webhook
 
 from engine.events.addresses import AddressRefused, Allowed, Resolve, checked, resolved
@@ -35,9 +37,6 @@ _KEY_BYTES: Final = range(24, 65)
 
 def encoded(event: ScheduleEvent) -> str:
     """Return an event as a CloudEvent 1.0 in JSON, the structured mode."""
-    from cloudevents.core.formats.json import JSONFormat  # noqa: PLC0415 - only for hooks
-    from cloudevents.core.v1.event import CloudEvent  # noqa: PLC0415
-
     attributes: dict[str, Any] = {
         "id": event.id,
         "source": event.source,
@@ -87,7 +86,7 @@ class HookSender:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE)
         self._resolve = resolve or partial(resolved, self._threads)
         self._http = httpx.AsyncClient(
-            verify=(verify or _trusted)(),
+            verify=(verify or trusted)(),
             # Neither a proxy nor a .netrc of the machine: they would be other destinations.
             trust_env=False,
             follow_redirects=False,
@@ -163,15 +162,7 @@ def _webhook(secret: str) -> Webhook:
     return Webhook(key)
 
 
-def load() -> None:
-    """Load what the first event would have to wait for, 100 ms, for the most part modules."""
-    import cloudevents.core.formats.json  # noqa: PLC0415 - only for hooks
-    import cloudevents.core.v1.event  # noqa: F401, PLC0415
-
-    _trusted()
-
-
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """Return the trusted certificates; reading them takes some 20 ms."""
     return httpx.create_ssl_context()  # SSL_CERT_FILE, where a network has an authority of its own

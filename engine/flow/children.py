@@ -18,7 +18,7 @@ from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
     TerminatedError,
-    TimeoutError,  # noqa: A004 - Temporal's
+    TimeoutError,
     WorkflowAlreadyStartedError,
 )
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy

@@ -73,7 +73,7 @@ class RunsAlone(Protocol[R_co]):
 class RunsWithInput(Protocol[T_contra, R_co]):
     """A class whose ``run`` takes an input."""
 
-    async def run(self, ctx: Context, input: T_contra, /) -> R_co:  # noqa: A002 - the word of schedules.yaml
+    async def run(self, ctx: Context, input: T_contra, /) -> R_co:
         """See ``workflow``."""
 
 
@@ -234,7 +234,7 @@ class Context:
     async def step(
         self,
         fn: Callable[..., Any],
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,
         *,
         compensate: Callable[..., Any] | None = None,
         **options: Unpack[StepOptions],
@@ -317,7 +317,7 @@ class Context:
     async def child(
         self,
         workflow: Any,
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,
         *,
         result_type: type | None = None,
         compensate: Callable[..., Any] | None = None,
@@ -486,7 +486,7 @@ class Context:
         signal: str,
         wanted: type[R],
         *,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - durable, kept by the server
+        timeout: timedelta | float | None = ...,
     ) -> R: ...
 
     @overload
@@ -494,7 +494,7 @@ class Context:
         self,
         signal: str,
         *,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - durable, kept by the server
+        timeout: timedelta | float | None = ...,
     ) -> Any: ...
 
     @to_await
@@ -503,7 +503,7 @@ class Context:
         signal: str,
         wanted: Any = None,
         *,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - durable, kept by the server
+        timeout: timedelta | float | None = None,
     ) -> Any:
         """Wait for a signal and return its value.
 
@@ -540,7 +540,7 @@ class Context:
     def on_failure(
         self,
         fn: Callable[..., Any],
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,
         **options: Unpack[StepOptions],
     ) -> None:
         """Have a bad end of the run run this step, in its turn among the undo steps.
@@ -564,7 +564,7 @@ class Context:
         self,
         *,
         parallel: bool = False,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - durable, kept by the server
+        timeout: timedelta | float | None = None,
     ) -> AsyncIterator[None]:
         """Undo a part of the run on its own, if an error leaves it.
 
@@ -655,7 +655,7 @@ class Context:
     async def continue_as_new(
         self,
         workflow: Any,
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,
         /,
         *,
         undo: OnContinue = "refuse",

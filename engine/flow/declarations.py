@@ -72,7 +72,7 @@ def at(
 
 
 def _declared(fields: Mapping[str, Any]) -> DeclaredSchedule:
-    caller = sys._getframe(2)  # noqa: SLF001 - the place that errors name; `inspect` takes 1000 times as long
+    caller = sys._getframe(2)  # the place that errors name; `inspect` takes 1000 times as long
     given = {name: value for name, value in fields.items() if value is not None}
     return DeclaredSchedule(given, caller.f_code.co_filename, caller.f_lineno)
 

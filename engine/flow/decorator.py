@@ -332,7 +332,7 @@ def _temporal_run(
     async def run(self: Any, *inputs: Any) -> Any:
         context, handlers = Context.current(), Handlers.of(self)
         try:
-            temporalio.workflow.set_query_handler(WAITS, context._waits)  # noqa: SLF001 - as below
+            temporalio.workflow.set_query_handler(WAITS, context._waits)
             handlers.begin()
             _check_inputs(definition, inputs)
             given = read_inputs(self, inputs)
@@ -344,7 +344,7 @@ def _temporal_run(
                 raise
             error = handlers.end(caught)
             # Private, because users see the rest of the context.
-            not_undone = await context._unwind()  # noqa: SLF001
+            not_undone = await context._unwind()
             ending = _ending(error, context)
             if not_undone:
                 raise CompensationFailed(definition.type, not_undone) from ending
@@ -373,8 +373,8 @@ def _temporal_run(
 def _ending(error: BaseException, context: Context) -> BaseException:
     """Return the exception with which a run ends, once its work is undone."""
     is_cancelled = temporalio.workflow.cancellation_reason() is not None
-    wait = context._next_wait()  # noqa: SLF001 - private, because users see the rest
-    settled = context._saga.has_settled_carried  # noqa: SLF001 - as above
+    wait = context._next_wait()
+    settled = context._saga.has_settled_carried
     # The server retries a failed run although its cancel is requested. What ends as a cancel is
     # never retried, and has to stay one.
     is_cancel = is_cancelled and is_cancelled_exception(error)
@@ -401,15 +401,15 @@ async def _completed(running: Awaitable[Any], context: Context, handlers: Handle
         result = await running
     except temporalio.workflow.ContinueAsNewError:
         await handlers.finish()
-        await context._saga.check_reset()  # noqa: SLF001 - private, because users see the rest
-        await context._continue_again()  # noqa: SLF001 - as above
+        await context._saga.check_reset()
+        await context._continue_again()
         raise  # of Temporal's own continue_as_new
     await handlers.finish()
     handlers.check()
-    context._unawaited.refuse()  # noqa: SLF001 - as above
-    context._saga.refuse_under_way()  # noqa: SLF001 - as above
+    context._unawaited.refuse()
+    context._saga.refuse_under_way()
     require_written(result, temporalio.workflow.payload_converter(), "the result of the run")
-    await context._saga.check_reset()  # noqa: SLF001 - as above
+    await context._saga.check_reset()
     return result
 
 

@@ -28,7 +28,7 @@ class Signals:
         self,
         name: str,
         wanted: Any,
-        timeout: timedelta | None,  # noqa: ASYNC109 - durable, kept by the server
+        timeout: timedelta | None,
     ) -> Any:
         """Return the oldest signal of this name that was not returned before.
 

@@ -81,7 +81,7 @@ class StepWithInput(Protocol[T_contra, R_co]):
     def __sched_result__(self) -> R_co:
         """Its result; for type checkers alone."""
 
-    def __call__(self, input: T_contra, /) -> Any:  # noqa: A002 - the word of schedules.yaml
+    def __call__(self, input: T_contra, /) -> Any:
         """See ``step``."""
 
 
@@ -103,7 +103,7 @@ class UndoOf(Protocol[T_contra]):
     def __sched_undoes__(self) -> bool:
         """Its mark; for type checkers alone."""
 
-    def __call__(self, input: T_contra, /) -> Any:  # noqa: A002 - the word of schedules.yaml
+    def __call__(self, input: T_contra, /) -> Any:
         """See ``undo``."""
 
 

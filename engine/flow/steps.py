@@ -488,7 +488,7 @@ def _marked(fn: Any, name: str | None, **rules: Any) -> Any:
         raise TypeError(f"{place} is already a step or an activity; decorate it once")
     shape = _Shape.of(fn, place)
     undoes = shape.undoes(place)
-    called: Any = _takes_both(fn, shape.takes_self) if undoes else fn
+    called: Any = _takes_both(fn, is_method=shape.takes_self) if undoes else fn
     definition = StepDefinition(
         name=checked_name(shape.default_name(fn) if name is None else name, f"the step {place}"),
         fn=called,
@@ -500,7 +500,7 @@ def _marked(fn: Any, name: str | None, **rules: Any) -> Any:
         needs=shape.needs,
         **rules,
     )
-    bearer = _with_input_only(fn, shape, definition.is_async)
+    bearer = _with_input_only(fn, shape, is_async=definition.is_async)
     activity.defn(name=definition.name)(bearer)
     mark = getattr(bearer, _TEMPORAL_MARK)
     setattr(called, _TEMPORAL_MARK, replace(mark, arg_types=list(undoes)) if undoes else mark)
@@ -512,7 +512,7 @@ def _marked(fn: Any, name: str | None, **rules: Any) -> Any:
 _UNDO: Final = (Undo.__module__, Undo.__qualname__)
 
 
-def _takes_both(fn: Callable[..., Any], is_method: bool) -> Callable[..., Any]:  # noqa: FBT001 - private
+def _takes_both(fn: Callable[..., Any], *, is_method: bool) -> Callable[..., Any]:
     """Return an undo step that takes an ``Undo``, or its two values as Temporal passes them."""
 
     def call(*args: Any, **named: Any) -> Any:
@@ -605,7 +605,9 @@ class _Shape:
         return ".".join(fn.__qualname__.split(".")[-2:]) if self.takes_self else fn.__name__
 
 
-def _with_input_only(fn: Callable[..., Any], shape: _Shape, is_async: bool) -> Callable[..., Any]:  # noqa: FBT001 - one of two stand-ins
+def _with_input_only(
+    fn: Callable[..., Any], shape: _Shape, *, is_async: bool
+) -> Callable[..., Any]:
     """Return what Temporal reads the types from, which would take resources for inputs."""
     if not shape.takes_self and not shape.needs:
         return fn

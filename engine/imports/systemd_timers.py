@@ -291,7 +291,7 @@ def _calendar(draft: Draft, text: str, options: Options) -> None:
     weekdays = _weekdays(words.pop(0)) if _WEEKDAY.match(words[0]) else frozenset(range(7))
     date = words.pop(0) if words and ":" not in words[0] else "*-*-*"
     clock = (words.pop(0) if words else "00:00").split(":")
-    if words or not 1 < len(clock) <= 3:  # noqa: PLR2004 - hour, minute and second
+    if words or not 1 < len(clock) <= 3:  # hour, minute and second
         raise NotExpressed(f"{text!r} is no calendar expression that is known here")
     year, month, day, is_from_end = _date(text, date)
     hour, minute, second = [*clock, "00"][:3]
@@ -335,7 +335,7 @@ def _weekdays(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         names = [_WEEKDAY.fullmatch(end) for end in re.split(r"\.\.|-", part)]
-        if None in names or len(names) > 2:  # noqa: PLR2004 - both ends of a range
+        if None in names or len(names) > 2:  # both ends of a range
             raise NotExpressed(f"{part!r} is no weekday of systemd")
         begin, end = ((WEEKDAYS.index(names[n][1].upper()) - 1) % 7 for n in (0, -1))  # type: ignore[index]
         if begin > end:
@@ -348,9 +348,9 @@ def _date(text: str, date: str) -> tuple[str, str, str, bool]:
     """Return year, month and day, and whether days count from the end of a month."""
     before, tilde, day = date.partition("~")
     parts = [*before.split("-"), *([day] if tilde else [])]
-    if len(parts) == 2:  # noqa: PLR2004 - month and day
+    if len(parts) == 2:  # month and day
         parts = ["*", *parts]
-    if len(parts) != 3:  # noqa: PLR2004 - year, month and day
+    if len(parts) != 3:  # year, month and day
         raise NotExpressed(f"{text!r} is no calendar expression that is known here")
     year, month, day = parts
     if year.isdecimal() and int(year) < _CENTURY:

@@ -73,7 +73,7 @@ class RunInterceptor(Interceptor):
 
     def workflow_interceptor_class(
         self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
         through = self._through
@@ -93,19 +93,19 @@ class HandlerEndings(Interceptor):
 
     def workflow_interceptor_class(
         self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
         return _HandlerEndings
 
 
 class _HandlerEndings(WorkflowInboundInterceptor):
-    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         with suppress(Exception):  # the run itself ends with it, or waits
             input.args = read_inputs(workflow.instance(), input.args)  # others expect typed ones
         return await super().execute_workflow(input)
 
-    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
+    async def handle_signal(self, input: HandleSignalInput) -> None:
         try:
             await Handlers.ready(workflow.instance())
             await super().handle_signal(input)
@@ -113,7 +113,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
             if not Handlers.end_run(workflow.instance(), error):
                 raise
 
-    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - the SDK's name
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
         try:
             await Handlers.ready(workflow.instance())
             return await super().handle_update_handler(input)
@@ -209,7 +209,7 @@ class StepNotes(RunInterceptor):
         self._keys = keys
         self.reports = RetryReports()
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the base class."""
         return _StepNoteReader(next, self._keys, self.reports)
 
@@ -222,19 +222,19 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
         super().__init__(following)
         self._reports = reports
 
-    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
         _carry_note(input)
         if not _is_ours(input.task_queue) and not workflow.unsafe.is_replaying():
             self._reports.elsewhere(workflow.info().workflow_id)
         return super().start_activity(input)
 
-    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
         _carry_note(input)
         return super().start_local_activity(input)
 
     async def start_child_workflow(
         self,
-        input: StartChildWorkflowInput,  # noqa: A002 - the SDK's name
+        input: StartChildWorkflowInput,
     ) -> workflow.ChildWorkflowHandle[Any, Any]:
         _mark_repeating(input)
         note = note_of_this_call()
@@ -243,7 +243,7 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
             input.headers = {**input.headers, UNDO_HEADER: payload}
         return await super().start_child_workflow(input)
 
-    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
         _mark_repeating(input)
         super().continue_as_new(input)
 
@@ -277,7 +277,7 @@ class _StepNoteReader(ActivityInboundInterceptor):
         self._known = _StepInfoProvider(outbound)
         super().init(self._known)
 
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info = activity.info()
         if info.attempt > 1:
             measures().count(STEP_RETRIES, step=info.activity_type)
@@ -408,7 +408,7 @@ _EVERY = timedelta(seconds=1)
 class StepHeartbeats(RunInterceptor):
     """Interceptor that sets the heartbeat timeout a step declares, and heartbeats for it."""
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the base class."""
         return _HeartbeatInterceptor(next)
 
@@ -419,7 +419,7 @@ class StepHeartbeats(RunInterceptor):
 class _Expecting(WorkflowOutboundInterceptor):
     """Setter of heartbeat timeouts in the workflow; for replays it reads declarations only."""
 
-    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
         step = step_named(input.activity)
         if step and input.heartbeat_timeout is None and _is_ours(input.task_queue):
             input.heartbeat_timeout = step.heartbeat
@@ -437,7 +437,7 @@ class _HeartbeatInterceptor(ActivityInboundInterceptor):
         self._heartbeats = _HeartbeatInfo(outbound)
         super().init(self._heartbeats)
 
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info = activity.info()
         step = step_named(info.activity_type)
         if info.heartbeat_timeout is None or step is None or step.heartbeat is None:

@@ -121,7 +121,7 @@ class LoopWatch(threading.Thread):
             self.stop()
 
     def _report(self, lag: float) -> None:
-        frame = sys._current_frames().get(self._its_thread)  # noqa: SLF001 - there is no other way
+        frame = sys._current_frames().get(self._its_thread)  # there is no other way
         if frame is None or self._turned.is_set():
             return
         alert = Alert(Code.LOOP_BLOCKED, blocked_text(frame, lag, self._names))

@@ -212,24 +212,24 @@ def temporal_call(operation: str) -> Iterator[None]:
 class CallTimes(Interceptor):
     """Interceptor of a client that measures the calls that the scheduler makes with it."""
 
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         """See the base class."""
         return _TimedCalls(next)
 
 
 class _TimedCalls(OutboundInterceptor):
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
         with temporal_call("StartWorkflowExecution"):
             return await super().start_workflow(input)
 
-    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowExecutionDescription:  # noqa: A002 - the SDK's name
+    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowExecutionDescription:
         with temporal_call("DescribeWorkflowExecution"):
             return await super().describe_workflow(input)
 
-    async def cancel_workflow(self, input: CancelWorkflowInput) -> None:  # noqa: A002 - the SDK's name
+    async def cancel_workflow(self, input: CancelWorkflowInput) -> None:
         with temporal_call("RequestCancelWorkflowExecution"):
             await super().cancel_workflow(input)
 
-    async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002 - the SDK's name
+    async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:
         with temporal_call("TerminateWorkflowExecution"):
             await super().terminate_workflow(input)

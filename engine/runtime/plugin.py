@@ -214,7 +214,7 @@ class SchedulePlugin(SimplePlugin):
         for replica in self._replicas:
             replica.stop()
 
-    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run the worker with a replica beside it. See the base class."""
         if is_lane(worker):
             await next(worker)  # with the resources of the worker beside it

@@ -29,7 +29,7 @@ from temporalio.exceptions import (
     FailureError,
     RetryState,
     TerminatedError,
-    TimeoutError,  # noqa: A004 - Temporal's
+    TimeoutError,
     TimeoutType,
 )
 from temporalio.service import RPCError, RPCStatusCode

@@ -159,7 +159,7 @@ class ChainMemo(RunInterceptor):
 
 
 class _Carrying(WorkflowOutboundInterceptor):
-    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
         ours = workflow.memo_value(MEMO_KEY, None)
         # Without a new memo, the next run inherits the current one.
         if ours is not None and input.memo and MEMO_KEY not in input.memo:

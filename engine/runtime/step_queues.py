@@ -498,7 +498,7 @@ class _QueueNoteInterceptor(WorkflowOutboundInterceptor):
         super().__init__(following)
         self._seen = seen
 
-    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
         if input.task_queue is not None and not workflow.unsafe.is_replaying():
             info = workflow.info()
             queue = queue_of(input.task_queue, info.task_queue)
@@ -524,7 +524,7 @@ class SlotInterceptor(Interceptor):
     ) -> None:
         self.pool, self.keys, self._client, self._patience = pool, keys, client, patience
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the base class."""
         if self.keys is None:
             return _OnSlot(next, self.pool)
@@ -536,7 +536,7 @@ class _OnSlot(ActivityInboundInterceptor):
         super().__init__(following)
         self._pool = pool
 
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         can_be_ended = inspect.iscoroutinefunction(input.fn)
         try:
             async with self._slot(can_be_ended=can_be_ended):
@@ -565,7 +565,7 @@ class _OnSlotOfKey(_OnSlot):
         super().__init__(following, pool)
         self._keys, self._client, self._patience = keys, client, patience
 
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         self._step = ParkedStep(self._client, self._patience)
         try:
             return await super().execute_activity(input)

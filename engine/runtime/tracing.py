@@ -55,7 +55,7 @@ class ReplicaTraces(client.Interceptor):
         """Take the ids from this ledger and namespace from now on; see ``ids_of``."""
         self._spans = WindowSpans(self._provider, scope)
 
-    def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
         """See the base class."""
         return _TracedStarts(next, self)
 
@@ -191,7 +191,7 @@ class _TracedStarts(client.OutboundInterceptor):
 
     async def start_workflow(
         self,
-        input: client.StartWorkflowInput,  # noqa: A002 - the SDK's name
+        input: client.StartWorkflowInput,
     ) -> client.WorkflowHandle[Any, Any]:
         span = self._traces.starting(input.id)
         if carrier := carried(span):
@@ -238,13 +238,13 @@ class _RunTraces(worker.Interceptor):
 
     def intercept_activity(
         self,
-        next: worker.ActivityInboundInterceptor,  # noqa: A002 - the SDK's name
+        next: worker.ActivityInboundInterceptor,
     ) -> worker.ActivityInboundInterceptor:
         return self._temporals.intercept_activity(_NamedAttempts(next))
 
     def workflow_interceptor_class(
         self,
-        input: worker.WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
+        input: worker.WorkflowInterceptorClassInput,
     ) -> type[worker.WorkflowInboundInterceptor] | None:
         return self._temporals.workflow_interceptor_class(input)
 
@@ -252,7 +252,7 @@ class _RunTraces(worker.Interceptor):
 class _NamedAttempts(worker.ActivityInboundInterceptor):
     """Adder of the attempt, and of what an undo step undoes, to the span of an attempt."""
 
-    async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+    async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
         span, info = get_current_span(), activity.info()
         span.set_attribute("sched.attempt", info.attempt)
         if (payload := input.headers.get(NOTE_HEADER)) is not None:

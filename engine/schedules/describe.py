@@ -88,7 +88,7 @@ _TEENS: Final = (11, 12, 13)
 
 def listed(items: Sequence[str], word: str = "and") -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
-    if len(items) < 2:  # noqa: PLR2004 - one needs no word between
+    if len(items) < 2:  # one needs no word between
         return "".join(items)
     return f"{', '.join(items[:-1])} {word} {items[-1]}"
 
@@ -307,7 +307,7 @@ def _repeated(policy: Dst, reading: int, index: int, count: int) -> str:
     text, day = _time(reading), _date(reading)
     if policy.fold == "both":
         return f"the {_ORDINALS[index]} of {_NUMBERS[count]} {text} on {day}"
-    often = "twice" if count == 2 else f"{_NUMBERS[count]} times"  # noqa: PLR2004 - as it says
+    often = "twice" if count == 2 else f"{_NUMBERS[count]} times"  # as it says
     return f"{text} happens {often} on {day}; fires at the {_ORDINALS[index]}"
 
 
@@ -457,7 +457,7 @@ def spoken_times(
         return f"at {listed([time_of_day((h * 60 + m) * 60 + s) for h, m, s in every])}"
     if tuple(seconds) == (0,):
         return _minutes(minutes, hours, daily=daily)
-    every_minute = len(minutes) == 60 and len(hours) == _HOURS  # noqa: PLR2004 - all there are
+    every_minute = len(minutes) == 60 and len(hours) == _HOURS  # all there are
     cycle = _cycle(seconds)
     if every_minute and cycle and not seconds[0]:
         return _every(cycle, "second")
@@ -560,7 +560,7 @@ def _cron(spec: Cron) -> str:
     hours = bits(fields.hours)
     days = spoken_days(fields.calendar)
     times = spoken_times(named.seconds, bits(fields.minutes), hours, daily=days == "every day")
-    if len(hours) == 24:  # noqa: PLR2004 - around the clock
+    if len(hours) == 24:  # around the clock
         days = days.removeprefix("every day").removeprefix(" ")
     return f"{times} {days}".rstrip()
 

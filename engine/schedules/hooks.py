@@ -51,8 +51,8 @@ _KEY_PATTERN: Final = r"[a-z0-9._*-]{1,200}"
 _MOST_PATTERNS: Final = 100
 _LONGEST_URL: Final = 2000
 _URL_CURE: Final = "write an address as https://example.com/hook"
-_SECRET_CURE: Final = "write ${env:NAME}, and set NAME where the workers run"  # noqa: S105 - no secret
-_SECRET: Final = r"\$\{env:([A-Za-z_][A-Za-z0-9_]{0,127})\}"  # noqa: S105 - the form of a reference
+_SECRET_CURE: Final = "write ${env:NAME}, and set NAME where the workers run"
+_SECRET: Final = r"\$\{env:([A-Za-z_][A-Za-z0-9_]{0,127})\}"
 
 
 def event_patterns(value: Any, what: str = "events") -> tuple[str, ...]:

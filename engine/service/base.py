@@ -545,7 +545,7 @@ def workflow_text(workflow: Any, *, has_input: bool) -> str:
     if isinstance(workflow, str):
         return workflow
     # Commands, which name workflows by text, need not load Temporal's SDK.
-    from engine.flow import NOT_GIVEN, args_of, definition_of  # noqa: PLC0415
+    from engine.flow import NOT_GIVEN, args_of, definition_of
 
     definition = definition_of(workflow) if isinstance(workflow, type) else None
     if definition is None:

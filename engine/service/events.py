@@ -63,7 +63,7 @@ class EventOperations(ReadOperations):
             tick: the longest time between an event and its output.
             on_begin: is called once every event from now on is sure to come.
         """
-        from engine.runtime.loop import beside  # noqa: PLC0415 - it loads the Temporal SDK
+        from engine.runtime.loop import beside  # it loads the Temporal SDK
 
         book, reader = self._events, f"reader:{self._actor}:{secrets.token_hex(4)}"
         its = _reader(reader, key=key, name=name)

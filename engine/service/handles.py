@@ -63,9 +63,9 @@ class TemporalAccess:
     async def _made(self) -> Client:
         if self._given is None:
             # Commands need not load Temporal's SDK.
-            from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415
+            from temporalio.contrib.pydantic import pydantic_data_converter
 
-            from engine.runtime.temporal_client import connect_temporal  # noqa: PLC0415
+            from engine.runtime.temporal_client import connect_temporal
 
             given = self._converter() if callable(self._converter) else self._converter
             return await connect_temporal(
@@ -238,7 +238,7 @@ def _args(value: Any) -> list[Any]:
 @asynccontextmanager
 async def _names_the_end(workflow_id: str) -> AsyncIterator[None]:
     """Say that a run has ended, where Temporal says that it has none."""
-    from temporalio.service import RPCError, RPCStatusCode  # noqa: PLC0415 - as above
+    from temporalio.service import RPCError, RPCStatusCode
 
     try:
         yield

@@ -202,7 +202,7 @@ def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     given = fields.get("metadata") or {}
     if "opentelemetry.trace" not in sys.modules or not isinstance(given, Mapping):
         return fields
-    from engine.telemetry.traces import CALLER, callers_traceparent  # noqa: PLC0415 - it traces
+    from engine.telemetry.traces import CALLER, callers_traceparent  # it traces
 
     found = callers_traceparent()
     return fields if found is None else {**fields, "metadata": {CALLER: found, **given}}

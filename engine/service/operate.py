@@ -293,7 +293,7 @@ class Running(Holding):
         """
         if not (classes := [*workflows]):
             return
-        from engine.flow import definition_of  # noqa: PLC0415 - it loads Temporal's SDK
+        from engine.flow import definition_of  # it loads Temporal's SDK
 
         found = filter(None, map(definition_of, classes))
         self._code |= {definition.type: definition for definition in found}
@@ -324,7 +324,7 @@ class Running(Holding):
             announced = await transaction.announced_input(task_queue, workflow_type)
         if definition is None and announced is None:
             return
-        from engine.runtime.apply.code_check import announced_faults, input_faults  # noqa: PLC0415 - as above
+        from engine.runtime.apply.code_check import announced_faults, input_faults
 
         faults: list[str] = []
         if definition is not None and given:

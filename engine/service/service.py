@@ -229,7 +229,7 @@ class ScheduleService(
             LedgerTooNew: a newer version has written to it.
         """
         # Commands that only read a file need not load the driver.
-        from engine.ledger import Ledger  # noqa: PLC0415
+        from engine.ledger import Ledger
 
         ledger = await Ledger.connect(
             database_url, namespace=namespace, schema=schema, connections=2, patience=patience

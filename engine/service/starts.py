@@ -152,10 +152,10 @@ class Starting(Running):
     async def start(
         self,
         workflow: Any,
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,
         /,
         *,
-        id: str,  # noqa: A002 - the word of Temporal's clients
+        id: str,
         **options: Unpack[StartOptions],
     ) -> Started[Any]:
         """Start a workflow under an id, once for ever, and return a handle of its run.
@@ -210,10 +210,10 @@ class Starting(Running):
     async def signal_or_start(
         self,
         workflow: type[RunsAlone[R] | RunsWithInput[T, R]] | str,
-        input: T = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: T = NOT_GIVEN,
         /,
         *,
-        id: str,  # noqa: A002 - the word of Temporal's clients
+        id: str,
         signal: str | Any,
         value: Any = NOT_GIVEN,
         **options: Unpack[StartOptions],
@@ -242,10 +242,10 @@ class Starting(Running):
     async def update_or_start(
         self,
         workflow: type[RunsAlone[Any] | RunsWithInput[T, Any]] | str,
-        input: T = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: T = NOT_GIVEN,
         /,
         *,
-        id: str,  # noqa: A002 - the word of Temporal's clients
+        id: str,
         update: str | Any,
         value: Any = NOT_GIVEN,
         **options: Unpack[StartOptions],
@@ -482,7 +482,7 @@ def _fire(asked: _Asked[Any], workflow_id: str, workflow_type: str, now: datetim
 
 
 def _refuse_unknown(options: StartOptions) -> None:
-    from engine.flow import refuse_unknown  # noqa: PLC0415 - it loads Temporal's SDK
+    from engine.flow import refuse_unknown  # it loads Temporal's SDK
 
     refuse_unknown("start", options, StartOptions.__annotations__)
 
@@ -530,7 +530,7 @@ def _tries(retry: Any) -> dict[str, Any]:
     Raises:
         RetryPolicyInvalid: it is none, or says what only the class of a workflow can say.
     """
-    from engine.flow import Retry  # noqa: PLC0415 - it loads Temporal's SDK
+    from engine.flow import Retry  # it loads Temporal's SDK
 
     if not isinstance(retry, Retry):
         raise RetryPolicyInvalid(f"retry is {retry!r:.{_SHOWN}}", cure="write Retry(...)")

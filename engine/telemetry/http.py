@@ -37,7 +37,7 @@ class _ServerOf6(_Server):
 class _Quiet(WSGIRequestHandler):
     timeout = _PATIENCE
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing: a probe comes every few seconds."""
 
 

@@ -240,7 +240,7 @@ class FakeContext(Context):
         self._logger = logging.LoggerAdapter(logging.getLogger("engine.testing"), {})
         STAND_IN.set(self)
 
-    async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:  # noqa: A002 - as in step
+    async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:
         """Run a workflow as a worker would: if it raises, undo its work.
 
         A direct call of ``TheClass().run(ctx, input)`` undoes nothing.

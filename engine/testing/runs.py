@@ -168,7 +168,7 @@ class _StepRecording(RunInterceptor):
 
 
 class _StepRecorder(WorkflowOutboundInterceptor):
-    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
         place = input.activity_id or "?"
         _asked[workflow.info().run_id].append(history_step(input.activity, place))
         return super().start_activity(input)
@@ -181,7 +181,7 @@ _QUEUE: Final = "sched"
 
 async def run_workflow(
     workflow: type | str,
-    input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+    input: Any = NOT_GIVEN,
     *,
     fire: FireInfo | None = None,
     fakes: Fakes = (),
@@ -370,7 +370,7 @@ class RunUnderTest:
 @asynccontextmanager
 async def running_workflow(
     workflow: type | str,
-    input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+    input: Any = NOT_GIVEN,
     *,
     fire: FireInfo | None = None,
     fakes: Fakes = (),

@@ -198,7 +198,7 @@ class PluginWithoutReplica(SchedulePlugin):
     def _ledger_url(self) -> str:
         return ""
 
-    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run the worker only."""
         await next(worker)
 
@@ -206,12 +206,12 @@ class PluginWithoutReplica(SchedulePlugin):
 class _InItsTime(Interceptor):
     """Interceptor that delays the run of a future window until it opens, by the run's clock."""
 
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         return _Delaying(next)
 
 
 class _Delaying(OutboundInterceptor):
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
         memo = (input.memo or {}).get(MEMO_KEY)
         if isinstance(memo, Payload):
             memo = PayloadConverter.default.from_payload(memo)

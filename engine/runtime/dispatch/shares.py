@@ -132,7 +132,7 @@ class FairSlots:
             if turn.cancelled():
                 self.waiting -= 1
             else:
-                self._take_back(late)
+                self._take_back(late=late)
             raise
         among = self._late
 
@@ -144,7 +144,7 @@ class FairSlots:
         try:
             yield answered
         finally:
-            self._take_back(late)
+            self._take_back(late=late)
 
     def _give(self) -> None:
         while self._free and self._turns.has(late=self._late_may_go):
@@ -159,7 +159,7 @@ class FairSlots:
     def _late_may_go(self) -> bool:
         return self._spare is None or self._late < self._spare.limit
 
-    def _take_back(self, late: bool) -> None:  # noqa: FBT001 - as it was given
+    def _take_back(self, *, late: bool) -> None:
         self._free += 1
         self._late -= late
         self._give()

@@ -45,7 +45,7 @@ class Archive:
         Raises:
             ArchiveFailed: it is not certain that the rows are stored.
         """
-        lines = [self._line(row, removed) for row, removed in rows]
+        lines = [self._line(row, removed=removed) for row, removed in rows]
         if not lines:
             return None
         text = "".join(lines).encode()
@@ -68,7 +68,7 @@ class Archive:
             )
         return path
 
-    def _line(self, row: OldFire, removed: bool) -> str:  # noqa: FBT001 - it goes with the row
+    def _line(self, row: OldFire, *, removed: bool) -> str:
         about = {"ledger": self._ledger_id, "removed": removed, **json.loads(row.detail)}
         return json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n"
 

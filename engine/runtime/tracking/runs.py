@@ -127,7 +127,7 @@ class RunInspector:
             UnreadableHere: the owner of one cannot be read here.
         """
         looks = await asyncio.gather(
-            *(self._dated(name, tracking) for name in workflow_ids), return_exceptions=True
+            *(self._dated(name, tracking=tracking) for name in workflow_ids), return_exceptions=True
         )
         seen = [look for look in looks if not isinstance(look, BaseException)]
         changed = await self._lose([name for name, each, _ in seen if each is None])
@@ -151,9 +151,7 @@ class RunInspector:
         return bool(closed) or any(each is None for _, each, _ in seen)
 
     async def _dated(
-        self,
-        workflow_id: str,
-        tracking: bool,  # noqa: FBT001 - private
+        self, workflow_id: str, *, tracking: bool
     ) -> tuple[str, Evidence | None, datetime]:
         """Describe a run; return also the time of the request, by the ledger's clock.
 

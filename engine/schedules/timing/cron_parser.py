@@ -136,7 +136,7 @@ def _item(this: Field, item: str, key: str) -> int:
 
 def _range(this: Field, first: int, last: int, step: int) -> int:
     """Return the mask of ``first-last/step``, which may wrap around the end of the field."""
-    if this is WEEKDAY and first == 7:  # noqa: PLR2004 - 7 is Sunday as well as 0
+    if this is WEEKDAY and first == 7:  # 7 is Sunday as well as 0
         first, last = 0, last % 7
     if last < first:
         last += this.size
@@ -199,7 +199,7 @@ def _day_special(item: str) -> Special | None:
     if match[2]:
         return Special("W", _number(DAY, item, match[2]))
     back = int(match[1])
-    if not 1 <= back <= 30:  # noqa: PLR2004 - the first of a month of 31 days
+    if not 1 <= back <= 30:  # the first of a month of 31 days
         raise _wrong(DAY, item, "is out of range", "write L-1 to L-30 (days before the last)")
     return Special("L", back)
 
@@ -213,7 +213,7 @@ def _weekday_special(item: str) -> Special | None:
     weekday = _number(WEEKDAY, item, match[1]) % 7
     if match[2] is None:
         return Special("nL", weekday)
-    if not 1 <= int(match[2]) <= 5:  # noqa: PLR2004 - a month has at most five of a weekday
+    if not 1 <= int(match[2]) <= 5:  # a month has at most five of a weekday
         raise _wrong(WEEKDAY, item, "is out of range", "write #1 to #5, or 5L for the last Friday")
     return Special("#", weekday, int(match[2]))
 
@@ -241,7 +241,7 @@ def _wrong(this: Field, item: str, what: str, cure: str) -> CronInvalid:
 
 def shown(text: str) -> str:
     """Return ``text`` shortened for a message."""
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a line of a terminal
+    return text if len(text) <= 60 else text[:57] + "..."  # a line of a terminal
 
 
 def _mask(values: Iterable[int]) -> int:
@@ -352,7 +352,7 @@ def _of_aws(expression: str) -> CronInvalid | None:
     *fields, _ = match[2].split() or [""]
     if length := _OF_RATE.fullmatch(match[2]):
         cure = f"write every: {length[1]}{length[2].lower()}"
-    elif len(fields) == 5:  # noqa: PLR2004 - those of its six without the year
+    elif len(fields) == 5:  # those of its six without the year
         cure = f'write cron: "{shown(" ".join(fields))}"'
         if re.search(r"\d", fields[-1]):
             cure += ", with weekdays by name: there 1 is Sunday"
@@ -412,7 +412,7 @@ def _split(upper: str) -> list[str]:
     texts = upper.split()
     if len(texts) >= 1 and texts[0].startswith("@"):
         texts = _macro(upper, texts).split()
-    if len(texts) == 7:  # noqa: PLR2004 - Quartz's count, met only here
+    if len(texts) == 7:  # Quartz's count, met only here
         raise CronInvalid(
             f'cron "{shown(upper)}" has seven fields and a year is not supported',
             cure="write six (second minute hour day month weekday), or use at: for one moment",
@@ -422,7 +422,7 @@ def _split(upper: str) -> list[str]:
             f'cron "{shown(upper)}" has {len(texts)} fields',
             cure="write five (minute hour day month weekday), or six with seconds in front",
         )
-    return texts if len(texts) == 6 else ["0", *texts]  # noqa: PLR2004 - six fields, see the module
+    return texts if len(texts) == 6 else ["0", *texts]  # six fields, see the module
 
 
 def _macro(upper: str, texts: list[str]) -> str:
