@@ -141,7 +141,7 @@ def _configure_logging(settings: Settings) -> None:
     """
     if settings.log_format is not None:
         # It loads the Temporal SDK, which the API does without.
-        from engine.telemetry.logs import configure_logging  # noqa: PLC0415
+        from engine.telemetry.logs import configure_logging
 
         configure_logging(as_json=settings.log_format == "json")
     elif not logging.getLogger().isEnabledFor(logging.WARNING):
@@ -156,13 +156,13 @@ def _served() -> ModuleType:
     """
     if missing := extra_missing("api", "the API"):
         raise missing
-    from engine.api import app  # noqa: PLC0415 - an extra
+    from engine.api import app  # an extra
 
     return app
 
 
 async def _ledger(where: Target) -> Ledger:
-    from engine.ledger import Ledger  # noqa: PLC0415 - help needs no driver
+    from engine.ledger import Ledger  # help needs no driver
 
     return await Ledger.connect(
         where.database_url,

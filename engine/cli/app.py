@@ -455,7 +455,7 @@ def _options(
 ) -> None:
     if verbose:
         # It loads the Temporal SDK, whose import takes longer than many commands.
-        from engine.telemetry.logs import configure_logging  # noqa: PLC0415
+        from engine.telemetry.logs import configure_logging
 
         configure_logging()
     else:

@@ -71,9 +71,9 @@ def audit(
         runs = None
         if against is not None:
             # Only this needs Temporal's SDK, whose import takes longer than most commands.
-            from engine.audit.visibility import TemporalRuns  # noqa: PLC0415
-            from engine.cli.temporal import if_connected  # noqa: PLC0415
-            from engine.runtime import Setup  # noqa: PLC0415
+            from engine.audit.visibility import TemporalRuns
+            from engine.cli.temporal import if_connected
+            from engine.runtime import Setup
 
             client = await if_connected(session.target, Setup.load(setup), "runs are not compared")
             runs = TemporalRuns(client) if client else None

@@ -186,12 +186,12 @@ def declared_here(imports: list[str] | None) -> tuple[Declaration, ...]:
         EngineError: the code cannot be imported.
     """
     # Imported late as in `_check_code`.
-    from engine.runtime.discovery import import_user_code, packages_with_schedules  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code, packages_with_schedules
 
     packages = packages_with_schedules(imports or ())
     if not packages:
         return ()
-    from engine.runtime.apply.code_check import declarations_of  # noqa: PLC0415
+    from engine.runtime.apply.code_check import declarations_of
 
     return declarations_of(import_user_code(packages).workflows)
 
@@ -240,8 +240,8 @@ def _check_names(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         ScheduleFileError: a schedule does not fit.
         EngineError: the code cannot be imported.
     """
-    from engine.runtime.apply.code_check import known_to_fit  # noqa: PLC0415 - as below
-    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+    from engine.runtime.apply.code_check import known_to_fit
+    from engine.runtime.discovery import import_user_code
 
     try:
         code = import_user_code(imports)
@@ -263,10 +263,10 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         ResourceMissing: a step needs what no resource yields.
     """
     # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
-    from engine.runtime.apply.code_check import known_to_fit  # noqa: PLC0415
-    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
-    from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415
-    from engine.runtime.workflow_check import unsound  # noqa: PLC0415
+    from engine.runtime.apply.code_check import known_to_fit
+    from engine.runtime.discovery import import_user_code
+    from engine.runtime.worker_resources import WorkerResources
+    from engine.runtime.workflow_check import unsound
 
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
@@ -380,8 +380,8 @@ def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -
     if not imports:
         return []
     # Imported late as in `_check_code`.
-    from engine.runtime.apply.attempts import wrong_inputs  # noqa: PLC0415
-    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+    from engine.runtime.apply.attempts import wrong_inputs
+    from engine.runtime.discovery import import_user_code
 
     return wrong_inputs(file, _source(file, path), import_user_code(imports).types)
 
@@ -395,8 +395,8 @@ def unfit_attributes_of(session: Session, file: ScheduleFile, path: Path) -> lis
     if not any(each.search_attributes for each in file.schedules):
         return []
     # Imported late as in `_check_code`.
-    from engine.cli.temporal import search_attributes_of  # noqa: PLC0415
-    from engine.runtime.apply.code_check import unfit_attributes  # noqa: PLC0415
+    from engine.cli.temporal import search_attributes_of
+    from engine.runtime.apply.code_check import unfit_attributes
 
     try:
         kinds = asyncio.run(search_attributes_of(session.target))

@@ -59,7 +59,7 @@ class Output:
 
     def options(self, timezone: str | None = None) -> Options:
         """Return what the source is read with; the zone is UTC if there is none."""
-        from engine.imports.entries import Options  # noqa: PLC0415 - `--help` needs no schedules
+        from engine.imports.entries import Options  # `--help` needs no schedules
 
         named = timezone or "UTC"
         zone(named)
@@ -69,7 +69,7 @@ class Output:
 
     def write(self, found: Import) -> None:
         """Write the file to stdout and what differs to stderr; exit with 1 if it is not all."""
-        from engine.imports.schedule_file import as_document, as_lines, as_yaml_file  # noqa: PLC0415
+        from engine.imports.schedule_file import as_document, as_lines, as_yaml_file
 
         text = as_yaml_file(found, project=self.project)
         if self.as_json:
@@ -99,7 +99,7 @@ def import_crontab(
     Each line starts the workflow run_command with the command as its input. Without --timezone the
     clock is that of this machine. The exit code is 1 if something could not be expressed.
     """
-    from engine.imports.crontab import read_crontab  # noqa: PLC0415
+    from engine.imports.crontab import read_crontab
 
     options = output.options(timezone or local_zone())
     output.write(read_crontab(file, options, user_column=user_column))
@@ -112,7 +112,7 @@ def import_cronjobs(output: Output, file: Text = "-", timezone: Timezone = None)
     Each CronJob starts the workflow run_job with its jobTemplate in the input. The exit code is 1
     if something could not be expressed.
     """
-    from engine.imports.kubernetes import read_cronjobs  # noqa: PLC0415
+    from engine.imports.kubernetes import read_cronjobs
 
     output.write(read_cronjobs(file, output.options(timezone)))
 
@@ -124,7 +124,7 @@ def import_beat(output: Output, source: Object, timezone: Timezone = None) -> No
     SOURCE is module:app, module:beat_schedule, or JSON, as from dumpdata of Django. Each task
     starts the workflow run_task. The exit code is 1 if something could not be expressed.
     """
-    from engine.imports.celery_beat import read_beat  # noqa: PLC0415
+    from engine.imports.celery_beat import read_beat
 
     output.write(read_beat(source, output.options(timezone)))
 
@@ -141,7 +141,7 @@ def import_jobs(
     Each job starts the workflow run_function with its function in the input. The exit code is 1 if
     something could not be expressed.
     """
-    from engine.imports.apscheduler_jobs import read_jobs  # noqa: PLC0415
+    from engine.imports.apscheduler_jobs import read_jobs
 
     output.write(read_jobs(source, output.options()))
 
@@ -154,7 +154,7 @@ def import_timers(output: Output, files: Files = None, timezone: Timezone = None
     its unit in the input. Without --timezone the clock is that of this machine. The exit code is 1
     if something could not be expressed.
     """
-    from engine.imports.systemd_timers import read_timers  # noqa: PLC0415
+    from engine.imports.systemd_timers import read_timers
 
     output.write(read_timers(files or ["-"], output.options(timezone or local_zone())))
 
@@ -166,7 +166,7 @@ def import_workflows(output: Output, files: Files = None) -> None:
     Each cron of on.schedule starts the workflow run_github_workflow with the file's name in the
     input. The exit code is 1 if something could not be expressed.
     """
-    from engine.imports.github_workflows import read_workflows  # noqa: PLC0415
+    from engine.imports.github_workflows import read_workflows
 
     output.write(read_workflows(files or ["-"], output.options()))
 
@@ -179,7 +179,7 @@ def import_triggers(output: Output, file: Text = "-", timezone: Timezone = None)
     in the input. Without --timezone the clock is that of this machine. The exit code is 1 if
     something could not be expressed.
     """
-    from engine.imports.quartz_triggers import read_triggers  # noqa: PLC0415
+    from engine.imports.quartz_triggers import read_triggers
 
     output.write(read_triggers(file, output.options(timezone or local_zone())))
 
@@ -192,7 +192,7 @@ def import_ruby(output: Output, file: Text = "-", timezone: Timezone = None) -> 
     run_ruby_job with its class in the input. The exit code is 1 if something could not be
     expressed.
     """
-    from engine.imports.sidekiq_jobs import read_ruby  # noqa: PLC0415
+    from engine.imports.sidekiq_jobs import read_ruby
 
     output.write(read_ruby(file, output.options(timezone)))
 
@@ -205,7 +205,7 @@ def import_cloud(output: Output, file: Text = "-") -> None:
     scheduler jobs list. Each starts the workflow run_target with its target in the input. The exit
     code is 1 if something could not be expressed.
     """
-    from engine.imports.cloud_schedules import read_cloud  # noqa: PLC0415
+    from engine.imports.cloud_schedules import read_cloud
 
     output.write(read_cloud(file, output.options()))
 
@@ -238,9 +238,9 @@ def import_schedules(
 
 
 async def _read_schedules(options: Options, prefix: str, given: dict[str, Any]) -> Import:
-    from engine.imports.temporal_schedules import read_schedules  # noqa: PLC0415 - it loads the SDK
-    from engine.runtime.setup import Setup  # noqa: PLC0415
-    from engine.runtime.temporal_client import connect_temporal  # noqa: PLC0415
+    from engine.imports.temporal_schedules import read_schedules  # it loads the SDK
+    from engine.runtime.setup import Setup
+    from engine.runtime.temporal_client import connect_temporal
 
     here = find_target()
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")

@@ -398,7 +398,7 @@ def _follow(
     limit: int,
 ) -> None:
     # Importing the Temporal SDK takes longer than listing fires.
-    from engine.cli.temporal import Follower  # noqa: PLC0415
+    from engine.cli.temporal import Follower
 
     out = console()
 

@@ -32,14 +32,14 @@ def workflow_id(session: Session, name: str, setup: Setup | None = None) -> str:
     """
     if _RUN_ID.fullmatch(name) is None or session.ask(lambda opened: opened.find(name)):
         return name
-    from engine.cli.temporal import workflow_of  # noqa: PLC0415
+    from engine.cli.temporal import workflow_of
 
     return asyncio.run(workflow_of(session.target, name, setup))
 
 
 def result_of(session: Session, run: str) -> Any:
     """Return the result of a completed run; None, with a warning, if it cannot be read."""
-    from engine.cli import temporal  # noqa: PLC0415
+    from engine.cli import temporal
 
     try:
         return asyncio.run(temporal.result_of(session.target, run))

@@ -77,7 +77,7 @@ class RunReader:
         if of.run_id is None:
             return RunReport(kept.failure, kept.tried)
         # Importing the Temporal SDK takes longer than reading the ledger.
-        from engine.cli.temporal import InTemporal, run_in_temporal  # noqa: PLC0415
+        from engine.cli.temporal import InTemporal, run_in_temporal
 
         found = InTemporal()
         if self._silent is None:

@@ -264,7 +264,7 @@ def page(found: Simulation, name: str) -> str:
     """
     if missing := extra_missing("api", "--html"):
         raise missing
-    from engine.page.layout import rendered, style  # noqa: PLC0415 - an extra
+    from engine.page.layout import rendered, style  # an extra
 
     charts = [_chart(found, found.starts, "Starts per minute", "starts")]
     if any(found.most_open):

@@ -163,8 +163,8 @@ def status(session: Session, setup: SetupFunction = None) -> None:
     Ends with 1 when something is wrong. `sched docs operating` explains each cause.
     """
     # The import of Temporal's SDK takes longer than most commands.
-    from engine.cli.temporal import connected  # noqa: PLC0415
-    from engine.runtime import Setup  # noqa: PLC0415
+    from engine.cli.temporal import connected
+    from engine.runtime import Setup
 
     options = Setup.load(setup)
 
@@ -314,8 +314,8 @@ def doctor(
     schedule file against the ledger. Ends with 1 when something is wrong or could not be asked.
     """
     # The import of Temporal's SDK takes longer than most commands.
-    from engine.cli.temporal import temporal_facts  # noqa: PLC0415
-    from engine.runtime import Setup  # noqa: PLC0415
+    from engine.cli.temporal import temporal_facts
+    from engine.runtime import Setup
 
     options, file = Setup.load(setup), _file_at(schedules)
 

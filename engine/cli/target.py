@@ -349,7 +349,7 @@ def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
             not be here, because they are named for workers.
     """
     # As late as possible: it loads Temporal's SDK.
-    from engine.runtime.discovery import import_user_code, imports_from_environment  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code, imports_from_environment
 
     names = imports or imports_from_environment()
     if not (given and names):
@@ -543,7 +543,7 @@ def _namespace() -> str:
     if named or not _has_temporal_file():
         return named or "default"
     # Only the Temporal SDK knows its file, and its import takes longer than most commands.
-    from engine.runtime.temporal_client import temporal_target  # noqa: PLC0415
+    from engine.runtime.temporal_client import temporal_target
 
     return str(temporal_target()["namespace"])
 
@@ -635,7 +635,7 @@ def data_converter() -> DataConverter | None:
     """Return the data converter of the team's setup, whose codec seals inputs; None without one."""
     if not os.environ.get("SCHED_SETUP"):
         return None
-    from engine.runtime.setup import Setup  # noqa: PLC0415 - most commands need no SDK
+    from engine.runtime.setup import Setup  # most commands need no SDK
 
     return Setup.load().converter
 

@@ -480,7 +480,7 @@ def up(
         endpoint=Endpoint(http_port, http_host),
         api=LocalApi(api_port, data_dir),
     )
-    from engine.embedded import servers  # noqa: PLC0415 - a worker needs none, and Windows has none
+    from engine.embedded import servers  # a worker needs none, and Windows has none
 
     running = servers(
         data_dir,
