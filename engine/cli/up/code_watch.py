@@ -26,6 +26,16 @@ Stamps = dict[Path, tuple[int, int]]
 """Time of change in ns and size of each file."""
 
 
+def require_sound(code: UserCode) -> None:
+    """Import code once more, as the sandbox of its runs does.
+
+    Raises:
+        WorkflowInvalid: it cannot be imported there.
+    """
+    if problems := asyncio.run(unsound(code.workflows, code.activities)):
+        raise WorkflowInvalid(problems)
+
+
 class CodeWatch:
     """Watcher of the files that the worker's code was imported from.
 
@@ -88,11 +98,7 @@ class CodeWatch:
         try:
             code = import_user_code(self._imports or imports_from_environment())
             # In a thread: the sandbox imports them once more, while runs and steps go on.
-            problems = await asyncio.to_thread(
-                lambda: asyncio.run(unsound(code.workflows, code.activities))
-            )
-            if problems:
-                raise WorkflowInvalid(problems)
+            await asyncio.to_thread(require_sound, code)
         except EngineError as error:
             self._forget()
             sys.modules.update(before)

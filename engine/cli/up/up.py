@@ -44,10 +44,10 @@ from engine.cli.target import (
     port_number,
     warn_of_unknown_names,
 )
-from engine.cli.up.code_watch import CodeWatch
+from engine.cli.up.code_watch import CodeWatch, require_sound
 from engine.cli.up.file_watch import FileWatch, watched_source
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
-from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
+from engine.errors import EngineError, ScheduleFileError, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
@@ -63,7 +63,6 @@ from engine.runtime.temporal_client import (
     temporal_target,
 )
 from engine.runtime.watch.watch import WatchProcess
-from engine.runtime.workflow_check import unsound
 from engine.schedules import KEY_ATTRIBUTE, Declaration, ScheduleFile, format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import configure
@@ -279,8 +278,7 @@ def _served(imports: list[str] | None) -> UserCode:
         EngineError: it cannot be imported, or not in the sandbox of its runs.
     """
     code = import_user_code(imports or imports_from_environment())
-    if problems := asyncio.run(unsound(code.workflows, code.activities)):
-        raise WorkflowInvalid(problems)
+    require_sound(code)
     return code
 
 
