@@ -54,8 +54,15 @@ from engine.errors import (
     VersionOutdated,
     WindowNotFound,
 )
-from engine.schedules import SEALED_INPUT, Schedule, cron_doubts, epoch_ms, parse_workflow_id
-from engine.schedules.diff import WHEN
+from engine.schedules import (
+    FIELDS,
+    SEALED_INPUT,
+    WHEN,
+    Schedule,
+    cron_doubts,
+    epoch_ms,
+    parse_workflow_id,
+)
 from engine.schedules.loader.relations import parents_of
 from engine.service import (
     Filters,
@@ -75,9 +82,7 @@ router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=
 MOST_ROWS: Final = 500
 """The most rows of a page."""
 _OTHER_FIELDS: Final = frozenset({"maxRetries", "timeoutSeconds"})
-_FIELDS: Final = _OTHER_FIELDS | frozenset(
-    {each.alias or name for name, each in Schedule.model_fields.items() if name != "key"}
-)
+_FIELDS: Final = (_OTHER_FIELDS | FIELDS.keys()) - {"key"}
 _PLACES: Final = frozenset({"project", "taskQueue", "external", "workflow"})
 """Fields that say where a schedule starts its runs."""
 _TASK_QUEUE: Final[str] = Schedule.model_fields["task_queue"].default

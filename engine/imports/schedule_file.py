@@ -11,38 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from engine.imports.entries import Import, ImportedEntry, RefusedEntry, Remark
+from engine.schedules import DEFAULTS, FIELDS
 from engine.schedules.describe import yaml_value
 
 _WIDTH: Final = 100
-_SHARED: Final = (
-    "timezone",
-    "taskQueue",
-    "external",
-    "dst",
-    "overlap",
-    "maxConcurrentRuns",
-    "catchUp",
-    "grace",
-)
-"""Fields that an import writes below ``defaults``, in their order there."""
 _OF_A_CRON: Final = frozenset({"timezone", "dst"})
 _EACH_ITS_OWN: Final = frozenset({"timezone", "taskQueue"})
 """Fields whose usual value may be shared, because another one overrides it as a whole."""
 _SEVERAL: Final = 2
-_FIRST: Final = (
-    "key",
-    "mode",
-    "workflow",
-    "external",
-    "taskQueue",
-    "everyMs",
-    "offsetMs",
-    "cron",
-    "at",
-    "timezone",
-)
-_LAST: Final = ("input", "memo", "metadata")
-
 
 # --- YAML ---
 
@@ -81,9 +57,7 @@ def _entry(entry: ImportedEntry, shared: Mapping[str, Any]) -> Iterator[str]:
     for remark in entry.remarks:
         yield from _comment(str(remark), indent=2)
     own = {name: one for name, one in entry.fields.items() if shared.get(name) != one}
-    ordered: dict[str, Any] = {name: own.pop(name) for name in _FIRST if name in own}
-    last: dict[str, Any] = {name: own.pop(name) for name in _LAST if name in own}
-    lines = _block({**ordered, **own, **last}, 2)
+    lines = _block({name: own[name] for name in FIELDS if name in own}, 2)
     yield f"  - {lines[0].lstrip()}"
     yield from lines[1:]
 
@@ -135,7 +109,9 @@ def _is_long(line: str, value: Mapping[str, Any] | Sequence[Any]) -> bool:
 def _shared(entries: Sequence[ImportedEntry]) -> dict[str, Any]:
     """Return fields that two or more entries share, wherever they apply."""
     found: dict[str, Any] = {}
-    for name in _SHARED:
+    for name in DEFAULTS:
+        if name == "mode":
+            continue  # each leaves shadow mode by itself
         of_all = name not in _OF_A_CRON
         concerned = [each.fields for each in entries if of_all or "cron" in each.fields]
         others = [each.fields for each in entries if not of_all and "cron" not in each.fields]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from engine.schedules import Calendar, Item, Schedule, format_duration, instant_text, zone
+from engine.schedules import FIELDS, Calendar, Item, Schedule, format_duration, instant_text, zone
 from engine.schedules.describe import yaml_value
 from engine.service import Fire, ScheduleRow
 
@@ -154,8 +154,6 @@ def _quoted(text: str) -> str:
 # --- YAML of a schedule ---
 # A definition as an entry of a schedule file. Reading the entry gives the same definition.
 
-_FIRST = ("key", "workflow", "every", "offsetMs", "cron", "at", "timezone", "input")
-
 
 def as_yaml(schedule: Schedule) -> list[str]:
     """Return the entry's lines: the declared fields, and the policies in force by default."""
@@ -175,10 +173,9 @@ def as_yaml(schedule: Schedule) -> list[str]:
         entry["timezone"] = schedule.timezone
     if (interval := entry.pop("everyMs", None)) is not None:
         entry["every"] = format_duration(timedelta(milliseconds=interval))
-    ordered = {name: entry.pop(name) for name in _FIRST if name in entry} | entry
     lines = [
         _excluded(schedule.exclude) if name == "exclude" else f"{name}: {yaml_value(value)}"
-        for name, value in ordered.items()
+        for name, value in ((name, entry[name]) for name in FIELDS if name in entry)
     ]
     return [("  - " if number == 0 else "    ") + line for number, line in enumerate(lines)]
 

@@ -30,10 +30,12 @@ from engine.schedules.loader.loader import (
     load_schedules as load_schedules,
 )
 from engine.schedules.model import (
+    DEFAULTS as DEFAULTS,
     FIELDS as FIELDS,
     MOST_CAUGHT_UP as MOST_CAUGHT_UP,
     MOST_TRIES as MOST_TRIES,
     NESTED as NESTED,
+    WHEN as WHEN,
     Alerting as Alerting,
     CatchUp as CatchUp,
     Declaration as Declaration,
@@ -44,6 +46,7 @@ from engine.schedules.model import (
     definition_digest as definition_digest,
     jsonable as jsonable,
 )
+from engine.schedules.rules import KINDS as KINDS
 from engine.schedules.run_attributes import (
     KEY_ATTRIBUTE as KEY_ATTRIBUTE,
     attribute_fault as attribute_fault,

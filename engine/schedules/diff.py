@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from engine.schedules.model import FIELDS, WHEN_PART, Schedule, definition_digest
+from engine.schedules.model import FIELDS, WHEN, Schedule, definition_digest
 from engine.schedules.terms import epoch_ms, first_of, format_duration
 
 # --- differences ---
@@ -25,9 +25,6 @@ _WITHOUT: Final = frozenset(
     alias for alias, name in FIELDS.items() if Schedule.model_fields[name].default is None
 )
 """Fields that a schedule may be without."""
-
-WHEN: Final = (*WHEN_PART, "exclude")
-"""Fields that decide when windows open and which of them start, by their names in a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,16 @@ from engine.schedules import validators as checks
 from engine.schedules.hooks import Hook
 from engine.schedules.rules import (
     FIELDS_ONLY,
+    Elsewhere,
     Fault,
+    Neutral,
+    Trait,
     all_faults,
     as_error,
     as_validation_error,
     build_spec,
     faults_of,
+    fields_with,
     in_milliseconds,
     is_local,
     relation_faults,
@@ -102,9 +106,13 @@ CONFIG: Final = ConfigDict(
 HoldCause = Literal["pause", "deploy"]
 
 
-def doc(words: str, *, default: Any = None) -> Any:
-    """Return an optional field with the sentence that editors show."""
+def doc(words: str, default: Any = None) -> Any:
+    """Return a field with the sentence that editors show; ``...`` is no default."""
     return Field(default, description=words)
+
+
+Length = Annotated[timedelta, checks.DURATION]
+Key = Annotated[str, checks.NAME]
 
 
 MOST_CAUGHT_UP: Final = 1500
@@ -112,16 +120,41 @@ MOST_CAUGHT_UP: Final = 1500
 
 
 class Part(BaseModel):
-    """Field with nested fields.
+    """Field with nested fields; the title of its class is the name of the field.
 
     Attributes:
         example: what a cure proposes to write.
         short: the nested field for which a single value stands, if there is one.
+        code: of the error for a value that is none.
+        listed: the field whose items they are; without it the title is the field.
     """
 
     model_config = CONFIG
     example: ClassVar[str]
     short: ClassVar[str] = ""
+    code: ClassVar[Code] = Code.FIELD_INVALID
+    listed: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mapping(cls, given: Any) -> Any:
+        """Accept a single value where one stands for the mapping, and refuse any other."""
+        if isinstance(given, Mapping | Part):
+            return given
+        if cls.short and given is not None:
+            return {cls.short: given}
+        if cls.listed:
+            what = f"{cls.listed} holds {checks.show(given)}"
+            raise checks.refuse(what, f"write {cls.example}")
+        guess = None if isinstance(given, bool) else cls.meant(given)
+        raise checks.wrong(
+            str(cls.model_config.get("title")), given, f"write {guess or cls.example}", cls.code
+        )
+
+    @classmethod
+    def meant(cls, given: Any) -> str | None:  # noqa: ARG003 - that of a part which can guess
+        """Return the mapping that a text or a number probably stands for, if it can be guessed."""
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that differ from the defaults, by their names in a file."""
@@ -132,33 +165,37 @@ class Part(BaseModel):
         }
 
 
-class CatchUp(Part):
+class CatchUp(Part, title="catchUp"):
     """Policy for windows missed by more than ``grace``: the field ``catchUp``."""
 
     example = "{policy: latest, window: 24h}"
 
-    policy: Annotated[CatchUpPolicy, checks.choice("catchUp.policy", CatchUpPolicy)] = doc(
+    policy: Annotated[CatchUpPolicy, checks.choice(CatchUpPolicy)] = doc(
         "After an outage. `latest`: one run, of the newest missed window, stands for all of them.",
-        default="latest",
+        "latest",
     )
-    window: Annotated[timedelta, checks.duration("catchUp.window")] = doc(
-        "Windows older than this expire instead of being caught up.", default=timedelta(hours=24)
+    window: Length = doc(
+        "Windows older than this expire instead of being caught up.", timedelta(hours=24)
     )
-    max: Annotated[int, checks.count("catchUp.max", MOST_CAUGHT_UP)] = doc(
-        "With `all`, the newest so many run and the others expire.", default=MOST_CAUGHT_UP
+    max: Annotated[int, checks.count(MOST_CAUGHT_UP)] = doc(
+        "With `all`, the newest so many run and the others expire.", MOST_CAUGHT_UP
     )
-    order: Annotated[CatchUpOrder, checks.choice("catchUp.order", CatchUpOrder)] = doc(
-        "With `all`, which of them starts first.", default="oldest"
+    order: Annotated[CatchUpOrder, checks.choice(CatchUpOrder)] = doc(
+        "With `all`, which of them starts first.", "oldest"
     )
-    rate: Annotated[Rate, checks.rate("catchUp.rate")] | None = doc(
-        "With `all`, how fast they start."
+    rate: Annotated[Rate, checks.RATE] | None = doc("With `all`, how fast they start.")
+    pause: Annotated[CatchUpPolicy, checks.choice(CatchUpPolicy)] = doc(
+        "The policy after an operator's pause.", "none"
     )
-    pause: Annotated[CatchUpPolicy, checks.choice("catchUp.pause", CatchUpPolicy)] = doc(
-        "The policy after an operator's pause.", default="none"
+    deploy: Annotated[CatchUpPolicy, checks.choice(CatchUpPolicy)] = doc(
+        "The policy after `enabled: false`.", "none"
     )
-    deploy: Annotated[CatchUpPolicy, checks.choice("catchUp.deploy", CatchUpPolicy)] = doc(
-        "The policy after `enabled: false`.", default="none"
-    )
+
+    @classmethod
+    def meant(cls, given: Any) -> str | None:
+        """Return the mapping with a policy."""
+        known = given in get_args(CatchUpPolicy)
+        return cls.example.replace("latest", given) if known else None
 
     def after(self, cause: HoldCause) -> CatchUp | None:
         """Return the policy after a pause or a deploy, or None if it catches up nothing."""
@@ -177,57 +214,33 @@ _OVERLAP_ELSEWHERE: Final = {
 }
 
 
-def _retry_of(tries: str | int) -> str | None:
-    """Return the policy that a number of retries stands for, as others count them."""
-    if not isinstance(tries, int) or not 0 <= tries < MOST_TRIES:
-        return None
-    return f"{{attempts: {tries + 1}}}, which counts the first run too"
-
-
-def _catch_up_of(text: str | int) -> str | None:
-    known = text in get_args(CatchUpPolicy)
-    return CatchUp.example.replace("latest", str(text)) if known else None
-
-
-def _after_of(text: str | int) -> str | None:
-    return f"{{schedule: {text}}}" if checks.can_be_shown(str(text)) else None
-
-
-class Retention(Part):
+class Retention(Part, title="retention"):
     """Retention of one schedule's fires: the field ``retention``; None is the fleet's setting."""
 
     example = "{keep: 1000, age: 90d}"
 
-    keep: Annotated[int, checks.count("retention.keep", 1_000_000)] | None = doc(
+    keep: Annotated[int, checks.count(1_000_000)] | None = doc(
         "So many of the newest rows keep their details, whatever their age."
     )
-    age: Annotated[timedelta, checks.duration("retention.age")] | None = doc(
-        "How old other rows become with all their details."
-    )
-    failed_age: Annotated[timedelta, checks.duration("retention.failedAge")] | None = doc(
-        "The same of runs that failed."
-    )
-    max_age: Annotated[timedelta, checks.duration("retention.maxAge")] | None = doc(
-        "No row becomes older."
-    )
+    age: Length | None = doc("How old other rows become with all their details.")
+    failed_age: Length | None = doc("The same of runs that failed.")
+    max_age: Length | None = doc("No row becomes older.")
 
 
 MOST_IN_ROW: Final = 50
 """Most runs in a row that a limit may count; a look reads the newest rows alone."""
 
 
-class Alerting(Part):
+class Alerting(Part, title="alert"):
     """Limits from which on a schedule needs attention: the field ``alert``; None is no limit."""
 
     example = "{lateAfter: 5m, failuresInRow: 3}"
 
-    late_after: Annotated[timedelta, checks.duration("alert.lateAfter")] | None = doc(
-        "A window has not started so long after its time."
-    )
-    failures_in_row: Annotated[int, checks.count("alert.failuresInRow", MOST_IN_ROW)] | None = doc(
+    late_after: Length | None = doc("A window has not started so long after its time.")
+    failures_in_row: Annotated[int, checks.count(MOST_IN_ROW)] | None = doc(
         "So many of its runs in a row have failed, timed out or were rejected."
     )
-    skipped_in_row: Annotated[int, checks.count("alert.skippedInRow", MOST_IN_ROW)] | None = doc(
+    skipped_in_row: Annotated[int, checks.count(MOST_IN_ROW)] | None = doc(
         "So many of its windows in a row had no run, those excluded or skipped by hand not counted."
     )
 
@@ -242,31 +255,32 @@ def _retry(check: checks.Check) -> checks.Check:
     return checks.coded(check, Code.RETRY_POLICY_INVALID)
 
 
-def _wait(name: str) -> checks.Check:
-    return _retry(checks.between(name, _SHORTEST_WAIT, _LONGEST_WAIT))
+_Wait = Annotated[timedelta, _retry(checks.between(_SHORTEST_WAIT, _LONGEST_WAIT))]
 
 
-class RunRetry(Part):
+class RunRetry(Part, title="retry"):
     """Tries of a failed run: the field ``retry``; it precedes that of the workflow's class."""
 
     example = "{attempts: 5, initial: 10s, coefficient: 2, max: 10m}"
+    code = Code.RETRY_POLICY_INVALID
 
-    attempts: Annotated[int, _retry(checks.count("retry.attempts", MOST_TRIES))] | None = doc(
+    attempts: Annotated[int, _retry(checks.count(MOST_TRIES))] | None = doc(
         "How often it is tried, the first time included; 5, or one more than there are intervals."
     )
     intervals: Annotated[
-        tuple[Annotated[timedelta, _wait("an interval")], ...],
-        _retry(checks.list_check("retry.intervals", "[1m, 5m, 15m]", MOST_TRIES)),
-    ] = doc("The waits in order, the last one repeating; for workflows of this engine.", default=())
-    initial: Annotated[timedelta, _wait("retry.initial")] | None = doc(
-        "The wait before the second try; 1s."
-    )
-    coefficient: Annotated[float, _retry(checks.factor("retry.coefficient", 10))] | None = doc(
+        tuple[
+            Annotated[
+                timedelta, _retry(checks.between(_SHORTEST_WAIT, _LONGEST_WAIT, "an interval"))
+            ],
+            ...,
+        ],
+        _retry(checks.list_check("[1m, 5m, 15m]", MOST_TRIES)),
+    ] = doc("The waits in order, the last one repeating; for workflows of this engine.", ())
+    initial: _Wait | None = doc("The wait before the second try; 1s.")
+    coefficient: Annotated[float, _retry(checks.factor(10))] | None = doc(
         "The factor by which each further wait grows; 2."
     )
-    max: Annotated[timedelta, _wait("retry.max")] | None = doc(
-        "The longest wait; a hundred times the first."
-    )
+    max: _Wait | None = doc("The longest wait; a hundred times the first.")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -279,6 +293,13 @@ class RunRetry(Part):
             raise checks.refuse(message, "write a longer one", Code.RETRY_POLICY_INVALID)
         return self
 
+    @classmethod
+    def meant(cls, given: Any) -> str | None:
+        """Return the policy that a number of retries stands for, as others count them."""
+        if not isinstance(given, int) or not 0 <= given < MOST_TRIES:
+            return None
+        return f"{{attempts: {given + 1}}}, which counts the first run too"
+
     @property
     def tries(self) -> int:
         """Most tries of a run, the first included."""
@@ -290,25 +311,20 @@ class RunRetry(Part):
 _LONGEST_RUN: Final = timedelta(days=3650)
 _LONGEST_TASK: Final = timedelta(minutes=2)
 """Temporal shortens a longer one."""
+_RunTime = Annotated[timedelta, checks.between(_SHORTEST_WAIT, _LONGEST_RUN)]
 
 
-def _limit(name: str, most: timedelta) -> checks.Check:
-    return checks.between(name, _SHORTEST_WAIT, most)
-
-
-class RunTimeout(Part):
+class RunTimeout(Part, title="timeout"):
     """Limits of the time of a run: the field ``timeout``."""
 
     example = "{run: 1h}"
     short = "run"
 
-    run: Annotated[timedelta, _limit("timeout.run", _LONGEST_RUN)] | None = doc(
-        "How long one try of its run may take; Temporal ends a longer one."
-    )
-    execution: Annotated[timedelta, _limit("timeout.execution", _LONGEST_RUN)] | None = doc(
+    run: _RunTime | None = doc("How long one try of its run may take; Temporal ends a longer one.")
+    execution: _RunTime | None = doc(
         "How long the run may take with all its tries and continuations."
     )
-    task: Annotated[timedelta, _limit("timeout.task", _LONGEST_TASK)] | None = doc(
+    task: Annotated[timedelta, checks.between(_SHORTEST_WAIT, _LONGEST_TASK)] | None = doc(
         "How long a worker may take for one step of the workflow's own code; 10s."
     )
 
@@ -321,34 +337,33 @@ class RunTimeout(Part):
         return self
 
 
-class Fairness(Part):
+class Fairness(Part, title="fairness"):
     """Whose turn its runs and their steps take while they wait for a worker: ``fairness``."""
 
     example = "{key: acme, weight: 2}"
     short = "key"
 
-    key: Annotated[str, checks.text("fairness.key", "acme")] = Field(
-        description="Runs of one key share one turn: those of a tenant, for example."
+    key: Annotated[str, checks.text("acme")] = doc(
+        "Runs of one key share one turn: those of a tenant, for example.", ...
     )
-    weight: Annotated[float, checks.factor("fairness.weight", 1000, least=0.001)] = doc(
-        "How large its share is, beside keys of weight 1.", default=1.0
+    weight: Annotated[float, checks.factor(1000, least=0.001)] = doc(
+        "How large its share is, beside keys of weight 1.", 1.0
     )
 
 
 class Expectation(Part):
     """Expected fire times of a schedule on one day: an item of the field ``expect``."""
 
-    example = checks.EXPECTED
+    example = '{on: 2027-03-14, fires: ["03:00"]}'
+    listed = "expect"
 
-    on: Annotated[str, checks.ON] = Field(description="The day, by the schedule's own clock.")
+    on: Annotated[str, checks.ON] = doc("The day, by the schedule's own clock.", ...)
     fires: Annotated[
-        tuple[Annotated[str, checks.TIME], ...], checks.list_check("fires", '["03:00"]', 1000)
-    ] = Field(
-        description="The local times at which runs start on that day, in their order; [] is never."
-    )
+        tuple[Annotated[str, checks.TIME], ...], checks.list_check('["03:00"]', 1000)
+    ] = doc("The local times at which runs start on that day, in their order; [] is never.", ...)
 
 
-class After(Part):
+class After(Part, title="after"):
     """Parent of a schedule: the field ``after``.
 
     Attributes:
@@ -359,9 +374,14 @@ class After(Part):
 
     example = "{schedule: nightly-extract, when: success}"
 
-    schedule: Annotated[str, checks.key("after.schedule", checks.PARENT, "nightly-extract")]
-    when: Annotated[When, checks.choice("after.when", When)] = "success"
-    window: Annotated[Which, checks.choice("after.window", Which)] = "same"
+    schedule: Annotated[str, checks.PARENT_NAME]
+    when: Annotated[When, checks.choice(When)] = "success"
+    window: Annotated[Which, checks.choice(Which)] = "same"
+
+    @classmethod
+    def meant(cls, given: Any) -> str | None:
+        """Return the mapping with a parent."""
+        return f"{{schedule: {given}}}" if checks.can_be_shown(str(given)) else None
 
 
 # --- canonical JSON and digest ---
@@ -416,6 +436,13 @@ MOST_LIMITED: Final = 10_000
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+SHARED, MERGED, STARTS = Trait.SHARED, Trait.MERGED, Trait.STARTS
+TIMES, BY_CLOCK, LINE = Trait.TIMES, Trait.BY_CLOCK, Trait.LINE
+
+_Moment = Annotated[str, checks.text('"2027-01-01T09:00:00Z"', shape=checks.MOMENT)]
+_Bound = Annotated[str, checks.text("2027-01-01", shape=checks.BOUND)]
+
+
 class Schedule(BaseModel):
     """One schedule: the workflow to start, and when.
 
@@ -426,162 +453,174 @@ class Schedule(BaseModel):
 
     model_config = CONFIG
 
-    key: Annotated[str, checks.key("key", checks.KEY_SHAPE)] = Field(
-        description="Names the schedule, once in the ledger's namespace, "
-        "and begins the id of each run."
+    key: Annotated[str, checks.NAME, STARTS, Elsewhere("id name")] = doc(
+        "Names the schedule, once in the ledger's namespace, and begins the id of each run.", ...
     )
-    was: Annotated[str, checks.key("was", checks.KEY_SHAPE, "nightly-report")] | None = doc(
+    was: Annotated[Key | None, STARTS, Elsewhere("renamedfrom formerkey oldkey previouskey")] = doc(
         "The key that it had before it was renamed. It may stay in the file for ever."
     )
-    workflow: Annotated[str, checks.text("workflow", "daily-report", "daily-report@1")] = Field(
-        description="What is started: a name (its newest version), name@1.2, or any Temporal type."
-    )
-    input: Annotated[Any, checks.INPUT] = doc(
+    workflow: Annotated[
+        str, checks.text("daily-report", "daily-report@1"), Elsewhere("jobtype")
+    ] = doc("What is started: a name (its newest version), name@1.2, or any Temporal type.", ...)
+    input: Annotated[Any, checks.INPUT, Elsewhere("args data jobpayload payload")] = doc(
         "The workflow's argument, any JSON value; without the field there is none."
     )
-    task_queue: Annotated[str, checks.text("taskQueue", "sched")] = doc(
-        "Where the workflow's workers listen.", default="sched"
+    task_queue: Annotated[str, checks.text("sched"), SHARED, Elsewhere("queue")] = doc(
+        "Where the workflow's workers listen.", "sched"
     )
-    external: Annotated[bool, checks.switch("external")] = doc(
-        "Whether `workflow` is a Temporal type as written, which is not looked up.", default=False
+    external: Annotated[bool, checks.SWITCH, SHARED] = doc(
+        "Whether `workflow` is a Temporal type as written, which is not looked up.", False
     )
-    every: Annotated[timedelta, checks.EVERY] | None = doc(
+    every: Annotated[Annotated[timedelta, checks.EVERY] | None, TIMES, Elsewhere("interval")] = doc(
         "An interval, aligned to 1970-01-01T00:00:00Z: 5m is :00, :05, :10. Kept as `everyMs`."
     )
-    every_ms: Annotated[int, checks.milliseconds("everyMs", 1000, 60000, 300000)] | None = doc(
-        "The same in milliseconds: 300000 is :00, :05, :10."
+    every_ms: Annotated[Annotated[int, checks.milliseconds(1000, 60000, 300000)] | None, TIMES] = (
+        doc("The same in milliseconds: 300000 is :00, :05, :10.")
     )
-    offset_ms: Annotated[int, checks.milliseconds("offsetMs", -checks.MAX_MS)] = doc(
-        "Shifts an interval, in milliseconds; it may be negative.", default=0
+    offset_ms: Annotated[
+        int, checks.milliseconds(-checks.MAX_MS), TIMES | Trait.OF_INTERVAL, Elsewhere("offset")
+    ] = doc("Shifts an interval, in milliseconds; it may be negative.", 0)
+    cron: Annotated[
+        Annotated[str, checks.text('"0 2 * * *"', shape=checks.CRON), AfterValidator(plain)] | None,
+        TIMES,
+        Elsewhere("crontab cronexpression expression pattern schedule scheduleinterval"),
+    ] = doc("Five fields `minute hour day month weekday`, in quotes; six have leading seconds.")
+    timezone: Annotated[
+        str,
+        checks.text("America/Sao_Paulo", shape=checks.ZONE),
+        TIMES | SHARED,
+        Elsewhere("tz zone"),
+    ] = doc(
+        "The IANA zone whose clock the cron, the local moment and the days are meant on.", "UTC"
     )
-    cron: (
-        Annotated[str, checks.text("cron", '"0 2 * * *"', shape=checks.CRON), AfterValidator(plain)]
-        | None
-    ) = doc("Five fields `minute hour day month weekday`, in quotes; six have leading seconds.")
-    timezone: Annotated[str, checks.text("timezone", "America/Sao_Paulo", shape=checks.ZONE)] = doc(
-        "The IANA zone whose clock the cron, the local moment and the days are meant on.",
-        default="UTC",
+    at: Annotated[_Moment | None, TIMES, Elsewhere("runat")] = doc(
+        "One moment: with an offset, or without and local to `timezone`."
     )
-    at: Annotated[str, checks.text("at", '"2027-01-01T09:00:00Z"', shape=checks.MOMENT)] | None = (
-        doc("One moment: with an offset, or without and local to `timezone`.")
+    enabled: Annotated[
+        bool, checks.SWITCH, STARTS | SHARED, Elsewhere("active disabled suspend suspended")
+    ] = doc("Whether it fires; this always wins over the ledger.", True)
+    paused: Annotated[bool, checks.SWITCH, STARTS] = doc(
+        "Whether it is paused when first seen; later edits change nothing.", False
     )
-    enabled: Annotated[bool, checks.switch("enabled")] = doc(
-        "Whether it fires; this always wins over the ledger.", default=True
+    mode: Annotated[Mode, checks.choice(Mode), SHARED, Elsewhere("dryrun shadow")] = doc(
+        "`shadow`: its windows are recorded, and nothing starts.", "live"
     )
-    paused: Annotated[bool, checks.switch("paused")] = doc(
-        "Whether it is paused when first seen; later edits change nothing.", default=False
+    shadow_until: _Moment | None = doc(
+        "With `mode: shadow`, the moment from which on its windows start, included."
     )
-    mode: Annotated[Mode, checks.choice("mode", Mode)] = doc(
-        "`shadow`: its windows are recorded, and nothing starts.", default="live"
+    first_fire: Annotated[
+        Annotated[FirstFire, checks.choice(FirstFire)] | None, STARTS | SHARED
+    ] = doc("Whether the window open at first sight is owed; without it, that of an interval is.")
+    overlap: Annotated[
+        Overlap,
+        checks.choice(Overlap, _OVERLAP_ELSEWHERE),
+        LINE | SHARED,
+        Elsewhere("concurrencypolicy"),
+    ] = doc("What happens to a window while an older run is open; `allow` starts it.", "allow")
+    max_concurrent_runs: Annotated[
+        int,
+        checks.count(MOST_OPEN),
+        LINE | SHARED,
+        Elsewhere("concurrency maxactiveruns maxconcurrency maxinstances"),
+    ] = doc(
+        "How many runs may be open at once; what becomes of more, `overlap` says: else `queue`.", 1
     )
-    shadow_until: (
-        Annotated[str, checks.text("shadowUntil", '"2027-01-01T09:00:00Z"', shape=checks.MOMENT)]
-        | None
-    ) = doc("With `mode: shadow`, the moment from which on its windows start, included.")
-    first_fire: Annotated[FirstFire, checks.choice("firstFire", FirstFire)] | None = doc(
-        "Whether the window open at first sight is owed; without it, that of an interval is."
+    max_queued: Annotated[int, checks.count(100_000), LINE] = doc(
+        "With `overlap: queue`, how many windows may wait; the others are skipped.", 1000
     )
-    overlap: Annotated[Overlap, checks.choice("overlap", Overlap, _OVERLAP_ELSEWHERE)] = doc(
-        "What happens to a window while an older run is open; `allow` starts it.", default="allow"
-    )
-    max_concurrent_runs: Annotated[int, checks.count("maxConcurrentRuns", MOST_OPEN)] = doc(
-        "How many runs may be open at once; what becomes of more, `overlap` says: else `queue`.",
-        default=1,
-    )
-    max_queued: Annotated[int, checks.count("maxQueued", 100_000)] = doc(
-        "With `overlap: queue`, how many windows may wait; the others are skipped.", default=1000
-    )
-    cancel_grace: Annotated[timedelta, checks.duration("cancelGrace")] = doc(
+    cancel_grace: Length = doc(
         "With `overlap: cancel_previous`, how long a cancelled run has until it is terminated.",
-        default=timedelta(minutes=10),
+        timedelta(minutes=10),
     )
-    catch_up: Annotated[CatchUp, checks.nested("catchUp", CatchUp.example, _catch_up_of)] = doc(
-        "What happens to windows that were missed for longer than `grace`.", default=CatchUp()
+    catch_up: Annotated[CatchUp, STARTS | MERGED] = doc(
+        "What happens to windows that were missed for longer than `grace`.", CatchUp()
     )
-    grace: Annotated[timedelta, checks.duration("grace")] = doc(
-        "How old a window may be and still start in any case.", default=timedelta(seconds=60)
+    grace: Annotated[Length, STARTS | SHARED] = doc(
+        "How old a window may be and still start in any case.", timedelta(seconds=60)
     )
-    start: Annotated[str, checks.text("start", "2027-01-01", shape=checks.BOUND)] | None = doc(
+    start: Annotated[_Bound | None, TIMES | BY_CLOCK, Elsewhere("startdate starttime")] = doc(
         "It fires from then on, included; a day begins at its midnight."
     )
-    end: Annotated[str, checks.text("end", "2027-12-31", shape=checks.BOUND)] | None = doc(
+    end: Annotated[_Bound | None, TIMES | BY_CLOCK, Elsewhere("enddate endtime")] = doc(
         "It fires until then, included; a day counts as the whole of it."
     )
-    limit: Annotated[int, checks.count("limit", MOST_LIMITED)] | None = doc(
-        "It ends once so many of its windows have started."
-    )
-    dst: Annotated[Literal["standard"] | Dst, checks.DST] = doc(
+    limit: Annotated[
+        Annotated[int, checks.count(MOST_LIMITED)] | None,
+        STARTS,
+        Elsewhere("maxruns remainingactions repeatcount"),
+    ] = doc("It ends once so many of its windows have started.")
+    dst: Annotated[Literal["standard"] | Dst, checks.DST, TIMES | SHARED | Trait.OF_CRON] = doc(
         "What a fixed-time cron does where its clock skips (gap) or repeats (fold) a time.",
-        default="standard",
+        "standard",
     )
     exclude: Annotated[
         tuple[Annotated[Item, checks.EXCLUDED], ...],
         checks.EXCLUDE,
         AfterValidator(checks.whole_list),
+        Trait.CHOOSES | SHARED | BY_CLOCK,
+        Elsewhere("calendar"),
+        Neutral("[]"),
     ] = doc(
         "Weekdays, days, ranges, stretches and names from `calendars` whose windows are skipped.",
-        default=(),
+        (),
     )
-    spread: Annotated[timedelta, checks.duration("spread")] = doc(
-        "Each run starts later than its window by the key's part of this.", default=timedelta(0)
-    )
-    on_dead: Annotated[str | None, checks.text("onDead", "alert-team", "alert-team@1")] = doc(
+    spread: Annotated[
+        Length, STARTS | SHARED | Trait.BY_TIMES, Elsewhere("jitter"), Neutral("0s")
+    ] = doc("Each run starts later than its window by the key's part of this.", timedelta(0))
+    on_dead: Annotated[str | None, checks.text("alert-team", "alert-team@1"), SHARED] = doc(
         "The workflow that receives each fire that failed, timed out or was rejected."
     )
-    pause_after_failures: Annotated[int, checks.count("pauseAfterFailures", MOST_IN_ROW)] | None = (
-        doc("It is paused once so many of its runs in a row have failed.")
-    )
-    after: Annotated[After, checks.nested("after", After.example, _after_of)] | None = doc(
+    pause_after_failures: Annotated[
+        Annotated[int, checks.count(MOST_IN_ROW)] | None,
+        SHARED,
+        Elsewhere("maxfailures pauseonfailure"),
+    ] = doc("It is paused once so many of its runs in a row have failed.")
+    after: Annotated[After | None, Trait.GIVES_TIMES] = doc(
         "The schedule before this one: a window starts once that one's has ended like this."
     )
-    needs: Annotated[tuple[str, ...], checks.NEEDS] = doc(
-        "Schedules whose windows of the same fire time have to complete first.", default=()
+    needs: Annotated[tuple[str, ...], checks.NEEDS, Trait.GIVES_TIMES] = doc(
+        "Schedules whose windows of the same fire time have to complete first.", ()
     )
-    retention: Annotated[Retention, checks.nested("retention", Retention.example)] = doc(
-        "How long its fires keep their details, and how long their rows.", default=Retention()
+    retention: Annotated[Retention, MERGED] = doc(
+        "How long its fires keep their details, and how long their rows.", Retention()
     )
-    alert: Annotated[Alerting, checks.nested("alert", Alerting.example)] = doc(
-        "Limits from which on it needs attention, beside a window that has not fired.",
-        default=Alerting(),
+    alert: Annotated[Alerting, MERGED] = doc(
+        "Limits from which on it needs attention, beside a window that has not fired.", Alerting()
     )
     expect: Annotated[
-        tuple[Annotated[Expectation, checks.EXPECTATION], ...],
-        checks.list_check("expect", f"[{Expectation.example}]", 1000),
-    ] = doc("When it should fire, for `sched check`.", default=())
-    retry: (
-        Annotated[RunRetry, _retry(checks.nested("retry", RunRetry.example, _retry_of))] | None
-    ) = doc("How often a failed run is tried; without it as its class says, else once.")
-    timeout: (
-        Annotated[RunTimeout, checks.nested("timeout", RunTimeout.example, short=RunTimeout.short)]
-        | None
-    ) = doc("How long a run may take; without it as its class says, else without limit.")
-    priority: Annotated[int, checks.count("priority", 5)] | None = doc(
+        tuple[Expectation, ...],
+        checks.list_check(f"[{Expectation.example}]", 1000),
+        Trait.BY_TIMES,
+    ] = doc("When it should fire, for `sched check`.", ())
+    retry: Annotated[RunRetry | None, SHARED, Elsewhere("maxretries retries retrypolicy")] = doc(
+        "How often a failed run is tried; without it as its class says, else once."
+    )
+    timeout: Annotated[RunTimeout | None, MERGED, Elsewhere("timeoutms timeoutseconds")] = doc(
+        "How long a run may take; without it as its class says, else without limit."
+    )
+    priority: Annotated[Annotated[int, checks.count(5)] | None, SHARED] = doc(
         "How soon its runs and their steps get a worker, from 1 (first) to 5 (last); else 3."
     )
-    fairness: (
-        Annotated[Fairness, checks.nested("fairness", Fairness.example, short=Fairness.short)]
-        | None
-    ) = doc("Whose turn its runs and their steps take; without it each schedule has its own.")
+    fairness: Annotated[Fairness | None, SHARED] = doc(
+        "Whose turn its runs and their steps take; without it each schedule has its own."
+    )
     topic: Annotated[str | None, checks.TOPIC] = doc(
         "What its events are named by, besides `schedule.arrived`: `schedule.<topic>.arrived`."
     )
-    search_attributes: Annotated[dict[str, Any], ATTRIBUTES] = doc(
+    search_attributes: Annotated[dict[str, Any], ATTRIBUTES, MERGED] = doc(
         "Search attributes of its runs, by which the Web UI filters; the namespace has to have "
         "them.",
-        default={},
+        {},
     )
-    memo: Annotated[dict[str, Any], MEMO] = doc(
-        "Fields of its runs' memo, any JSON, which Temporal shows beside each run.", default={}
+    memo: Annotated[dict[str, Any], MEMO, MERGED] = doc(
+        "Fields of its runs' memo, any JSON, which Temporal shows beside each run.", {}
     )
-    tags: Annotated[tuple[str, ...], checks.TAGS] = doc(
-        "Words by which lists and commands select it, beside others.", default=()
+    tags: Annotated[tuple[str, ...], checks.TAGS, SHARED, Elsewhere("labels")] = doc(
+        "Words by which lists and commands select it, beside others.", ()
     )
-    description: Annotated[str | None, checks.prose("description")] = doc(
-        "Shown above the details of each run."
-    )
-    metadata: Annotated[dict[str, Any], checks.METADATA] = doc(
-        "Names with texts, numbers, true, false or null; kept with the definition, for people.",
-        default={},
+    description: Annotated[str | None, checks.PROSE] = doc("Shown above the details of each run.")
+    metadata: Annotated[dict[str, Any], checks.METADATA, MERGED, Elsewhere("annotations")] = doc(
+        "Names with texts, numbers, true, false or null; kept with the definition, for people.", {}
     )  # pydantic copies it for each instance
 
     @model_validator(mode="before")
@@ -599,7 +638,7 @@ class Schedule(BaseModel):
     def _fits_together(self, info: ValidationInfo) -> Self:
         if info.context == FIELDS_ONLY:
             return self
-        faults = relation_faults(self._given)
+        faults = relation_faults(Schedule, self._given)
         if not faults:
             try:
                 _ = self.spec  # built now rather than during a tick
@@ -671,7 +710,11 @@ class Schedule(BaseModel):
     @property
     def declared_when(self) -> dict[str, Any]:
         """The given fields of the when-part, by their names in a file."""
-        return {name: value for name, value in self._given.items() if name in WHEN_PART}
+        return {
+            name: value
+            for name, value in self._given.items()
+            if name in fields_with(Schedule, TIMES)
+        }
 
     @cached_property
     def shadow_end(self) -> datetime | None:
@@ -862,46 +905,19 @@ _BUILT: Final = ("spec", "exclusions", "shadow_end", "shown", _ASKED)
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """Fields of a schedule by their names in a file."""
 
+WHEN: Final = fields_with(Schedule, Trait.CHOOSES)
+"""Fields that decide when windows open and which of them start, by their names in a file."""
+
+DEFAULTS: Final = fields_with(Schedule, SHARED)
+"""Fields that may stand below ``defaults``, by their names in a file."""
+
 NESTED: Final[dict[str, type[Part]]] = {
-    "after": After,
-    "catchUp": CatchUp,
-    "retention": Retention,
-    "alert": Alerting,
-    "retry": RunRetry,
-    "timeout": RunTimeout,
-    "fairness": Fairness,
-    "expect": Expectation,
+    to_camel(name): part
+    for name, each in Schedule.model_fields.items()
+    for part in (each.annotation, *get_args(each.annotation))
+    if isinstance(part, type) and issubclass(part, Part)
 }
 """Fields with nested fields, by their names in a file."""
-
-_SHARED: Final = (
-    "timezone",
-    "task_queue",
-    "overlap",
-    "max_concurrent_runs",
-    "catch_up",
-    "grace",
-    "enabled",
-    "external",
-    "mode",
-    "first_fire",
-    "dst",
-    "exclude",
-    "spread",
-    "on_dead",
-    "pause_after_failures",
-    "retention",
-    "alert",
-    "retry",
-    "timeout",
-    "priority",
-    "fairness",
-    "search_attributes",
-    "memo",
-    "tags",
-    "metadata",
-)
-"""Fields that may stand below ``defaults``, in the order of ``sched schema``."""
 
 
 def _optional(field: FieldInfo) -> Any:
@@ -916,11 +932,8 @@ Defaults: Final[type[BaseModel]] = create_model(
     "Defaults",
     __config__=CONFIG,
     __doc__="The ``defaults:`` of a file: fields that schedules commonly share.",
-    **{name: _optional(Schedule.model_fields[name]) for name in _SHARED},
+    **{FIELDS[name]: _optional(Schedule.model_fields[FIELDS[name]]) for name in DEFAULTS},
 )
-
-WHEN_PART: Final = ("every", "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst")
-"""Fields that determine the fire times."""
 
 
 @lru_cache(maxsize=100_000)

@@ -1,12 +1,13 @@
-"""Rules between the fields of one schedule."""
+"""Traits of fields, and rules between the fields of one schedule."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import lru_cache
+from enum import Flag
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -16,7 +17,63 @@ from engine.errors import Code, ScheduleError, nearest, question
 from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
-from engine.schedules.validators import EVERY, refuse, shorten, show
+from engine.schedules.validators import interval, refuse, shorten, show
+
+# --- traits of fields ---
+# A model has all that is known of a field in one place: type, check, default and sentence, and the
+# traits by which loader, schema, simulation, comparisons and imports find it.
+
+
+class Trait(Flag):
+    """Property of a field. Some imply others."""
+
+    SHARED = 1  # may stand below ``defaults``
+    MERGED = 2 | SHARED  # and is merged with the default name by name
+    STARTS = 4  # decides when runs start
+    LINE = 8  # does so too where the length of runs is known
+    CHOOSES = 16 | STARTS  # decides which windows start
+    BY_TIMES = 32  # is right or wrong only together with the times of the schedule
+    TIMES = 64 | CHOOSES | BY_TIMES  # determines the fire times
+    OF_INTERVAL = 128  # stands beside an interval only
+    OF_CRON = 256  # stands beside a cron only
+    BY_CLOCK = 512  # stands beside no moment; an interval needs a timezone for it
+    GIVES_TIMES = 1024  # names a parent, whose times a schedule without times of its own takes
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Names of a field in other schedulers, in small letters and digits."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neutral:
+    """Value by which a schedule overrides a default that does not suit it."""
+
+    text: str
+
+
+@cache
+def fields_with(model: type[BaseModel], trait: Trait) -> tuple[str, ...]:
+    """Return the fields that have a trait, by their names in a file, in the order of the model."""
+    return tuple(
+        name for name, each in facts_of(model) if isinstance(each, Trait) and trait in each
+    )
+
+
+def facts_of(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """Yield what stands beside the type of each field, with the field's name in a file."""
+    for name, field in model.model_fields.items():
+        yield from ((field.alias or name, each) for each in field.metadata)
+
+
+@cache
+def names_elsewhere(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the fields by the names that they have in other schedulers."""
+    facts = ((name, each) for name, each in facts_of(model) if isinstance(each, Elsewhere))
+    return {word: name for name, each in facts for word in each.words.split()}
+
 
 # --- rules between fields ---
 # The rules take values as declared, by their names in a file, so that the loader can check them
@@ -25,16 +82,14 @@ from engine.schedules.validators import EVERY, refuse, shorten, show
 KINDS: Final = ("every", "everyMs", "cron", "at")
 """Fields that define the fire times, of which a schedule has exactly one."""
 
-_INTERVALS: Final = (["everyMs"], ["every"])
-
-
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
 _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
-BY_CLOCK: Final = ("start", "end", "exclude")
-"""Fields for which an interval needs a timezone; a single moment has none of them."""
-
-_GIVES_TIMES: Final = ("after", "needs")
-"""Fields from which a schedule without times of its own takes those of its parents."""
+BESIDE: Final[Mapping[Trait, tuple[str, ...]]] = {
+    Trait.OF_INTERVAL: KINDS[:2],
+    Trait.OF_CRON: ("cron",),
+    Trait.BY_CLOCK: KINDS[:3],
+}
+"""Kinds beside which fields of a trait may stand."""
 
 _KEEP_ONE = "keep exactly one of every, everyMs, cron and at"
 
@@ -59,7 +114,7 @@ def in_milliseconds(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if every is None or any(name in given for name in (*KINDS[1:], "every_ms")):
         return given
     try:
-        length = EVERY.func(every)  # type: ignore[call-arg] # it takes no context
+        length = interval(every)
     except PydanticCustomError:
         return given
     rest = {name: value for name, value in given.items() if name != "every"}
@@ -71,11 +126,13 @@ def is_local(at: str) -> bool:
     return _OFFSET.search(at) is None
 
 
-def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
+def relation_faults(model: type[BaseModel], given: Mapping[str, Any]) -> list[Fault]:
     """Return the faults between fields; ``given`` holds BROKEN for values that are not checked."""
     faults = []
     kinds = [name for name in given if name in KINDS]
-    if not kinds and any(given.get(name) is BROKEN for name in _GIVES_TIMES):
+    if not kinds and any(
+        given.get(name) is BROKEN for name in fields_with(model, Trait.GIVES_TIMES)
+    ):
         pass  # its times come from its parents, whose fault is reported already
     elif not kinds:
         cure = "give one of every, everyMs, cron and at"
@@ -83,16 +140,8 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     elif len(kinds) > 1:
         message = f"{' and '.join(kinds)} are given together"
         faults.append(Fault((kinds[1],), Code.KIND_INVALID, message, _KEEP_ONE))
-    elif "offsetMs" in given and kinds not in _INTERVALS:
-        faults.append(_misplaced("offsetMs", f"schedule with {kinds[0]}"))
-    elif "timezone" in given and kinds in _INTERVALS and not any(map(given.get, BY_CLOCK)):
-        message = "an interval without start, end or exclude has no timezone"
-        cure = "remove it, or use cron"
-        faults.append(Fault(("timezone",), Code.FIELD_INVALID, message, cure))
-    elif kinds == ["at"]:
-        faults += [_misplaced(name, "single moment") for name in BY_CLOCK if name in given]
-    if "dst" in given and kinds and kinds != ["cron"]:
-        faults.append(_misplaced("dst", f"schedule with {kinds[0]}"))
+    else:
+        faults += _beside_faults(model, kinds[0], given)
     faults += _spread_faults(given) + limit_faults(given) + _interval_faults(given)
     faults += _shadow_faults(given)
     workflow = given.get("workflow")
@@ -101,9 +150,23 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     return faults
 
 
-def _misplaced(name: str, owner: str) -> Fault:
-    message = f"{name} does not belong to a {owner}"
-    return Fault((name,), Code.FIELD_INVALID, message, "remove it")
+def _beside_faults(model: type[BaseModel], kind: str, given: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the fault of each field that does not belong to a schedule of this kind."""
+    for trait, kinds in BESIDE.items():
+        for name in fields_with(model, trait):
+            if name in given and kind not in kinds:
+                what = f"schedule with {kind}" if trait != Trait.BY_CLOCK else "single moment"
+                message = f"{name} does not belong to a {what}"
+                yield Fault((name,), Code.FIELD_INVALID, message, "remove it")
+    by_clock = fields_with(model, Trait.BY_CLOCK)
+    if (
+        "timezone" in given
+        and kind in BESIDE[Trait.OF_INTERVAL]
+        and not any(map(given.get, by_clock))
+    ):
+        message = "an interval without start, end or exclude has no timezone"
+        cure = "remove it, or use cron"
+        yield Fault(("timezone",), Code.FIELD_INVALID, message, cure)
 
 
 def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -269,7 +332,7 @@ def all_faults(model: type[BaseModel], values: Mapping[str, Any]) -> list[Fault]
     ]
     wrong = {fault.path[0] for fault in faults}
     judged = {name: BROKEN if name in wrong else value for name, value in values.items()}
-    return faults + relation_faults(judged) + spec_faults(judged)
+    return faults + relation_faults(model, judged) + spec_faults(judged)
 
 
 def _with_near(fault: Fault, model: type[BaseModel]) -> Fault:
@@ -277,7 +340,7 @@ def _with_near(fault: Fault, model: type[BaseModel]) -> Fault:
     if fault.code != Code.FIELD_UNKNOWN or len(fault.path) > 1:
         return fault
     known = [each.alias or name for name, each in model.model_fields.items()]
-    meant = suggest(str(fault.path[0]), known)
+    meant = suggest(str(fault.path[0]), known, names_elsewhere(model))
     return replace(fault, cure=meant.cure) if meant else fault
 
 
@@ -325,40 +388,7 @@ def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> Va
 _CLOSE_ENOUGH = 0.7
 _SHORTEST = 3
 _COMPARED = 50  # characters
-
-# Names of the same fields in other schedulers.
-_ELSEWHERE = {
-    word: field
-    for field, words in {
-        "key": "id name",
-        "was": "renamedfrom formerkey oldkey previouskey",
-        "every": "interval",
-        "offsetMs": "offset",
-        "cron": "crontab cronexpression expression pattern schedule scheduleinterval",
-        "timezone": "tz zone",
-        "at": "runat",
-        "start": "startdate starttime",
-        "end": "enddate endtime",
-        "enabled": "active disabled suspend suspended",
-        "overlap": "concurrencypolicy",
-        "spread": "jitter",
-        "exclude": "calendar",
-        "maxConcurrentRuns": "concurrency maxactiveruns maxconcurrency maxinstances",
-        "workflow": "jobtype",
-        "input": "args data jobpayload payload",
-        "taskQueue": "queue",
-        "retry": "maxretries retries retrypolicy",
-        "timeout": "timeoutms timeoutseconds",
-        "tags": "labels",
-        "metadata": "annotations",
-        "limit": "maxruns remainingactions repeatcount",
-        "mode": "dryrun shadow",
-        "pauseAfterFailures": "maxfailures pauseonfailure",
-        "schedules": "jobs tasks",
-    }.items()
-    for word in words.split()
-}
-
+_NO_NAMES: Final[Mapping[str, str]] = {}
 
 MAX_PROPOSED: Final = 200
 """Maximum characters of a name that a cure proposes: those of a key."""
@@ -377,17 +407,22 @@ class Suggestion:
         return question(shorten(self.name, MAX_PROPOSED))
 
 
-def suggest(name: str, allowed: Collection[str]) -> Suggestion | None:
-    """Return the one of ``allowed`` that ``name`` probably stands for, or None."""
-    return _suggest(_bare(name), tuple(allowed))
+def suggest(
+    name: str, allowed: Collection[str], elsewhere: Mapping[str, str] = _NO_NAMES
+) -> Suggestion | None:
+    """Return the one of ``allowed`` that ``name`` probably stands for, or None.
+
+    ``elsewhere``: names of other schedulers, with ours.
+    """
+    bare = _bare(name)
+    return _suggest(bare, tuple(allowed), elsewhere.get(bare))
 
 
 @lru_cache(maxsize=1024)
-def _suggest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
+def _suggest(bare: str, allowed: tuple[str, ...], elsewhere: str | None) -> Suggestion | None:
     by_bare = {_bare(known): known for known in allowed}
     if bare in by_bare:
         return Suggestion(by_bare[bare], certain=True)
-    elsewhere = _ELSEWHERE.get(bare)
     if elsewhere in allowed:
         return Suggestion(elsewhere, certain=False)
     # Skip very short names: ``at`` resembles half of all short words.

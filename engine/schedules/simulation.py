@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final, Literal, get_args
 
-from engine.schedules.diff import WHEN
 from engine.schedules.model import Schedule
 from engine.schedules.planner import (
     ALL_READ,
@@ -22,6 +21,7 @@ from engine.schedules.planner import (
     first_sight,
     plan,
 )
+from engine.schedules.rules import Trait, fields_with
 from engine.schedules.terms import MINUTE_MS, TICK, code_of, epoch_ms, from_ms
 
 # --- outages and results ---
@@ -290,13 +290,6 @@ _LOOKED_AT: Final = 1000
 LONGEST: Final = timedelta(days=366)
 """Longest simulated time: half a million minutes."""
 
-START_FIELDS: Final = frozenset(
-    {*WHEN, "key", "was", "enabled", "paused", "firstFire", "grace", "catchUp", "limit", "spread"}
-)
-"""Fields that decide when runs start."""
-LINE_FIELDS: Final = frozenset({"overlap", "maxConcurrentRuns", "maxQueued"})
-"""Fields that do so too where the length of runs is known."""
-
 
 def simulate(
     schedules: Iterable[Schedule],
@@ -365,7 +358,8 @@ def simulate(
 
 def _shape(schedule: Schedule, *, in_line: bool) -> str:
     """Return, as JSON, what of a schedule is simulated: shared by those that start together."""
-    simulated = START_FIELDS | LINE_FIELDS if in_line else START_FIELDS
+    simulated = fields_with(Schedule, Trait.STARTS)
+    simulated += fields_with(Schedule, Trait.LINE) if in_line else ()
     given = {name: value for name, value in schedule.to_json().items() if name in simulated}
     if not (schedule.spread or "H" in (schedule.cron or "").upper()):
         given["key"] = "k"  # which has no effect

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final, get_args
 
-from pydantic import BaseModel, BeforeValidator, ValidationInfo
+from pydantic import BeforeValidator, ValidationInfo
+from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from engine.errors import Code, ScheduleError
@@ -101,7 +102,6 @@ MOMENT: Final = pattern(
 BOUND: Final = pattern(
     f"^({_DAY}|{_MOMENT})$", "Write 2027-01-01 or 2027-01-01T09:00:00.", "2027-01-01"
 )
-RATE: Final = pattern("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m")
 _LENGTH: Final = pattern(_DURATION, "Write a duration, as 500ms, 90s, 15m, 1h30m or 2d.")
 _ANY_CASE: Final = "|".join(
     "".join(f"[{sign}{sign.lower()}]" for sign in weekday) for weekday in WEEKDAYS
@@ -119,6 +119,9 @@ _WRITTEN_OUT: Final = mapping({"name": {"type": "string"}, "dates": DAYS_OFF_LIS
 # --- general fields ---
 # Every check raises a ``PydanticCustomError`` whose type is one of our codes and whose context
 # holds message and cure, so that no wording of pydantic reaches a user.
+
+What = str | ValidationInfo
+"""What a message is about: a name, or the field that a model has checked."""
 
 MAX_SHOWN: Final = 60
 """Characters of a value in a message."""
@@ -167,14 +170,24 @@ def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticC
     return PydanticCustomError(code, template, {"message": message, "cure": cure})
 
 
-def wrong(what: str, value: Any, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
+def name_of(what: What) -> str:
+    """Return a name as messages have it: ``catchUp.max`` in a model with the title ``catchUp``."""
+    if isinstance(what, str):
+        return what
+    owner, field = (what.config or {}).get("title", ""), to_camel(what.field_name or "")
+    return f"{owner}.{field}" if owner[:1].islower() else field
+
+
+def wrong(what: What, value: Any, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
     """Return the error for a value that a field cannot have."""
-    return refuse(f"{what} is {show(value)}", cure, code)
+    return refuse(f"{name_of(what)} is {show(value)}", cure, code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check(BeforeValidator):
     """Check of a field's value before its type is checked.
+
+    Its function gets the value, and may get what to call it in messages.
 
     Attributes:
         shape: the JSON Schema of the values that it accepts; None is that of the type.
@@ -183,24 +196,25 @@ class Check(BeforeValidator):
     shape: Shape | None = None
 
 
-def text(name: str, *examples: str, shape: Shape | None = None) -> Check:
+def text(*examples: str, shape: Shape | None = None) -> Check:
     """Return the check of a printable text of at most 1000 bytes, without blanks around it."""
     example = " or ".join(examples)
     if shape is None:
         shape = pattern(r"^[^\s](.*[^\s])?$", "Write a text without blanks around it.", *examples)
         shape["maxLength"] = 1000
 
-    def check(value: Any) -> str:
+    def check(value: Any, what: What) -> str:
         in_quotes = " in quotes" if isinstance(value, int | float) else ""
         cure = f"write a text{in_quotes}, for example {example}"
         if not isinstance(value, str):
-            raise wrong(name, value, cure)
+            raise wrong(what, value, cure)
         if not value or value.strip() != value:
-            raise wrong(name, value, f"{cure}, without blanks around it")
+            raise wrong(what, value, f"{cure}, without blanks around it")
         if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
-            raise refuse(f"{name} is longer than {_MAX_NAME_BYTES} bytes", "write a shorter one")
+            message = f"{name_of(what)} is longer than {_MAX_NAME_BYTES} bytes"
+            raise refuse(message, "write a shorter one")
         if strange := next((sign for sign in value if not sign.isprintable()), None):
-            raise refuse(f"{name} holds {character(strange)}", "remove it")
+            raise refuse(f"{name_of(what)} holds {character(strange)}", "remove it")
         return value
 
     return Check(check, shape=shape)
@@ -213,18 +227,16 @@ def character(sign: str) -> str:
     return f"{'the byte order mark' if sign == BOM else kind} U+{ord(sign):04X}"
 
 
-def prose(name: str) -> Check:
-    """Return the check of any text, or None."""
+def _prose(value: Any, what: What) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise wrong(what, value, "write a text, in quotes if need be")
+    if value is not None and not is_storable(value):
+        raise refuse(f"{name_of(what)}: {UNSTORABLE}", "remove it")
+    return value
 
-    def check(value: Any) -> str | None:
-        if value is not None and not isinstance(value, str):
-            raise wrong(name, value, "write a text, in quotes if need be")
-        if value is not None and not is_storable(value):
-            raise refuse(f"{name}: {UNSTORABLE}", "remove it")
-        return value
 
-    return Check(check, shape={"type": "string"})
-
+PROSE: Final = Check(_prose, shape={"type": "string"})
+"""Any text, or None."""
 
 _KEY_CURE: Final = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 KEY_SHAPE: Final = pattern(KEY_PATTERN, f"{_KEY_CURE.capitalize()}.", "nightly-report")
@@ -235,28 +247,28 @@ def can_be_shown(text: str) -> bool:
     return len(text) <= MAX_SHOWN and KEY.fullmatch(text) is not None
 
 
-def key_check(name: str) -> Callable[[Any], str]:
-    """Return the check of ``key`` and of ``project``, which share a pattern."""
+def check_key(value: Any, what: What) -> str:
+    """Return a key, or a project: they share a pattern.
 
-    def check(value: Any) -> str:
-        if isinstance(value, str) and KEY.fullmatch(value):
-            return value
-        cure = _KEY_CURE
-        if isinstance(value, str):
-            parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", value)  # NightlyReport
-            proposal = re.sub(r"[^a-z0-9._-]+", "-", parts.lower()).strip("-._")[:200]
-            if can_be_shown(proposal):
-                cure += f", for example {proposal}"
-        elif isinstance(value, int | float):
-            cure = "put it in quotes"
-        raise wrong(name, value, cure, Code.KEY_INVALID)
+    Raises:
+        PydanticCustomError: it is none.
+    """
+    if isinstance(value, str) and KEY.fullmatch(value):
+        return value
+    cure = _KEY_CURE
+    if isinstance(value, str):
+        parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", value)  # NightlyReport
+        proposal = re.sub(r"[^a-z0-9._-]+", "-", parts.lower()).strip("-._")[:200]
+        if can_be_shown(proposal):
+            cure += f", for example {proposal}"
+    elif isinstance(value, int | float):
+        cure = "put it in quotes"
+    raise wrong(what, value, cure, Code.KEY_INVALID)
 
-    return check
 
-
-def key(name: str, shape: Shape, *examples: str) -> Check:
-    """Return ``key_check(name)`` with the shape that the field shows."""
-    return Check(key_check(name), shape={**shape, "examples": [*examples]} if examples else shape)
+PARENT: Final = pattern(KEY_PATTERN, "Write the key of a schedule.")
+NAME: Final = Check(check_key, shape=KEY_SHAPE)
+PARENT_NAME: Final = Check(check_key, shape={**PARENT, "examples": ["nightly-extract"]})
 
 
 _TOPIC: Final = r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*){0,2}"
@@ -286,29 +298,27 @@ TOPIC: Final = Check(
 )
 
 
-def switch(name: str) -> Check:
-    """Return the check of true or false."""
-
-    def check(value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        meant = _YAML_1_1_BOOLEANS.get(value.lower()) if isinstance(value, str) else None
-        raise wrong(name, value, f"write {meant or 'true or false'}")
-
-    return Check(check, shape={"type": "boolean"})
+def _switch(value: Any, what: What) -> bool:
+    if isinstance(value, bool):
+        return value
+    meant = _YAML_1_1_BOOLEANS.get(value.lower()) if isinstance(value, str) else None
+    raise wrong(what, value, f"write {meant or 'true or false'}")
 
 
-def milliseconds(name: str, lowest: int, *examples: int) -> Check:
+SWITCH: Final = Check(_switch, shape={"type": "boolean"})
+
+
+def milliseconds(lowest: int, *examples: int) -> Check:
     """Return the check of a whole number of milliseconds, up to a hundred years."""
 
-    def check(value: Any) -> int:
+    def check(value: Any, what: What) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise wrong(name, value, _whole(value, name))
-        if value < lowest and name == "everyMs":
+            raise wrong(what, value, _whole(value, name_of(what)))
+        if value < lowest == _SECOND_MS:
             code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
-            raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
+            raise refuse(f"{name_of(what)} is {show(value)}, which is below 1000", cure, code)
         if not lowest <= value <= MAX_MS:
-            raise wrong(name, value, "write at most a hundred years in milliseconds")
+            raise wrong(what, value, "write at most a hundred years in milliseconds")
         return value
 
     shape = whole_number(lowest, MAX_MS)
@@ -333,40 +343,48 @@ def _whole(value: Any, of: str) -> str:
     return f"write a whole number of milliseconds, {example}"
 
 
-def duration(name: str) -> Check:
-    """Return the check of a duration."""
+def duration(value: Any, what: What) -> timedelta:
+    """Return a duration.
 
-    def check(value: Any) -> timedelta:
-        if isinstance(value, timedelta):
-            try:
-                format_duration(value)
-            except ValueError:
-                raise wrong(name, value, "use whole milliseconds from 0 upwards") from None
-            return value
-        if not isinstance(value, str):
-            unit = f"write a unit too, for example {value}s" if _is_small(value) else ""
-            raise wrong(name, value, unit or "write a duration, for example 90s or 15m")
+    Raises:
+        PydanticCustomError: the value is none.
+    """
+    if isinstance(value, timedelta):
         try:
-            return parse_duration(value)
-        except ValueError as error:
-            raise wrong(name, value, str(error)) from None
+            format_duration(value)
+        except ValueError:
+            raise wrong(what, value, "use whole milliseconds from 0 upwards") from None
+        return value
+    if not isinstance(value, str):
+        unit = f"write a unit too, for example {value}s" if _is_small(value) else ""
+        raise wrong(what, value, unit or "write a duration, for example 90s or 15m")
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise wrong(what, value, str(error)) from None
 
-    return Check(check, shape=_LENGTH)
+
+DURATION: Final = Check(duration, shape=_LENGTH)
 
 
 _MACRO: Final = re.compile(r"@[a-z]+", re.ASCII | re.IGNORECASE)
 _FIELDS_OF_CRON: Final = (5, 6)
 
 
-def _every(value: Any) -> timedelta:
+def interval(value: Any, what: What = "every") -> timedelta:
+    """Return the length of an interval.
+
+    Raises:
+        PydanticCustomError: the value is none, or below a second.
+    """
     if isinstance(value, str):
         is_cron = len(value.split()) in _FIELDS_OF_CRON or _MACRO.fullmatch(value)
         if is_cron and re.search(r"[*@]", value):
-            raise wrong("every", value, f'write cron: "{shorten(value)}"')
+            raise wrong(what, value, f'write cron: "{shorten(value)}"')
     if _is_small(value) and value >= _SECOND_MS:  # meant as milliseconds
         plain = format_duration(timedelta(milliseconds=value))
-        raise wrong("every", value, f"write {plain}, or everyMs: {value}")
-    found: timedelta = duration("every").func(value)  # type: ignore[call-arg] # it takes no context
+        raise wrong(what, value, f"write {plain}, or everyMs: {value}")
+    found = duration(value, what)
     if found < timedelta(milliseconds=_SECOND_MS):
         message = f"every is {format_duration(found)}, which is below 1s"
         raise refuse(message, "write 1s or more", Code.INTERVAL_TOO_SHORT)
@@ -377,15 +395,15 @@ def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-EVERY: Final = Check(_every, shape={**_LENGTH, "examples": ["15s", "5m", "1h", "1d"]})
+EVERY: Final = Check(interval, shape={**_LENGTH, "examples": ["15s", "5m", "1h", "1d"]})
 
 
 def coded(check: Check, code: Code) -> Check:
     """Return a check that refuses the same values with another code."""
 
-    def recoded(value: Any) -> Any:
+    def recoded(value: Any, what: ValidationInfo) -> Any:
         try:
-            return check.func(value)  # type: ignore[call-arg] # none of these checks takes a context
+            return check.func(value, what)  # type: ignore[call-arg] # each of these takes both
         except PydanticCustomError as error:
             context = error.context or {}
             raise refuse(context["message"], context["cure"], code) from None
@@ -393,112 +411,84 @@ def coded(check: Check, code: Code) -> Check:
     return Check(recoded, shape=check.shape)
 
 
-def choice(name: str, words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
+def choice(words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
     """Return the check of one of the words of a Literal type.
 
     ``elsewhere``: what other schedulers call them.
     """
     allowed: tuple[str, ...] = get_args(words)
 
-    def check(value: Any) -> Any:
+    def check(value: Any, what: What) -> Any:
         if isinstance(value, str) and value in allowed:
             return value
         meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
         meant = elsewhere.get(meant, meant)
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-        raise wrong(name, value, f"write {meant if meant in allowed else listed}")
+        raise wrong(what, value, f"write {meant if meant in allowed else listed}")
 
     return Check(check, shape={"enum": list(allowed)})
 
 
-def count(name: str, most: int) -> Check:
+def count(most: int) -> Check:
     """Return the check of a whole number from 1 to ``most``."""
 
-    def check(value: Any) -> int:
+    def check(value: Any, what: What) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
             return value
-        raise wrong(name, value, f"write a whole number from 1 to {most}")
+        raise wrong(what, value, f"write a whole number from 1 to {most}")
 
     return Check(check, shape=whole_number(1, most))
 
 
-def between(name: str, least: timedelta, most: timedelta) -> Check:
+def between(least: timedelta, most: timedelta, name: str = "") -> Check:
     """Return the check of a duration between two bounds, both included."""
-    whole = duration(name)
 
-    def check(value: Any) -> timedelta:
-        found: timedelta = whole.func(value)  # type: ignore[call-arg] # it takes no context
+    def check(value: Any, what: What) -> timedelta:
+        found = duration(value, name or what)
         if least <= found <= most:
             return found
         bounds = f"{format_duration(least)} to {format_duration(most)}"
-        raise refuse(f"{name} is {format_duration(found)}", f"write {bounds}")
+        raise refuse(f"{name or name_of(what)} is {format_duration(found)}", f"write {bounds}")
 
     return Check(check, shape=_LENGTH)
 
 
-def factor(name: str, most: float, *, least: float = 1) -> Check:
+def factor(most: float, *, least: float = 1) -> Check:
     """Return the check of a number from ``least`` to ``most``."""
 
-    def check(value: Any) -> float:
+    def check(value: Any, what: What) -> float:
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
         if least <= number <= most:
             return number
-        raise wrong(name, value, f"write a number from {least:g} to {most:g}")
+        raise wrong(what, value, f"write a number from {least:g} to {most:g}")
 
     return Check(check, shape={"type": "number", "minimum": least, "maximum": most})
 
 
-def rate(name: str) -> Check:
-    """Return the check of a rate, as ``5/1m``."""
-
-    def check(value: Any) -> Rate:
-        if isinstance(value, Rate):
-            return value
-        try:
-            return parse_rate(value if isinstance(value, str) else "")
-        except ValueError as error:
-            raise wrong(name, value, str(error)) from None
-
-    return Check(check, shape=RATE)
+def _rate(value: Any, what: What) -> Rate:
+    if isinstance(value, Rate):
+        return value
+    try:
+        return parse_rate(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise wrong(what, value, str(error)) from None
 
 
-def list_check(name: str, example: str, most: int) -> Check:
+RATE: Final = Check(
+    _rate,
+    shape=pattern("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m"),
+)
+"""A rate, as ``5/1m``."""
+
+
+def list_check(example: str, most: int) -> Check:
     """Return the check of a list of at most ``most`` items."""
 
-    def check(value: Any) -> Any:
+    def check(value: Any, what: What) -> Any:
         if not isinstance(value, list | tuple):
-            raise wrong(name, value, f"write a list, for example {example}")
+            raise wrong(what, value, f"write a list, for example {example}")
         if len(value) > most:
-            raise refuse(f"{name} has {len(value):,} items", f"write at most {most:,}")
-        return value
-
-    return Check(check)
-
-
-def nested(
-    name: str,
-    example: str,
-    meant: Callable[[str | int], str | None] = lambda _: None,
-    short: str = "",
-) -> Check:
-    """Return the check that a value can be a mapping, whose fields its model checks.
-
-    Args:
-        name: the field.
-        example: the mapping that the cure proposes.
-        meant: returns the mapping that a text or a number probably stands for, if it can be
-            guessed.
-        short: the field that a single value stands for, if there is one.
-    """
-
-    def check(value: Any) -> Any:
-        if short and value is not None and not isinstance(value, Mapping | BaseModel):
-            return {short: value}
-        if value is None or isinstance(value, str | int | float | list):
-            guess = None
-            if isinstance(value, str | int) and not isinstance(value, bool):
-                guess = meant(value)
-            raise wrong(name, value, f"write {guess or example}")
+            raise refuse(f"{name_of(what)} has {len(value):,} items", f"write at most {most:,}")
         return value
 
     return Check(check)
@@ -639,12 +629,6 @@ def _time(value: Any) -> str:
     raise refuse(f"fires holds {show(value)}", 'write times in quotes, as "03:00" or "03:00:30"')
 
 
-def _expectation(value: Any) -> Any:
-    if isinstance(value, dict | BaseModel):
-        return value
-    raise refuse(f"expect holds {show(value)}", f"write {EXPECTED}")
-
-
 def whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
     """Return ``exclude`` without duplicates; refuse a list that would fill the memory."""
     kept = tuple(dict.fromkeys(items))
@@ -673,8 +657,7 @@ EXCLUDED: Final = Check(
     _excluded,
     shape={"anyOf": [*_DAY_OFF, {"type": "string", "pattern": CALENDAR_NAME}, _WRITTEN_OUT]},
 )
-EXCLUDE: Final = list_check("exclude", _EXAMPLE, MAX_ITEMS)
-EXPECTATION: Final = Check(_expectation)
+EXCLUDE: Final = list_check(_EXAMPLE, MAX_ITEMS)
 ON: Final = Check(_day, shape=pattern(f"^{_DAY}$", "Write a day, as 2027-03-14.", "2027-03-14"))
 TIME: Final = Check(
     _time,
@@ -725,8 +708,7 @@ def _needs(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         cure = f"write [{value}]" if isinstance(value, str) else "write a list of keys, as [a, b]"
         raise wrong("needs", value, cure)
-    check = key_check("a key in needs")
-    keys = tuple(check(key) for key in value)
+    keys = tuple(check_key(key, "a key in needs") for key in value)
     if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")
     if len(keys) > MOST_NEEDED:
@@ -737,7 +719,6 @@ def _needs(value: Any) -> tuple[str, ...]:
     return keys
 
 
-PARENT: Final = pattern(KEY_PATTERN, "Write the key of a schedule.")
 NEEDS: Final = Check(
     _needs,
     shape={**list_of(PARENT), "minItems": 1, "maxItems": MOST_NEEDED, "uniqueItems": True},

@@ -9,8 +9,8 @@ from engine.errors import KeyInUse, ScheduleError, ScheduleNotFound
 from engine.ledger import ScheduleRow, Start
 from engine.runtime.apply.edits import rename
 from engine.runtime.schedule_lock import Locked, decide_ahead
-from engine.schedules import SEALED_INPUT, Schedule
-from engine.schedules.diff import WHEN, unfit_key
+from engine.schedules import FIELDS, KINDS, SEALED_INPUT, WHEN, Schedule
+from engine.schedules.diff import unfit_key
 from engine.service.base import checked_project, require_version
 from engine.service.one_shots import (
     ApplicationSchedules,
@@ -21,9 +21,6 @@ from engine.service.one_shots import (
     require_owned_by_application,
 )
 
-_KINDS: Final = ("at", "every", "everyMs", "cron")
-"""Fields of which a schedule has exactly one: a new one replaces the one before."""
-_FIELDS: Final = frozenset(each.alias or n for n, each in Schedule.model_fields.items())
 _NO_EDIT: Final = ("key", "was", "paused", "expect", "after", "needs")
 """Fields that an edit cannot name."""
 
@@ -172,14 +169,14 @@ def _require_editable(changes: Mapping[str, Any]) -> None:
 
 def _edited(schedule: Schedule, changes: Mapping[str, Any], given: tuple[Any, ...]) -> Schedule:
     kept = dict(schedule.to_json())
-    if not changes.keys().isdisjoint(kind for kind in _KINDS if changes.get(kind) is not None):
-        kept = {name: value for name, value in kept.items() if name not in _KINDS}
+    if not changes.keys().isdisjoint(kind for kind in KINDS if changes.get(kind) is not None):
+        kept = {name: value for name, value in kept.items() if name not in KINDS}
     if given or "input" in changes:
         kept.pop("input", None)
         kept.pop(SEALED_INPUT, None)
     # A null is the default of a field, and what is no field is refused with it too.
     merged = {**kept, **changes}
     edited = Schedule.from_json(
-        {n: value for n, value in merged.items() if value is not None or n not in _FIELDS}
+        {n: value for n, value in merged.items() if value is not None or n not in FIELDS}
     )
     return edited.model_copy(update={"input": given[0]}) if given else edited

@@ -31,8 +31,7 @@ from engine.runtime.schedule_lock import (
     require_present,
 )
 from engine.runtime.workflow_workers import type_of
-from engine.schedules import MOST_TRIES, TICK, Schedule, epoch_ms, utc_text
-from engine.schedules.diff import WHEN
+from engine.schedules import MOST_TRIES, TICK, WHEN, Schedule, epoch_ms, utc_text
 from engine.schedules.loader.relations import (
     inherited,
     parents_of,

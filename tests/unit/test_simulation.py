@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.schedules import Schedule, load_schedules
-from engine.schedules.model import FIELDS
 from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
-from engine.schedules.simulation import LINE_FIELDS, START_FIELDS, Outage, Timeline, simulate
+from engine.schedules.simulation import Outage, Timeline, simulate
 from tests.examples import examples
 
 MINUTE = timedelta(minutes=1)
@@ -263,17 +262,6 @@ def test_a_held_schedule_starts_nothing(field, name):
 
 def test_a_day_off_is_counted_up_to_the_end_of_the_simulated_time():
     assert counts(schedule(everyMs=60_000, exclude=["FRI"]), 12) == {"excluded": 720}
-
-
-def test_every_field_is_simulated_or_has_no_effect_on_when_runs_start():
-    without = {
-        "workflow", "input", "taskQueue", "external", "mode", "shadowUntil", "cancelGrace",
-        "after", "needs", "expect", "description", "metadata", "topic", "tags",
-        "searchAttributes", "memo", "retry", "timeout", "priority", "fairness", "retention",
-        "alert", "onDead", "pauseAfterFailures",
-    }  # fmt: skip
-    assert START_FIELDS.isdisjoint(without | LINE_FIELDS)
-    assert START_FIELDS | LINE_FIELDS | without == FIELDS.keys()
 
 
 def test_spread_moves_the_starts_and_not_the_windows():

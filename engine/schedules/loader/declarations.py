@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.loader.relations import chain_faults, with_present_parents
 from engine.schedules.model import FIELDS, Declaration, Schedule, ScheduleFile
-from engine.schedules.rules import Fault, faults_of, suggest
+from engine.schedules.rules import Fault, faults_of, names_elsewhere, suggest
 
 _INLINE: Final = "SchedulePlugin"
 """Name of a file that consists of objects, in messages."""
@@ -103,7 +103,7 @@ def _read(declared: Declaration) -> tuple[Schedule | None, list[Problem]]:
 def _problem(declared: Declaration, key: str, fault: Fault) -> Problem:
     cure = fault.cure
     if fault.code == Code.FIELD_UNKNOWN and len(fault.path) == 1:
-        meant = suggest(str(fault.path[0]), FIELDS)
+        meant = suggest(str(fault.path[0]), FIELDS, names_elsewhere(Schedule))
         cure = replace(meant, name=FIELDS[meant.name]).cure if meant else cure
     message = f"{key}: {fault.message}"
     return Problem(fault.code, message, cure, declared.line, 1, key=key, file=declared.file)

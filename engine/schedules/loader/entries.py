@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -13,17 +12,22 @@ from pydantic.alias_generators import to_camel
 from engine.errors import Code, extra_missing
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend
-from engine.schedules.model import FIELDS, NESTED, WHEN_PART, Defaults, Queue, Schedule
+from engine.schedules.model import DEFAULTS, FIELDS, NESTED, Defaults, Queue, Schedule
 from engine.schedules.rules import (
-    BY_CLOCK,
+    BESIDE,
     KINDS,
     Fault,
+    Neutral,
+    Trait,
     all_faults,
+    facts_of,
     faults_of,
     field_faults,
+    fields_with,
     in_milliseconds,
     is_local,
     limit_faults,
+    names_elsewhere,
     spec_faults,
     suggest,
 )
@@ -31,11 +35,11 @@ from engine.schedules.terms import BROKEN
 from engine.schedules.timing import croniter_check
 from engine.schedules.timing.calendars import Calendar, is_item
 from engine.schedules.validators import (
+    RATE,
     Check,
     calendar_of,
+    check_key,
     count,
-    key_check,
-    rate,
     refuse,
     shorten,
     wrong,
@@ -45,17 +49,12 @@ from engine.schedules.validators import (
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
-_MERGED = ("metadata", "catchUp", "retention", "alert", "timeout", "searchAttributes", "memo")
-_NEUTRAL = {"spread": "0s", "exclude": "[]"}
-"""Values by which a schedule overrides a default that does not suit it."""
+_ELSEWHERE: Final = {**names_elsewhere(Schedule), "jobs": "schedules", "tasks": "schedules"}
 
 _NO_DAYS = Calendar("broken", ())
 
 _ANY_TIME: Final = {"everyMs": 1000}
 """Placeholder for unknown times, so that the rest of a schedule can be checked."""
-
-_BY_TIMES: Final = frozenset({*WHEN_PART, "spread", "expect"})
-"""Fields that are right or wrong only together with the times of the schedule."""
 
 # Fields of a mapping by their correct names: the name as written, and the value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -78,7 +77,7 @@ def read_fields(
         if name in given:
             continue
         # A schedule's field in the wrong place is not a misspelling.
-        meant = None if name in FIELDS or crowded else suggest(name, allowed)
+        meant = None if name in FIELDS or crowded else suggest(name, allowed, _ELSEWHERE)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
             cure = meant.cure
@@ -114,7 +113,7 @@ class Shared:
 
     def read(self, node: MapNode, report: Report) -> None:
         """Store the fields of ``node``; invalid ones are reported and left out."""
-        given = read_fields(node, _DEFAULTS, "defaults", report)
+        given = read_fields(node, DEFAULTS, "defaults", report)
         values = self._resolve(plain_values(given, report, None))
         sound = {name: value for name, value in values.items() if value is not BROKEN}
         faults = field_faults(Defaults, sound)
@@ -141,8 +140,10 @@ class Shared:
         if name in own or name not in self._values:
             return fault
         line = self._given[name][0].line
-        neutral = _NEUTRAL.get(name)
-        cure = f"write {name}: {neutral} here, or change the defaults" if neutral else fault.cure
+        cure = fault.cure
+        for field, fact in facts_of(Schedule):
+            if field == name and isinstance(fact, Neutral):
+                cure = f"write {name}: {fact.text} here, or change the defaults"
         return replace(fault, message=f"{fault.message}, by defaults on line {line}", cure=cure)
 
     def _meant(self, fault: Fault, listed: Any) -> Fault:
@@ -173,29 +174,32 @@ class Shared:
         if not self._values:
             return values
         merged = {**self._values, **values}
-        for name in _MERGED:
+        for name in fields_with(Schedule, Trait.MERGED):
             own, default = (_written_out(name, of.get(name)) for of in (values, self._values))
             if isinstance(own, dict) and isinstance(default, dict):
                 merged[name] = {**default, **own}
-        at = values.get("at")
-        clock = "cron" in values or (isinstance(at, str) and is_local(at))
-        clock = clock or ("everyMs" in values and any(merged.get(name) for name in BY_CLOCK))
-        useless = {
-            "timezone": not clock,  # would contradict the offset of an ``at``
-            "dst": "cron" not in values,
-            "exclude": "at" in values,
-            **self._outvoted(values),
-        }
-        dropped = [name for name, drop in useless.items() if drop and name not in values]
-        return {name: value for name, value in merged.items() if name not in dropped}
+        useless = {*_useless(values, merged), *self._outvoted(values)} - values.keys()
+        return {name: value for name, value in merged.items() if name not in useless}
 
-    def _outvoted(self, own: dict[str, Any]) -> dict[str, bool]:
-        """Return which default on open runs contradicts a field that the schedule sets."""
+    def _outvoted(self, own: dict[str, Any]) -> Iterator[str]:
+        """Yield the default on open runs that contradicts a field which the schedule sets."""
         limit, policy = "maxConcurrentRuns", "overlap"
-        return {
-            policy: limit in own and bool(limit_faults({**self._values, limit: own[limit]})),
-            limit: policy in own and bool(limit_faults({**self._values, policy: own[policy]})),
-        }
+        for name, other in ((limit, policy), (policy, limit)):
+            if other in own and limit_faults({**self._values, other: own[other]}):
+                yield name
+
+
+def _useless(own: Mapping[str, Any], merged: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields that do not belong to a schedule of this kind."""
+    kinds = own.keys() & {*KINDS} or {*KINDS}
+    for trait, beside in BESIDE.items():
+        if kinds.isdisjoint(beside):
+            yield from fields_with(Schedule, trait)
+    at = own.get("at")
+    clock = "cron" in own or (isinstance(at, str) and is_local(at))
+    by_clock = fields_with(Schedule, Trait.BY_CLOCK)
+    if not clock and not ("everyMs" in own and any(map(merged.get, by_clock))):
+        yield "timezone"  # would contradict the offset of an ``at``
 
 
 def _written_out(name: str, value: Any) -> Any:
@@ -262,8 +266,9 @@ def _without_times(values: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]
     Dropped are the fields that depend on the times. Their faults are those that they have whatever
     the times are: a relation to the placeholder would be an invented one.
     """
+    by_times = fields_with(Schedule, Trait.BY_TIMES)
     dropped = {
-        name: value for name, value in values.items() if name in _BY_TIMES and value is not BROKEN
+        name: value for name, value in values.items() if name in by_times and value is not BROKEN
     }
     faults = [
         fault
@@ -272,7 +277,7 @@ def _without_times(values: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]
     ]
     wrong = {fault.path[0] for fault in faults}
     faults += spec_faults({name: value for name, value in dropped.items() if name not in wrong})
-    rest = {name: value for name, value in values.items() if name not in _BY_TIMES}
+    rest = {name: value for name, value in values.items() if name not in by_times}
     return {**rest, **_ANY_TIME}, faults
 
 
@@ -323,9 +328,6 @@ def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]
     return value, value
 
 
-_DEFAULTS = tuple(name for name, field in FIELDS.items() if field in Defaults.model_fields)
-
-
 # --- calendars ---
 # Reader of ``calendars:``: named days off, from a list or an .ics file.
 
@@ -366,7 +368,7 @@ def _entries(
 def _check_name(name: str) -> None:
     if is_item(name):
         raise refuse(f"a calendar is called {name}", "give it a name that is no day")
-    key_check("the name of a calendar")(name)
+    check_key(name, "the name of a calendar")
 
 
 def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
@@ -396,12 +398,12 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
 # --- queues ---
 # Reader of ``queues:``: by name, how many steps may run at once and how fast they may begin.
 
-QUEUE_FIELDS: Final[Mapping[str, Callable[[str], Check]]] = {
-    "concurrency": partial(count, most=10_000),
-    "perKey": partial(count, most=10_000),
-    "rate": rate,
+QUEUE_FIELDS: Final[Mapping[str, Check]] = {
+    "concurrency": count(10_000),
+    "perKey": count(10_000),
+    "rate": RATE,
 }
-"""Limits of a queue, each with the check of a field of that name."""
+"""Limits of a queue, each with its check."""
 
 _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 _PER_KEY_EXAMPLE: Final = "{concurrency: 5, perKey: 1}"
@@ -414,7 +416,7 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
         node, "queues", f"{{emails: {_QUEUES_EXAMPLE}}}", report
     ):
         with report.refusals(written):
-            key_check("the name of a queue")(name)
+            check_key(name, "the name of a queue")
         queue = _read(name, value, report)
         if queue is not None:
             found[name] = queue
@@ -435,9 +437,9 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
     checked: dict[str, Any] = {}
     for field, check in QUEUE_FIELDS.items():
         if field in given and given[field].plain() is not BROKEN:
-            func = check(f"{field} of {owner}").func
             with report.refusals(given[field]):
-                checked[field] = func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
+                value, what = given[field].plain(), f"{field} of {owner}"
+                checked[field] = check.func(value, what)  # type: ignore[call-arg, arg-type]  # ours takes both
     if "perKey" in given and "concurrency" not in given:
         report.add(
             given["perKey"],

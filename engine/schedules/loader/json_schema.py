@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from engine.schedules.hooks import HOOK_FIELDS
 from engine.schedules.loader.entries import QUEUE_FIELDS
 from engine.schedules.model import CatchUp, Defaults, Part, Schedule
-from engine.schedules.rules import BY_CLOCK, KINDS
+from engine.schedules.rules import BESIDE, KINDS, fields_with
 from engine.schedules.terms import format_duration
 from engine.schedules.validators import (
     CALENDAR_NAME,
@@ -59,7 +59,7 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
             "type": ["object", "null"],
             "propertyNames": {"pattern": KEY_PATTERN},
             "additionalProperties": {
-                **mapping({name: check(name).shape or {} for name, check in QUEUE_FIELDS.items()}),
+                **mapping({name: check.shape or {} for name, check in QUEUE_FIELDS.items()}),
                 "minProperties": 1,
             },
         },
@@ -99,9 +99,9 @@ def json_schema() -> Shape:
             },
         ],
         "dependencies": {
-            "offsetMs": {"anyOf": [{"required": ["every"]}, {"required": ["everyMs"]}]},
-            "dst": ["cron"],
-            **{name: {"not": {"required": ["at"]}} for name in BY_CLOCK},
+            name: {"not": {"anyOf": [{"required": [kind]} for kind in KINDS if kind not in beside]}}
+            for trait, beside in BESIDE.items()
+            for name in fields_with(Schedule, trait)
         },
     }
     top = {name: {"description": words, **shape} for name, (shape, words) in TOP.items()}

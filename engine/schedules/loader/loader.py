@@ -40,7 +40,7 @@ from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.terms import BROKEN
 from engine.schedules.timing.spec import EVALUATOR_VERSION
 from engine.schedules.timing.zones import TZDATA_VERSION
-from engine.schedules.validators import key_check, show
+from engine.schedules.validators import check_key, show
 
 # --- head and list of schedules ---
 # Reader of the tree of one file: its head, and its list of schedules.
@@ -196,7 +196,7 @@ class FileReader:
         if node is None or node.plain() is BROKEN:
             return
         with self.report.refusals(node):
-            self.project = key_check("project")(node.plain())
+            self.project = check_key(node.plain(), "project")
 
     def _read_revision(self, node: Node | None) -> None:
         revision = None if node is None else node.plain()
