@@ -114,10 +114,13 @@ class Simulation:
 
 # --- one schedule under a virtual clock ---
 # Schedules are independent of each other. The planner decides their windows, at the instants at
-# which a ledger would ask it. A window that no outage, limit or older run can touch starts as it
-# opens: it is only counted, because a plan takes a hundred times as long.
+# which a ledger would ask it. Where no outage and no older run can touch windows, it is asked for
+# several at once, and told to be patient: each starts as it opens, however long ago that was.
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
+_AT_ONCE: Final = 50
+"""Windows of a patient plan: they are in memory for each schedule whose runs have a length."""
+LONGEST: Final = timedelta(days=366)
+"""Longest simulated time: half a million minutes."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _OUTCOME_OF: Final[Mapping[str | None, WindowOutcome]] = {
     **{name: name for name in OUTCOMES},
@@ -157,6 +160,7 @@ class Timeline:
         self._schedule, self._outages = schedule, outages
         self._start, self._last, self._took = start, end - TICK, length or timedelta(0)
         self._in_line = schedule.overlap != "allow"
+        self._patient = schedule.model_copy(update={"grace": LONGEST})
         self._open: dict[int, tuple[OpenFire, datetime, datetime]] = {}  # with start and end
         self._waiting: deque[OpenFire] = deque()
 
@@ -179,25 +183,11 @@ class Timeline:
             state = replace(state, pause=Pause(seen))
         due: datetime | None = seen
         while due is not None and due <= self._last:
-            simple = due >= self._start and not (self._in_line or state.hold)
-            newest = self._newest(state, due) if simple else None
-            if newest is not None and due < newest:
-                # Even with spread a run starts before the next window, so that only the newest
-                # window can meet the outage: the planner decides it.
-                yield from self._begun(newest, self._as_they_open(state.cursor, newest - TICK))
-                state, due = replace(state, cursor=newest - TICK, started=self.started), newest
-            now = self._awake(due)
-            yield from self._begun(now)
-            state, due = self._plan(state, now)
+            yield from self._begun(due)
+            calm = self._calm(due) if due >= self._start and not state.hold else None
+            state, due = self._plan(state, calm or self._awake(due), patient=calm is not None)
         self._plan(state, self._last)  # a hold, or a day off that goes on
         yield from self._begun(_NEVER)
-
-    def _newest(self, state: ScheduleState, due: datetime) -> datetime | None:
-        """Return the newest window before the next outage, or that of the limit if it is older."""
-        outage = self._outage(due)
-        newest = self._schedule.spec.previous(outage.begin - TICK if outage else self._last)
-        ending = self._schedule.last_start(state.cursor, state.room)
-        return newest and min(newest, ending or newest)
 
     def _outage(self, at: datetime) -> Outage | None:
         """Return the outage around ``at``, else the next one."""
@@ -208,41 +198,35 @@ class Timeline:
         outage = self._outage(at)
         return outage.end if outage and outage.begin <= at else at
 
-    def _begun(
-        self, until: datetime, calm: Iterable[tuple[int, int]] = ()
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the runs that have begun, or in a line ended, by then, among the ``calm`` ones."""
+    def _calm(self, at: datetime) -> datetime | None:
+        """Return until when nothing is in the way of windows from ``at`` on; None if it may be."""
+        outage = self._outage(at)
+        until = outage.begin - TICK if outage else self._last
+        return until if until >= at and not self._in_line else None
+
+    def _begun(self, until: datetime) -> Iterator[tuple[int, int]]:
+        """Yield the runs that have begun, or in a line ended, by then."""
         found = []
         for number, (_, begin, end) in [*self._open.items()]:
             if (end if self._in_line else begin) <= until:
                 found.append((epoch_ms(begin), epoch_ms(end)))
                 del self._open[number]
-        yield from heapq.merge(sorted(found), calm)
+        yield from sorted(found)
 
-    def _as_they_open(self, after: datetime, until: datetime) -> Iterator[tuple[int, int]]:
-        """Start the windows in ``(after, until]``, as the planner does at each fire time."""
-        schedule, spec, took = self._schedule, self._schedule.spec, self._took // _MILLISECOND
-        for begin, end, excluded in schedule.stretches(after, until):
-            count = spec.count(begin, end)
-            self.counts["excluded" if excluded else "on_time"] += count
-            if excluded or not count:
-                continue
-            starts: Iterable[int] = map(epoch_ms, spec.fires(begin, end))
-            if schedule.every_ms is not None:  # all have the same delay
-                first = next(spec.fires(begin, end))
-                at = epoch_ms(first + schedule.delay(first))
-                starts = range(at, at + count * schedule.every_ms, schedule.every_ms)
-            elif schedule.spread:
-                starts = (epoch_ms(at + schedule.delay(at)) for at in spec.fires(begin, end))
-            yield from ((at, at + took) for at in starts)
+    def _plan(
+        self, state: ScheduleState, now: datetime, *, patient: bool = False
+    ) -> tuple[ScheduleState, datetime | None]:
+        """Carry out what the planner decides; return the new state, and when to plan again.
 
-    def _plan(self, state: ScheduleState, now: datetime) -> tuple[ScheduleState, datetime | None]:
-        """Carry out what the planner decides; return the new state, and when to plan again."""
+        ``patient``: every window up to ``now`` starts as it opened.
+        """
         # A plan gives places to the first in line only, and counts the others.
         front = [*islice(self._waiting, self._schedule.max_concurrent_runs)]
         fires = (*(fire for fire, _, _ in self._open.values()), *front) if self._in_line else ()
         unread = ALL_READ._replace(waiting=len(self._waiting) - len(front))
-        decided = plan(replace(state, open_fires=fires, unread=unread), now)
+        schedule = self._patient if patient else self._schedule
+        asked = replace(state, schedule=schedule, open_fires=fires, unread=unread)
+        decided = plan(asked, now, limit=_AT_ONCE)
         for move in decided.moves:
             if move.to == "start":
                 fire = self._waiting.popleft()
@@ -252,12 +236,12 @@ class Timeline:
                 fire, begin, _ = self._open[move.fire.fire_id]
                 self._open[fire.fire_id] = fire, begin, now
         for decision in decided.decisions:
-            self._record(decision, now)
+            self._record(decision, None if patient else now)
         places = [end for _, _, end in self._open.values()] if self._waiting else []
         due = min(filter(None, (decided.next_fire_at, *places)), default=None)
         return replace(state, cursor=decided.cursor, started=self.started), due
 
-    def _record(self, decision: Decision, now: datetime) -> None:
+    def _record(self, decision: Decision, now: datetime | None) -> None:
         window, name = decision.window, decision.window.workflow_id(suffixed=False)
         fire = OpenFire(window.bucket, name, "queued", window.fire_time)
         if decision.verdict == "claimed":
@@ -268,12 +252,12 @@ class Timeline:
         elif window.fire_time >= self._start:
             self.counts[_OUTCOME_OF[code_of(decision.reason)]] += decision.windows
 
-    def _start_run(self, fire: OpenFire, at: datetime, outcome: WindowOutcome) -> None:
-        """Start a run at ``at``, or at the end of the outage around it."""
-        begin = self._awake(max(at, self._start))
-        fire = replace(fire, status="started", open_at=_NEVER)
-        self._open[fire.fire_id] = fire, begin, begin + self._took
+    def _start_run(self, fire: OpenFire, at: datetime | None, outcome: WindowOutcome) -> None:
+        """Start a run at ``at``, or as its window says, or at the end of the outage around it."""
         meant = fire.fire_time + self._schedule.delay(fire.fire_time)
+        begin = self._awake(max(at or meant, self._start))
+        fire = OpenFire(fire.fire_id, fire.workflow_id, "started", fire.fire_time, _NEVER)
+        self._open[fire.fire_id] = fire, begin, begin + self._took
         if fire.fire_time < self._start:
             self.first_sight += 1
         elif outcome == "on_time" and begin - meant > self._schedule.grace:
@@ -286,9 +270,6 @@ class Timeline:
 
 _LOOKED_AT: Final = 1000
 """Runs between two calls of a ``watch``."""
-
-LONGEST: Final = timedelta(days=366)
-"""Longest simulated time: half a million minutes."""
 
 
 def simulate(

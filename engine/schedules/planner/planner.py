@@ -294,7 +294,8 @@ def pace_starts(
             moment = moment if moment is not None and moment > now else None
             if moment is None and room < 0:
                 moment = now
-        found.append(replace(decision, not_before=moment))
+        same = moment == decision.not_before
+        found.append(decision if same else replace(decision, not_before=moment))
     return tuple(found)
 
 
