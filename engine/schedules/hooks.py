@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic_core import PydanticCustomError
 
 from engine.errors import ScheduleError, did_you_mean
-from engine.schedules.validators import Shape, list_of, pattern, refuse, shorten
+from engine.schedules.validators import Check, What, list_of, pattern, refuse, shorten
 
 # --- names of events ---
 
@@ -152,14 +152,12 @@ class Hook:
             ScheduleError: a field is invalid; the text has neither address nor secret.
         """
         given = {"url": url, "secret": secret, "events": events, "keys": keys}
+        checked: dict[str, Any] = {}
         with refusals():
-            return cls(
-                **{
-                    name: HOOK_FIELDS[name][0](value, what)
-                    for name, value in given.items()
-                    if value is not None or name in {"url", "secret"}
-                }
-            )
+            for name, value in given.items():
+                if value is not None or name in HOOK_NEEDS:
+                    checked[name] = HOOK_FIELDS[name].of(value, f"{name} of {what}")
+        return cls(**checked)
 
 
 def place_of_url(url: str) -> str:
@@ -171,52 +169,59 @@ def place_of_url(url: str) -> str:
     return f"{parts.scheme}://{shown}{port}/…"
 
 
-def _url(value: Any, what: str) -> str:
+def _url(value: Any, what: What) -> str:
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        raise refuse(f"the url of {what} is no address", _URL_CURE)
+        raise refuse(f"the {what} is no address", _URL_CURE)
     try:
         parts = urlsplit(value)
         sound = parts.hostname and parts.port != 0
     except ValueError:
-        raise refuse(f"the url of {what} is no address", _URL_CURE) from None
+        raise refuse(f"the {what} is no address", _URL_CURE) from None
     if not sound or " " in value or "\\" in value or len(value) > _LONGEST_URL:
-        raise refuse(f"the url of {what} is no address", _URL_CURE)
+        raise refuse(f"the {what} is no address", _URL_CURE)
     if parts.scheme not in {"http", "https"}:
-        raise refuse(f"the url of {what} is neither http nor https", _URL_CURE)
+        raise refuse(f"the {what} is neither http nor https", _URL_CURE)
     if "@" in parts.netloc:
-        raise refuse(f"the url of {what} has a user", "remove it; the signature proves the sender")
+        raise refuse(f"the {what} has a user", "remove it; the signature proves the sender")
     if parts.fragment:
-        raise refuse(f"the url of {what} has a fragment", "remove the # and what follows")
+        raise refuse(f"the {what} has a fragment", "remove the # and what follows")
     return value
 
 
-def _secret(value: Any, what: str) -> str:
+def _secret(value: Any, what: What) -> str:
     # Never shown: it may be the secret itself.
     found = re.fullmatch(_SECRET, value) if isinstance(value, str) else None
     if found is None:
-        raise refuse(f"the secret of {what} is not the name of a variable", _SECRET_CURE)
+        raise refuse(f"the {what} is not the name of a variable", _SECRET_CURE)
     return found[1]
 
 
-HOOK_FIELDS: Final[Mapping[str, tuple[Callable[[Any, str], Any], Shape]]] = {
-    "url": (_url, pattern("^https?://", "Write an address as https://example.com/hook.")),
-    "secret": (
+HOOK_NEEDS: Final = ("url", "secret")
+HOOK_FIELDS: Final[Mapping[str, Check]] = {
+    "url": Check(
+        _url, shape=pattern("^https?://", "Write an address as https://example.com/hook.")
+    ),
+    "secret": Check(
         _secret,
-        pattern(
+        shape=pattern(
             rf"^{_SECRET}$",
             "Write ${env:NAME}: the workers' variable with the secret.",
             "${env:HOOK_SECRET}",
         ),
     ),
-    "events": (
-        lambda value, what: event_patterns(value, f"events of {what}"),
-        list_of(pattern(f"^{_EVENT_PATTERN}$", "Write a name, with * for any text.", ALL_EVENTS)),
+    "events": Check(
+        event_patterns,
+        shape=list_of(
+            pattern(f"^{_EVENT_PATTERN}$", "Write a name, with * for any text.", ALL_EVENTS)
+        ),
     ),
-    "keys": (
-        lambda value, what: key_patterns(value, f"keys of {what}"),
-        list_of(pattern(f"^{_KEY_PATTERN}$", "Write keys, with * for any text.", "billing.*")),
+    "keys": Check(
+        key_patterns,
+        shape=list_of(
+            pattern(f"^{_KEY_PATTERN}$", "Write keys, with * for any text.", "billing.*")
+        ),
     ),
 }
-"""Fields of a hook in a file: the check, which gets the value and the owner, and the shape."""
+"""Fields of a hook in a file, each with its check; `HOOK_NEEDS` are those that it must have."""
 
 HOOK_EXAMPLE: Final = "[{url: https://example.com/hook, secret: '${env:HOOK_SECRET}'}]"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code, extra_missing
-from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, Hook
+from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, HOOK_NEEDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend
 from engine.schedules.model import DEFAULTS, FIELDS, NESTED, Defaults, Queue, Schedule
 from engine.schedules.rules import (
@@ -395,8 +395,8 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         raise refuse(f"{shorten(file)}: {what}", str(cure)) from None
 
 
-# --- queues ---
-# Reader of ``queues:``: by name, how many steps may run at once and how fast they may begin.
+# --- queues and webhooks ---
+# Readers of ``queues:``, limits of steps by name, and of ``hooks:``, addresses that get events.
 
 QUEUE_FIELDS: Final[Mapping[str, Check]] = {
     "concurrency": count(10_000),
@@ -409,51 +409,44 @@ _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 _PER_KEY_EXAMPLE: Final = "{concurrency: 5, perKey: 1}"
 
 
+def _checked(
+    node: MapNode, checks: Mapping[str, Check], owner: str, report: Report, *, secret: bool
+) -> dict[str, Any]:
+    """Return the valid fields of a mapping; problems of a ``secret`` one stand at the names."""
+    checked: dict[str, Any] = {}
+    for name, (written, value) in read_fields(node, checks, owner, report).items():
+        plain = value.plain()
+        with report.refusals(written if secret else value):
+            if plain is not BROKEN:
+                checked[name] = checks[name].of(plain, f"{name} of {owner}")
+    return checked
+
+
 def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
     """Return the queues by name; invalid limits are reported and left out."""
     found = {}
-    for name, (written, value) in _entries(
-        node, "queues", f"{{emails: {_QUEUES_EXAMPLE}}}", report
-    ):
+    example = f"{{emails: {_QUEUES_EXAMPLE}}}"
+    for name, (written, value) in _entries(node, "queues", example, report):
         with report.refusals(written):
             check_key(name, "the name of a queue")
-        queue = _read(name, value, report)
-        if queue is not None:
-            found[name] = queue
+        limits = _limits(f"queue {shorten(name)}", value, report)
+        if limits:
+            found[name] = Queue(**limits)
     return found
 
 
-def _read(name: str, node: Node, report: Report) -> Queue | None:
-    owner = f"queue {shorten(name)}"
+def _limits(owner: str, node: Node, report: Report) -> dict[str, Any]:
     if not isinstance(node, MapNode):
         report.add_wrong(node, owner, f"write {_QUEUES_EXAMPLE}")
-        return None
+        return {}
     if not node.entries:
         report.add(node, Code.FIELD_INVALID, f"{owner} has no limit", f"write {_QUEUES_EXAMPLE}")
-        return None
-    given = {
-        field: value for field, (_, value) in read_fields(node, QUEUE_FIELDS, owner, report).items()
-    }
-    checked: dict[str, Any] = {}
-    for field, check in QUEUE_FIELDS.items():
-        if field in given and given[field].plain() is not BROKEN:
-            with report.refusals(given[field]):
-                value, what = given[field].plain(), f"{field} of {owner}"
-                checked[field] = check.func(value, what)  # type: ignore[call-arg, arg-type]  # ours takes both
-    if "perKey" in given and "concurrency" not in given:
-        report.add(
-            given["perKey"],
-            Code.FIELD_INVALID,
-            f"{owner} has perKey, which shares out the places of a concurrency",
-            f"write {_PER_KEY_EXAMPLE}",
-        )
-        return None
-    limits = {"per_key" if field == "perKey" else field: each for field, each in checked.items()}
-    return Queue(**limits) if limits else None
-
-
-# --- webhooks ---
-# Reader of ``hooks:``: a list of addresses that get events.
+    limits = _checked(node, QUEUE_FIELDS, owner, report, secret=False)
+    if "perKey" in node.entries and "concurrency" not in node.entries:
+        message = f"{owner} has perKey, which shares out the places of a concurrency"
+        place = node.entries["perKey"][1]
+        report.add(place, Code.FIELD_INVALID, message, f"write {_PER_KEY_EXAMPLE}")
+    return {"per_key" if name == "perKey" else name: each for name, each in limits.items()}
 
 
 def read_hooks(node: Node | None, report: Report) -> tuple[Hook, ...]:
@@ -482,16 +475,9 @@ def _read_hook(owner: str, node: Node, report: Report) -> Hook | None:
     if not isinstance(node, MapNode):
         report.add(node, Code.FIELD_INVALID, f"{owner} is no mapping", f"write {HOOK_EXAMPLE}")
         return None
-    given = read_fields(node, HOOK_FIELDS, owner, report)
-    checked: dict[str, Any] = {}
-    for name, (check, _) in HOOK_FIELDS.items():
-        if name in given:
-            written, value = given[name]
-            plain = value.plain()
-            with report.refusals(written):
-                if plain is not BROKEN:
-                    checked[name] = check(plain, owner)
-        elif name in {"url", "secret"}:
+    checked = _checked(node, HOOK_FIELDS, owner, report, secret=True)
+    for name in HOOK_NEEDS:
+        if name not in node.entries:
             message, cure = f"{owner} has no {name}", f"write {HOOK_EXAMPLE}"
             report.add(node, Code.FIELD_MISSING, message, cure)
-    return Hook(**checked) if {"url", "secret"} <= checked.keys() else None
+    return Hook(**checked) if {*HOOK_NEEDS} <= checked.keys() else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from engine.schedules.hooks import HOOK_FIELDS
+from engine.schedules.hooks import HOOK_FIELDS, HOOK_NEEDS
 from engine.schedules.loader.entries import QUEUE_FIELDS
 from engine.schedules.model import CatchUp, Defaults, Part, Schedule
 from engine.schedules.rules import BESIDE, KINDS, fields_with
@@ -31,6 +31,11 @@ from engine.schedules.validators import (
 # Fields of the file, with shape and description; those of a schedule stand in `model`.
 
 MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
+
+
+def _checked(checks: Mapping[str, Check], *required: str) -> Shape:
+    return mapping({name: check.shape or {} for name, check in checks.items()}, *required)
+
 
 TOP: Final[dict[str, tuple[Shape, str]]] = {
     "$schema": ({"type": "string"}, "Where this schema is, for editors; nothing else reads it."),
@@ -58,19 +63,14 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
         {
             "type": ["object", "null"],
             "propertyNames": {"pattern": KEY_PATTERN},
-            "additionalProperties": {
-                **mapping({name: check.shape or {} for name, check in QUEUE_FIELDS.items()}),
-                "minProperties": 1,
-            },
+            "additionalProperties": {**_checked(QUEUE_FIELDS), "minProperties": 1},
         },
         "How many steps run at once, also of one key, and how fast they begin, by their queue.",
     ),
     "hooks": (
         {
             "type": ["array", "null"],
-            "items": mapping(
-                {name: shape for name, (_, shape) in HOOK_FIELDS.items()}, "url", "secret"
-            ),
+            "items": _checked(HOOK_FIELDS, *HOOK_NEEDS),
         },
         "Addresses that get events: what becomes of fires and schedules (`sched docs events`).",
     ),
