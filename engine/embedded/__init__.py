@@ -16,13 +16,14 @@ if sys.platform == "win32":
     )
 
 from engine.embedded.postgres import PostgresServer
-from engine.embedded.process import folder_lock, free_port
+from engine.embedded.process import Server, folder_lock, free_port
 from engine.embedded.servers import EmbeddedServers, servers
 from engine.embedded.temporal import TemporalServer
 
 __all__ = [
     "EmbeddedServers",
     "PostgresServer",
+    "Server",
     "TemporalServer",
     "folder_lock",
     "free_port",

@@ -12,14 +12,13 @@ from typing import Any, Final, TypeAlias, cast
 
 from engine.errors import ScheduleNotFound, WorkflowUnknown, did_you_mean, question
 from engine.ledger import OPEN, Claim, Evidence, Fire, Serving
+from engine.runtime import Poller, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.poller import Poller
 from engine.runtime.schedule_lock import locked
-from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import (
     TICK,

@@ -49,10 +49,9 @@ from engine.flow import (
     without_versions,
 )
 from engine.ledger import Status
+from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.discovery import types_of
-from engine.runtime.plugin import SchedulePlugin
 from engine.runtime.run_ends import evidence_of
-from engine.runtime.settings import Settings
 from engine.runtime.tracking.replay import task_failure
 from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fake, activities

@@ -39,22 +39,18 @@ from engine.cli.target import LazyService, Target
 from engine.cli.up.file_watch import FileState
 from engine.ledger import SURELY_NOT_RUN, Claim, Outcome
 from engine.runtime.events import (
-    Alert,
+    AlreadyCancelled,
     Applied,
     Closed,
     Decided,
-    Degraded,
     Event,
-    Notice,
-    Recovered,
-    ServerAway,
-    ServerBack,
     Settled,
+    Stopped,
+    entry_of,
     logger,
 )
 from engine.runtime.loop import Loop
 from engine.schedules import utc_text
-from engine.schedules.planner import FIRST_SIGHT
 from engine.service import Fire, NextFire, Status
 from engine.telemetry.logs import logs_events
 
@@ -237,6 +233,7 @@ def _first(sentences: Sequence[str], most: int, command: str) -> list[Text]:
 _REPEATED = 10
 _BAD = {"failed", "timed_out", "terminated"}
 _LEVELS = {"yellow": logging.WARNING, "red": logging.ERROR}
+_COLOURS = {level: colour for colour, level in _LEVELS.items()}
 
 
 class LinePrinter:
@@ -341,22 +338,17 @@ class LinePrinter:
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""
                 self.log(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
-            case Applied(text, good):
-                self._reported = tuple(text.splitlines())
-                self.log(text, "" if good else "red")
-            case Notice(text, good, quiet=False):
-                self.log(text, "" if good else "red")
-            case Alert(code, text, quiet=False):
-                self.log(f"{code}: {text}", "red")
-            case Degraded(server=None) | Recovered(server=None) | ServerAway() | ServerBack():
-                self.log(str(event), "yellow")
-            case _:
+            case Decided() | Closed() | Stopped() | AlreadyCancelled():
                 pass
+            case _ if entry := entry_of(event):
+                if isinstance(event, Applied):
+                    self._reported = tuple(event.text.splitlines())
+                self.log(entry.text, _COLOURS.get(entry.level, ""))
 
 
 def manner(claim: Claim, outcome: Outcome) -> str:
     """Return how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
-    words = claim.reason if claim.reason == FIRST_SIGHT else (outcome.timing or "")
+    words = claim.reason_code if claim.reason_code == "first_sight" else outcome.timing or ""
     caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
     return words.replace("_", " ") + caught_up
 

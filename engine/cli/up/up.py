@@ -77,8 +77,7 @@ from engine.telemetry.logs import (
 from engine.telemetry.tracer import export_traces
 
 if TYPE_CHECKING:
-    from engine.embedded import EmbeddedServers
-    from engine.embedded.process import Server
+    from engine.embedded import EmbeddedServers, Server
 
 commands = typer.Typer(rich_markup_mode=None)
 
