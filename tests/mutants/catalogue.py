@@ -1040,6 +1040,18 @@ _OF_DOORS: Final = (
         ),
     ),
     Mutant(
+        "worker-without-calendars",
+        "packaging",
+        "A worker that cannot read a calendar of its file refuses to start.",
+        "engine/runtime/replica.py",
+        {
+            "if needs_extra or (source.required and not living):": "if source.required and not living:"
+        },
+        (
+            "tests/integration/test_who_applies.py::test_a_worker_that_cannot_read_a_calendar_of_its_file_refuses_to_start",
+        ),
+    ),
+    Mutant(
         "command-says-something-else",
         "commands",
         "Text, JSON and exit code of every command stay as they are.",
