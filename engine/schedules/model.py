@@ -18,11 +18,9 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
-    create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.fields import FieldInfo
 
 from engine.errors import Code, Problem, ScheduleError
 from engine.schedules import validators as checks
@@ -918,22 +916,6 @@ NESTED: Final[dict[str, type[Part]]] = {
     if isinstance(part, type) and issubclass(part, Part)
 }
 """Fields with nested fields, by their names in a file."""
-
-
-def _optional(field: FieldInfo) -> Any:
-    """Return the type, the checks and the sentence of a field, with None as the default."""
-    checked: Any = field.annotation
-    if field.metadata:
-        checked = Annotated[(checked, *field.metadata)]
-    return checked | None, doc(field.description or "")
-
-
-Defaults: Final[type[BaseModel]] = create_model(
-    "Defaults",
-    __config__=CONFIG,
-    __doc__="The ``defaults:`` of a file: fields that schedules commonly share.",
-    **{FIELDS[name]: _optional(Schedule.model_fields[FIELDS[name]]) for name in DEFAULTS},
-)
 
 
 @lru_cache(maxsize=100_000)

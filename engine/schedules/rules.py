@@ -309,12 +309,15 @@ def faults_of(error: ValidationError) -> list[Fault]:
     return [_as_fault(dict(line)) for line in error.errors(include_url=False)]
 
 
-def field_faults(model: type[BaseModel], values: Mapping[str, Any]) -> list[Fault]:
-    """Return the faults of single fields."""
+def field_faults(
+    model: type[BaseModel], values: Mapping[str, Any], *, partial: bool = False
+) -> list[Fault]:
+    """Return the faults of single fields; if ``partial``, those of the values alone."""
     try:
         model.model_validate(values, by_alias=True, by_name=False, context=FIELDS_ONLY)
     except ValidationError as error:
-        return faults_of(error)
+        faults = faults_of(error)
+        return [each for each in faults if not partial or {*each.path[:1]} & values.keys()]
     return []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final, get_args
@@ -315,8 +315,8 @@ SWITCH: Final = Check(_switch, shape={"type": "boolean"})
 def milliseconds(lowest: int, *examples: int) -> Check:
     """Return the check of a whole number of milliseconds, up to a hundred years."""
 
-    def check(value: Any, what: What) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
+    def check(value: Any, what: What) -> Any:
+        if not _is_number(value, int):
             raise wrong(what, value, _whole(value, name_of(what)))
         if value < lowest == _SECOND_MS:
             code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
@@ -396,7 +396,7 @@ def interval(value: Any, what: What = "every") -> timedelta:
 
 
 def _is_small(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+    return _is_number(value, int) and 0 <= value < 10**9
 
 
 EVERY: Final = Check(interval, shape={**_LENGTH, "examples": ["15s", "5m", "1h", "1d"]})
@@ -433,15 +433,28 @@ def choice(words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
     return Check(check, shape={"enum": list(allowed)})
 
 
+def fits(is_valid: Callable[[Any], bool], cure: str, shape: Shape) -> Check:
+    """Return the check of a value by a question that has one cure."""
+
+    def check(value: Any, what: What) -> Any:
+        if is_valid(value):
+            return value
+        raise wrong(what, value, cure)
+
+    return Check(check, shape=shape)
+
+
 def count(most: int) -> Check:
     """Return the check of a whole number from 1 to ``most``."""
+    return fits(
+        lambda value: _is_number(value, int) and 1 <= value <= most,
+        f"write a whole number from 1 to {most}",
+        whole_number(1, most),
+    )
 
-    def check(value: Any, what: What) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-            return value
-        raise wrong(what, value, f"write a whole number from 1 to {most}")
 
-    return Check(check, shape=whole_number(1, most))
+def _is_number(value: Any, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def between(least: timedelta, most: timedelta, name: str = "") -> Check:
@@ -459,14 +472,11 @@ def between(least: timedelta, most: timedelta, name: str = "") -> Check:
 
 def factor(most: float, *, least: float = 1) -> Check:
     """Return the check of a number from ``least`` to ``most``."""
-
-    def check(value: Any, what: What) -> float:
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-        if least <= number <= most:
-            return number
-        raise wrong(what, value, f"write a number from {least:g} to {most:g}")
-
-    return Check(check, shape={"type": "number", "minimum": least, "maximum": most})
+    return fits(
+        lambda value: _is_number(value) and least <= value <= most,
+        f"write a number from {least:g} to {most:g}",
+        {"type": "number", "minimum": least, "maximum": most},
+    )
 
 
 def _rate(value: Any, what: What) -> Rate:

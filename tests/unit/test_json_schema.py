@@ -17,7 +17,7 @@ from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.loader.json_schema import json_schema, json_schema_text
 from engine.schedules.loader.yaml_reader import read_yaml
-from engine.schedules.model import CatchUp, Defaults, Expectation, Schedule
+from engine.schedules.model import DEFAULTS, CatchUp, Expectation, Schedule
 from engine.schedules.timing.zones import zone_names
 from tests.examples import examples
 from tests.unit.schedule_files import GOOD
@@ -73,19 +73,19 @@ def test_it_is_a_schema_of_draft_7():
 
 
 @pytest.mark.parametrize(
-    ("model", "path"),
+    ("fields", "path"),
     [
-        (Schedule, ("definitions", "schedule")),
-        (Defaults, ("properties", "defaults")),
-        (CatchUp, ("definitions", "schedule", "properties", "catchUp")),
-        (Expectation, ("definitions", "schedule", "properties", "expect", "items")),
+        (Schedule.model_fields, ("definitions", "schedule")),
+        (DEFAULTS, ("properties", "defaults")),
+        (CatchUp.model_fields, ("definitions", "schedule", "properties", "catchUp")),
+        (Expectation.model_fields, ("definitions", "schedule", "properties", "expect", "items")),
     ],
 )
-def test_every_field_has_a_shape_and_a_sentence(model, path):
+def test_every_field_has_a_shape_and_a_sentence(fields, path):
     place = json_schema()
     for step in path:
         place = place[step]
-    assert set(place["properties"]) == {to_camel(name) for name in model.model_fields}
+    assert set(place["properties"]) == {to_camel(name) for name in fields}
     for name, shape in place["properties"].items():
         assert shape["description"].endswith("."), name
         assert len(shape["description"]) <= 100, name

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from engine.errors import Code, extra_missing
 from engine.schedules.hooks import HOOK_EXAMPLE, HOOK_FIELDS, HOOK_NEEDS, Hook
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, descend
-from engine.schedules.model import DEFAULTS, FIELDS, NESTED, Defaults, Queue, Schedule
+from engine.schedules.model import DEFAULTS, FIELDS, NESTED, Queue, Schedule
 from engine.schedules.rules import (
     BESIDE,
     KINDS,
@@ -116,7 +116,7 @@ class Shared:
         given = read_fields(node, DEFAULTS, "defaults", report)
         values = self._resolve(plain_values(given, report, None))
         sound = {name: value for name, value in values.items() if value is not BROKEN}
-        faults = field_faults(Defaults, sound)
+        faults = field_faults(Schedule, sound, partial=True)
         if "timezone" in sound and not any(fault.path[:1] == ("timezone",) for fault in faults):
             faults += spec_faults({"timezone": sound["timezone"]})
         if not faults:
@@ -270,11 +270,7 @@ def _without_times(values: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]
     dropped = {
         name: value for name, value in values.items() if name in by_times and value is not BROKEN
     }
-    faults = [
-        fault
-        for fault in field_faults(Schedule, dropped)
-        if fault.path and fault.path[0] in dropped
-    ]
+    faults = field_faults(Schedule, dropped, partial=True)
     wrong = {fault.path[0] for fault in faults}
     faults += spec_faults({name: value for name, value in dropped.items() if name not in wrong})
     rest = {name: value for name, value in values.items() if name not in by_times}

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.schedules.hooks import HOOK_FIELDS, HOOK_NEEDS
 from engine.schedules.loader.entries import QUEUE_FIELDS
-from engine.schedules.model import CatchUp, Defaults, Part, Schedule
+from engine.schedules.model import DEFAULTS, FIELDS, CatchUp, Part, Schedule
 from engine.schedules.rules import BESIDE, KINDS, fields_with
 from engine.schedules.terms import format_duration
 from engine.schedules.validators import (
@@ -21,6 +21,8 @@ from engine.schedules.validators import (
     KEY_PATTERN,
     Check,
     Shape,
+    check_key,
+    fits,
     list_of,
     mapping,
     pattern,
@@ -28,26 +30,48 @@ from engine.schedules.validators import (
 )
 
 # --- file ---
-# Fields of the file, with shape and description; those of a schedule stand in `model`.
+# Fields of the file, with check and description; those of a schedule stand in `model`.
 
 MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 
 
-def _checked(checks: Mapping[str, Check], *required: str) -> Shape:
+def _shape(checks: Mapping[str, Check], *required: str) -> Shape:
     return mapping({name: check.shape or {} for name, check in checks.items()}, *required)
 
 
-TOP: Final[dict[str, tuple[Shape, str]]] = {
-    "$schema": ({"type": "string"}, "Where this schema is, for editors; nothing else reads it."),
-    "version": ({"const": 1}, "The format of the file."),
+def _is_revision(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_REVISION  # a bool is an int too
+
+
+HEAD: Final[Mapping[str, tuple[Check, str]]] = {
+    "$schema": (
+        fits(
+            lambda value: isinstance(value, str),
+            'write "schedules.schema.json", or remove it',
+            {"type": "string"},
+        ),
+        "Where this schema is, for editors; nothing else reads it.",
+    ),
+    "version": (
+        fits(lambda value: value == 1 and value is not True, "write version: 1", {"const": 1}),
+        "The format of the file.",
+    ),
     "project": (
-        pattern(KEY_PATTERN, "Use 1 to 200 of a-z, 0-9, '.', '_' and '-'.", "billing"),
+        Check(
+            check_key,
+            shape=pattern(KEY_PATTERN, "Use 1 to 200 of a-z, 0-9, '.', '_' and '-'.", "billing"),
+        ),
         "The owner of the schedules; without it `default`.",
     ),
     "revision": (
-        whole_number(0, MAX_REVISION),
+        fits(_is_revision, "write a whole number from 0 upwards", whole_number(0, MAX_REVISION)),
         "Orders the files of a project: a lower one than the last applied is refused.",
     ),
+}
+"""Fields of the file with a single value."""
+
+TOP: Final[Mapping[str, tuple[Shape, str]]] = {
+    **{name: (check.shape or {}, words) for name, (check, words) in HEAD.items()},
     "calendars": (
         {
             "type": ["object", "null"],
@@ -63,14 +87,14 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
         {
             "type": ["object", "null"],
             "propertyNames": {"pattern": KEY_PATTERN},
-            "additionalProperties": {**_checked(QUEUE_FIELDS), "minProperties": 1},
+            "additionalProperties": {**_shape(QUEUE_FIELDS), "minProperties": 1},
         },
         "How many steps run at once, also of one key, and how fast they begin, by their queue.",
     ),
     "hooks": (
         {
             "type": ["array", "null"],
-            "items": _checked(HOOK_FIELDS, *HOOK_NEEDS),
+            "items": _shape(HOOK_FIELDS, *HOOK_NEEDS),
         },
         "Addresses that get events: what becomes of fires and schedules (`sched docs events`).",
     ),
@@ -105,7 +129,10 @@ def json_schema() -> Shape:
         },
     }
     top = {name: {"description": words, **shape} for name, (shape, words) in TOP.items()}
-    top["defaults"] |= {**_fields_of(Defaults), **TOP["defaults"][0]}
+    shared = {name: _described(Schedule, FIELDS[name]) for name in DEFAULTS}
+    for shape in shared.values():
+        shape.pop("default", None)
+    top["defaults"] |= {**mapping(shared), **TOP["defaults"][0]}
     top["schedules"]["items"] = {"$ref": "#/definitions/schedule"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

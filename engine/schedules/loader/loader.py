@@ -22,7 +22,7 @@ from engine.schedules.loader.entries import (
     report_faults,
 )
 from engine.schedules.loader.json_reader import JsonText, read_sound_json
-from engine.schedules.loader.json_schema import MAX_REVISION, TOP
+from engine.schedules.loader.json_schema import HEAD, TOP
 from engine.schedules.loader.nodes import (
     MAX_BYTES,
     ListNode,
@@ -40,7 +40,7 @@ from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.terms import BROKEN
 from engine.schedules.timing.spec import EVALUATOR_VERSION
 from engine.schedules.timing.zones import TZDATA_VERSION
-from engine.schedules.validators import check_key, show
+from engine.schedules.validators import show
 
 # --- head and list of schedules ---
 # Reader of the tree of one file: its head, and its list of schedules.
@@ -111,10 +111,7 @@ class FileReader:
         report = Report(self.asked.watch) if self.tree.references else self.report
         fields = read_fields(root, TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
-        self._check_schema(nodes.get("$schema"))
-        self._check_version(nodes.get("version"))
-        self._read_project(nodes.get("project"))
-        self._read_revision(nodes.get("revision"))
+        self._read_head(nodes)
         self.queues = read_queues(nodes.get("queues"), self.report)
         self.hooks = read_hooks(nodes.get("hooks"), self.report)
         open_ics = self._open_ics if self.asked.open_ics else None
@@ -188,28 +185,15 @@ class FileReader:
                 value, Code.KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
             )
 
-    def _check_version(self, node: Node | None) -> None:
-        if node is not None and (node.plain() != 1 or node.plain() is True):
-            self.report.add_wrong(node, "version", "write version: 1")
-
-    def _read_project(self, node: Node | None) -> None:
-        if node is None or node.plain() is BROKEN:
-            return
-        with self.report.refusals(node):
-            self.project = check_key(node.plain(), "project")
-
-    def _read_revision(self, node: Node | None) -> None:
-        revision = None if node is None else node.plain()
-        if type(revision) is int and 0 <= revision <= MAX_REVISION:  # a bool is an int too
-            self.revision = revision
-        elif node is not None:
-            self.report.add_wrong(node, "revision", "write a whole number from 0 upwards")
-
-    def _check_schema(self, node: Node | None) -> None:
-        """Accept a text, for editors: JSON has no comments that could name the schema."""
-        if node is not None and not isinstance(node.plain(), str):
-            cure = 'write "schedules.schema.json", or remove it'
-            self.report.add_wrong(node, "$schema", cure)
+    def _read_head(self, nodes: Mapping[str, Node]) -> None:
+        """Read the fields with a single value."""
+        for name, (check, _) in HEAD.items():
+            node = nodes.get(name)
+            if node is not None and (plain := node.plain()) is not BROKEN:
+                with self.report.refusals(node):
+                    value = check.of(plain, name)
+                    if name in {"project", "revision"}:
+                        setattr(self, name, value)
 
     def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, MapNode):
