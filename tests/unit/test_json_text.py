@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from engine.schedules import load_schedules
 from engine.schedules.loader.json_reader import JsonText
 from engine.schedules.loader.nodes import Unreadable
+from tests.unit.schedule_files import only
 
 
 def root_of(tree) -> Any:
@@ -63,3 +65,10 @@ def test_json_is_refused_its_twenty_first_level_and_its_duplicate_names():
     with pytest.raises(Unreadable):
         JsonText("[" * 100_000).read()
     assert "given twice" in JsonText('{"a": 1, "a": 2}').read().problems[0].message
+
+
+def test_a_mistake_in_json_has_its_place():
+    text = '{"schedules": [\n {"key": "a", "workflow": "b", "everyMs": 10}]}'
+    found = only(text, "schedules.json")
+    assert (found.line, found.column, found.key) == (2, 43, "a")
+    assert load_schedules(text.replace("10", "1000"), "schedules.json").schedules[0].key == "a"

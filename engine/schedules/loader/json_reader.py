@@ -1,4 +1,4 @@
-"""JSON readers of schedule files, with and without source positions."""
+"""JSON reader of schedule files."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 from engine.errors import Code, Problem
-from engine.schedules.loader.nodes import (
-    MAX_NODES,
-    ListNode,
-    MapNode,
-    Node,
-    Scalar,
-    Tree,
-    Unreadable,
-)
-from engine.schedules.terms import BROKEN, MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
+from engine.schedules.loader.nodes import ListNode, MapNode, Scalar, Tree, Unreadable
+from engine.schedules.terms import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 
-# --- JSON to nodes ---
 # Reader of JSON into a tree with lines and columns.
 #
 # The standard parser gives positions only for syntax errors; it also recurses, accepts NaN and
@@ -144,76 +134,3 @@ class JsonText:
 
     def _stop(self, at: int, message: str, cure: str) -> Unreadable:
         return Unreadable(Problem(Code.YAML_INVALID, message, cure, *self._place(at)))
-
-
-# --- JSON without positions ---
-# Reader of valid JSON without positions, three times faster than `JsonText`. If the loader finds
-# any problem in the result, it reads the text again with `JsonText`.
-
-_DOUBTFUL = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|\x00|[\ud800-\udfff]")
-"""Sign of a string that may be unstorable; `JsonText` decides."""
-
-
-def read_sound_json(text: str) -> Node | None:
-    """Return the tree of ``text``, all positions 0, or None if only `JsonText` can judge it."""
-    if sum(map(text.count, ",[{")) >= MAX_NODES // 2 or _DOUBTFUL.search(text):
-        return None
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_refuse,
-            parse_int=_integer,
-            parse_float=_float,
-        )
-        return _Nodes().of(value, MAX_DEPTH)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _refuse(_: str) -> NoReturn:
-    raise ValueError
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
-        raise ValueError
-    return int(digits)
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if len(digits) > MAX_DIGITS or not isfinite(value):
-        raise ValueError
-    return value
-
-
-class _Nodes:
-    """Converter of plain values to nodes; equal names share one node."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, Scalar] = {}
-
-    def of(self, value: Any, levels: int) -> Node:
-        if not isinstance(value, dict | list):
-            return Scalar(value, 0, 0)
-        if not levels:
-            raise ValueError
-        if isinstance(value, list):
-            sequence = ListNode(0, 0)
-            sequence.items = [self.of(item, levels - 1) for item in value]
-            return sequence
-        mapping = MapNode(0, 0)
-        for name, item in value.items():
-            node = self._names.get(name)
-            if node is None:
-                node = self._names[name] = Scalar(name, 0, 0)
-            mapping.entries[name] = (node, self.of(item, levels - 1))
-        return mapping

@@ -21,7 +21,7 @@ from engine.schedules.loader.entries import (
     read_schedule,
     report_faults,
 )
-from engine.schedules.loader.json_reader import JsonText, read_sound_json
+from engine.schedules.loader.json_reader import JsonText
 from engine.schedules.loader.json_schema import HEAD, TOP
 from engine.schedules.loader.nodes import (
     MAX_BYTES,
@@ -53,12 +53,10 @@ class ReadOptions(NamedTuple):
 
     Attributes:
         open_ics, expectations, watch: see ``load_schedules``.
-        alone: whether there is no other file in which a parent could be.
     """
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
-    alone: bool = True
     watch: Callable[[], None] | None = None
 
 
@@ -155,16 +153,13 @@ class FileReader:
         self._read_related(found, shared)
 
     def _read_related(self, found: list[Schedule | None], shared: Shared) -> None:
-        """Read the schedules that take their parents' times, and check all relations."""
+        """Read the schedules that take their parents' times."""
         relations = self.relations
         relations.keys = self.keys.keys()
         for place, node, schedule in relations.read(found, shared, self.report):
             found[place] = schedule
             self._check_expectations(schedule, node)
-        self.schedules = with_present_parents([each for each in found if each is not None])
-        if self.asked.alone:
-            keys = self.keys if self.has_every_key else None
-            relations.judge(self.schedules, keys, self.report)
+        self.schedules = [each for each in found if each is not None]
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
         if schedule is not None and self.asked.expectations and schedule.expect:
@@ -310,26 +305,6 @@ def decoded(data: str | bytes, name: str) -> str:
     raise ScheduleFileError(name, (Problem(code, message, cure, line, column),))
 
 
-def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None:
-    """Read JSON with the fast reader; return None if it is not JSON or has any problem."""
-    if not name.lower().endswith(".json") and not _JSON_START.match(text):
-        return None
-    tree = Tree()
-    tree.root = read_sound_json(text)
-    if tree.root is None:
-        return None
-    reading = FileReader(tree, asked)
-    reading.read()
-    return None if reading.report.sorted() else reading
-
-
-def _read_with_places(text: str, name: str, asked: ReadOptions) -> FileReader:
-    reading = FileReader(parse_text(text, name), asked)
-    reading.read()
-    reading.report.add_found(reading.tree.problems)
-    return reading
-
-
 def parse_text(text: str, name: str) -> Tree:
     """Return the tree of a text, with positions; see ``read_yaml`` and ``JsonText``."""
     if name.lower().endswith(".json"):
@@ -384,11 +359,8 @@ def load_several(
     """
     joined = _Joined(alone=len(texts) == 1)
     for each in texts:
-        joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone, watch))
-    if not joined.alone:
-        joined.add_contradictions()
-        joined.add_relation_problems()
-        joined.sort()
+        joined.add(each, ReadOptions(open_ics(each.name), expectations, watch))
+    joined.judge()
     name = texts[0].name if joined.alone else name
     if joined.problems:
         digest = joint_digest(joined.digests, warned=False)
@@ -410,44 +382,35 @@ class _Joined:
     def add(self, each: NamedText, asked: ReadOptions) -> None:
         """Read one file."""
         try:
-            text = each.text, each.name, asked
-            reading = _read_soundly(*text) or _read_with_places(*text)
-            problems = reading.report.sorted()
+            reading = FileReader(parse_text(each.text, each.name), asked)
+            reading.read()
+            reading.report.add_found(reading.tree.problems)
         except Unreadable as stop:
-            reading, problems = FileReader(Tree()), (stop.problem,)
+            reading = FileReader(Tree())
+            reading.report.add_found([stop.problem])
         self.digests.append(file_digest(each.text, each.name, reading.calendars))
         self.calendars += ((each.name, calendar) for calendar in reading.calendars)
-        self.problems += self._named(each, problems)
-        self.warnings += self._named(each, reading.tree.warnings)
         self.read.append((each, reading))
 
-    def add_contradictions(self) -> None:
-        """Check that the files agree."""
-        found = _contradictions(self.read)
-        if found:
-            found = _contradictions([_with_places(*read) for read in self.read])
-        self.problems += found
-
-    def add_relation_problems(self) -> None:
-        """Check the relations between the schedules of all files."""
+    def judge(self) -> None:
+        """Check the relations between all schedules, and that the files agree."""
         schedules = self._schedules()
         keys = {key for _, reading in self.read for key in reading.keys}
         known = keys if all(reading.has_every_key for _, reading in self.read) else None
         for each, reading in self.read:
-            if reading.relations.problems(schedules, known):
-                _, placed = _with_places(each, reading)
-                self.problems += self._named(each, placed.relations.problems(schedules, known))
+            reading.relations.judge(schedules, known, reading.report)
+            self.problems += self._named(each, reading.report.sorted())
+            self.warnings += self._named(each, reading.tree.warnings)
+        if not self.alone:
+            order = {each.name: number for number, (each, _) in enumerate(self.read)}
+            self.problems += _contradictions(self.read)
+            self.problems.sort(key=lambda each: (order[each.file or ""], each.line, each.column))
 
     def _schedules(self) -> list[Schedule]:
         """Return the schedules of all files; a parent may have been renamed in another one."""
         return with_present_parents(
             [each for _, reading in self.read for each in reading.schedules]
         )
-
-    def sort(self) -> None:
-        """Order the problems by file and place."""
-        order = {each.name: number for number, (each, _) in enumerate(self.read)}
-        self.problems.sort(key=lambda each: (order[each.file or ""], each.line, each.column))
 
     def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
         return problems if self.alone else [replace(found, file=each.name) for found in problems]
@@ -465,13 +428,6 @@ class _Joined:
             queues={name: queue for r in stated for name, queue in r.queues.items()},
             hooks=tuple(hook for r in stated for hook in r.hooks),
         )
-
-
-def _with_places(each: NamedText, reading: FileReader) -> tuple[NamedText, FileReader]:
-    """Read a file again if the quick reader of JSON, which knows no places, has read it."""
-    root = reading.tree.root
-    is_placed = root is not None and root.line > 0
-    return each, reading if is_placed else _read_with_places(each.text, each.name, reading.asked)
 
 
 _Read = tuple[NamedText, FileReader]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from engine.errors import Code, Problem
+from engine.errors import Code
 from engine.schedules.loader.entries import Shared, read_schedule, report_faults
 from engine.schedules.loader.nodes import MapNode, Node, Report
 from engine.schedules.model import Schedule
@@ -315,14 +315,6 @@ class Relations:
                     schedule.key,
                     Fault((), Code.KIND_INVALID, f"{message} {parent} is in another file", cure),
                 )
-
-    def problems(
-        self, schedules: Sequence[Schedule], keys: Collection[str] | None
-    ) -> Sequence[Problem]:
-        """Return the problems that `judge` would report."""
-        report = Report()
-        self.judge(schedules, keys, report)
-        return report.sorted()
 
 
 def _values(node: MapNode) -> dict[str, Any]:
