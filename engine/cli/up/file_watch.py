@@ -14,12 +14,11 @@ from engine.cli.output import counted
 from engine.cli.target import DEFAULT_DATA_DIR, LazyService
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
 from engine.runtime.apply.attempts import REFUSALS, apply_source, named
-from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.source import Source, digest_of, read_aside
 from engine.runtime.events import Applied, Event, Notice, OnEvent
 from engine.runtime.loop import Loop
 from engine.schedules import Declaration, ScheduleFile
-from engine.service import PRUNE_AFTER
+from engine.service import PRUNE_AFTER, ApplyReport
 
 _LOOK = timedelta(seconds=0.5)
 """Time between two looks. A look reads the files, which costs less than a millisecond, and needs no
