@@ -129,7 +129,7 @@ async def tell(ledger: Ledger, url: str, *, days: int = 7) -> None:
     rows = [*Story(datetime.now(UTC), days).rows([*file.schedules])]
     connection = await asyncpg.connect(url, ssl=False)
     try:
-        namespace = ledger._namespace
+        namespace = ledger.namespace
         await connection.execute(_INSERT, namespace, json.dumps(rows))
     finally:
         await connection.close()

@@ -12,5 +12,5 @@ WHERE namespace = $1 AND lease_until > clock_timestamp() GROUP BY holder
 
 async def held_slots(ledger: Ledger) -> dict[str, int]:
     """How many slots each holder has, of all lanes."""
-    rows = await ledger._connections.fetch(_HELD, ledger._namespace)
+    rows = await ledger._connections.fetch(_HELD, ledger.namespace)
     return {row["holder"]: row["slots"] for row in rows}

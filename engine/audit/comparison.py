@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, Literal, Protocol
 
-from engine.ledger import SURELY_NOT_RUN, AccountRow
+from engine.ledger import SURELY_NOT_RUN, Fire
 from engine.schedules import TICK, Schedule
 
 DifferenceKind = Literal["only_ours", "only_theirs", "doubled"]
@@ -136,7 +136,7 @@ class OurWindow:
     """
 
     at: datetime
-    row: AccountRow
+    row: Fire
 
     @property
     def in_shadow(self) -> bool:
@@ -204,7 +204,7 @@ class Comparison:
 
 
 def windows_of(
-    rows: Iterable[AccountRow], definitions: dict[int, Schedule], since: datetime, until: datetime
+    rows: Iterable[Fire], definitions: dict[int, Schedule], since: datetime, until: datetime
 ) -> Iterator[OurWindow]:
     """Yield the windows in ``since <= t <= until`` that rows account for, by fire time.
 

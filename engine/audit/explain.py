@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from engine.audit.evaluator import instant, moment
 from engine.audit.history import NO_END, History, exact
 from engine.audit.judge import RAN
-from engine.ledger import SURELY_NOT_RUN, AccountRow, DefinitionVersion, Fire
+from engine.ledger import SURELY_NOT_RUN, DefinitionVersion, Fire
 from engine.schedules import TICK, CatchUp, Reason, Schedule, code_of, format_duration
 from engine.schedules.planner import Decision, Hold, Pause, ScheduleState, ShareTurn, Verdict, plan
 
@@ -86,7 +86,7 @@ class Explanation:
     at: datetime
     is_window: bool
     text: str
-    row: AccountRow | None = None
+    row: Fire | None = None
     definition_version: int | None = None
     rules: str | None = None
     local_time: str | None = None
@@ -103,8 +103,8 @@ def explain(
     history: History,
     versions: Sequence[DefinitionVersion],
     at: datetime,
-    rows: Sequence[AccountRow],
-    together: Sequence[AccountRow],
+    rows: Sequence[Fire],
+    together: Sequence[Fire],
     blocking: Fire | None = None,
 ) -> Explanation:
     """Return the explanation of a moment.
@@ -201,7 +201,7 @@ def _undecided(history: History, at: int) -> str:
     return _MISSING
 
 
-def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
+def _decided(row: Fire, schedule: Schedule, at: datetime) -> list[str]:
     """Return what became of the window, by which rule, where and when."""
     late = (row.decided_at - at).total_seconds()
     where = f", {late:.3f} s after its fire time" if late >= 0 else ", before its fire time"
@@ -241,7 +241,7 @@ def _in_its_way(blocking: Fire | None) -> list[str]:
     return [f"{ran} on, and no end of it is known."]
 
 
-def _rule(row: AccountRow, schedule: Schedule, kind: str) -> str:
+def _rule(row: Fire, schedule: Schedule, kind: str) -> str:
     grace = format_duration(schedule.grace)
     code = row.reason_code
     if kind != "claimed" and code in _RULES:
@@ -276,7 +276,7 @@ def _checked(replay: Replay) -> str:
 # --- replay ---
 
 
-def together_with(row: AccountRow, rows: Sequence[AccountRow]) -> list[AccountRow]:
+def together_with(row: Fire, rows: Sequence[Fire]) -> list[Fire]:
     """Return the adjacent rows that one plan decided, this one included, by fire time."""
     at = instant(row.decided_at)
     mine = [
@@ -292,8 +292,8 @@ def together_with(row: AccountRow, rows: Sequence[AccountRow]) -> list[AccountRo
 def replayed(
     history: History,
     versions: dict[int, DefinitionVersion],
-    row: AccountRow,
-    rows: Sequence[AccountRow],
+    row: Fire,
+    rows: Sequence[Fire],
     at: datetime,
 ) -> Replay:
     """Ask the planner again about a window.
@@ -343,7 +343,7 @@ def replayed(
     return answer
 
 
-def _not_planned(row: AccountRow) -> str:
+def _not_planned(row: Fire) -> str:
     if row.history and row.history[0].get("status") == "lost":
         return "its row was lost, and written again from its run"
     if row.timing == "backfill" and not row.history:
@@ -353,7 +353,7 @@ def _not_planned(row: AccountRow) -> str:
     return ""
 
 
-def _moment_of(schedule: Schedule, mine: Sequence[AccountRow], row: AccountRow) -> datetime:
+def _moment_of(schedule: Schedule, mine: Sequence[Fire], row: Fire) -> datetime:
     """Return when the plan was made: at the latest when the next window had not yet opened.
 
     A plan that rejects windows for want of a worker leaves the younger ones undecided.
@@ -376,7 +376,7 @@ def _pause(history: History, at: int) -> Pause | None:
 def _end_of_hold(
     history: History,
     versions: dict[int, DefinitionVersion],
-    row: AccountRow,
+    row: Fire,
     at: int,
     state: ScheduleState,
 ) -> tuple[CatchUp | None, bool, Hold | None]:
@@ -400,7 +400,7 @@ def _covers(decision: Decision, at: datetime, schedule: Schedule) -> bool:
     return decision.window.fire_time <= at <= decision.until and (schedule.spec.previous(at) == at)
 
 
-def _kind_of(row: AccountRow) -> tuple[Verdict, str | None]:
+def _kind_of(row: Fire) -> tuple[Verdict, str | None]:
     """Return what a plan decided about a row, with the code of its reason if it did not start."""
     status, code = str(row.status), row.reason_code
     if row.history:
@@ -413,7 +413,7 @@ def _kind_of(row: AccountRow) -> tuple[Verdict, str | None]:
     return status, code  # type: ignore[return-value] # one of the three
 
 
-def _compared(row: AccountRow, found: Decision | None) -> Replay:
+def _compared(row: Fire, found: Decision | None) -> Replay:
     kind, code = _kind_of(row)
     if found is None:
         return Replay(False, "it leaves the window undecided")

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol
 
 from engine.audit.evaluator import instant, moment
 from engine.audit.history import Chapter, History, OwedWindow, exact
-from engine.ledger import AccountRow, Status
+from engine.ledger import Fire, Status
 
 FaultKind = Literal["doubled", "missing", "phantom", "early", "unvouched", "unreadable"]
 VerdictWord = Literal["complete"] | FaultKind
@@ -193,24 +193,24 @@ class KeyJudge:
         self._runs, self._kept_since = runs, kept_since
         self._owed: Iterator[OwedWindow] = history.owed(self._first, self._last)
         self._next = next(self._owed, None)
-        self._group: list[AccountRow] = []
-        self._covering: AccountRow | None = None
+        self._group: list[Fire] = []
+        self._covering: Fire | None = None
         self._statuses: Counter[str] = Counter()
         self._found: list[AuditFault] = []
         self._counts: Counter[str] = Counter()
         self._tally: Counter[str] = Counter()
         self._place = 0
-        self.unseen: list[AccountRow] = []
+        self.unseen: list[Fire] = []
 
     # --- input ---
 
-    def push(self, row: AccountRow) -> None:
+    def push(self, row: Fire) -> None:
         """Take the next row, by fire time and then by series."""
         if self._group and self._group[-1].fire_time != row.fire_time:
             self._judge_group()
         self._group.append(row)
 
-    def lost(self, row: AccountRow) -> None:
+    def lost(self, row: Fire) -> None:
         """Take that Temporal does not know the run of one of ``unseen``."""
         text = f"the ledger has its run as {row.status}, and Temporal does not know it"
         self._fault("missing", instant(row.fire_time), text, row.workflow_id)
@@ -306,11 +306,11 @@ class KeyJudge:
         for row in others:
             self._judge_other(row, mine or self._covering_row(row))
 
-    def _covering_row(self, row: AccountRow) -> AccountRow | None:
+    def _covering_row(self, row: Fire) -> Fire | None:
         before = self._covering
         return before if before and row.fire_time <= before.last_fire_time else None
 
-    def _judge_range(self, row: AccountRow) -> None:
+    def _judge_range(self, row: Fire) -> None:
         """Judge a row of several windows; those outside of the stretch are passed over."""
         first, last = instant(row.fire_time), instant(row.last_fire_time)
         self._pass_until(first)
@@ -331,7 +331,7 @@ class KeyJudge:
         if whole and windows > row.windows:
             self._fault("missing", first, f"{text} {windows} were owed", row.workflow_id)
 
-    def _judge_window(self, owed: OwedWindow, row: AccountRow) -> None:
+    def _judge_window(self, owed: OwedWindow, row: Fire) -> None:
         self._statuses[row.status] += 1
         if row.status == "unvouched":
             text = row.reason or "it may or may not have run"
@@ -346,7 +346,7 @@ class KeyJudge:
             text = f"besides its run {row.run_id} somebody has started {names} under its id"
             self._fault("doubled", owed.at, text, row.workflow_id)
 
-    def _judge_other(self, row: AccountRow, beside: AccountRow | None) -> None:
+    def _judge_other(self, row: Fire, beside: Fire | None) -> None:
         """Judge a row that no owed window needs."""
         at = instant(row.fire_time)
         asked_for = self._is_backfilled(row) or self._had_passed(row)
@@ -361,7 +361,7 @@ class KeyJudge:
         if self._runs is not None and row.status in RAN:
             self._runs_at(at)
 
-    def _why_no_window(self, at: int, row: AccountRow) -> str:
+    def _why_no_window(self, at: int, row: Fire) -> str:
         chapter = self._history.chapter_of(at)
         if chapter is None:
             return "its schedule had not been declared"
@@ -369,14 +369,14 @@ class KeyJudge:
             return f"it belongs to series {row.series}, and {chapter.series} was in force"
         return f"no window opens then by definition {chapter.version}"
 
-    def _is_backfilled(self, row: AccountRow) -> bool:
+    def _is_backfilled(self, row: Fire) -> bool:
         """Return whether a backfill laid it, by the definition that it names."""
         chapter = self._history.version(row.definition_version)
         if row.timing != "backfill":
             return False
         return chapter is None or chapter.windows.is_window(instant(row.fire_time))
 
-    def _had_passed(self, row: AccountRow) -> bool:
+    def _had_passed(self, row: Fire) -> bool:
         """Return whether it is a moment that had passed when it was declared."""
         chapter = self._history.version(row.definition_version)
         if chapter is None or not chapter.is_moment or row.status != "expired":
@@ -388,7 +388,7 @@ class KeyJudge:
     def _runs_at(self, at: int) -> list[SeenRun]:
         return self._runs.pop(at // 1000 * 1000, []) if self._runs else []
 
-    def _compare_runs(self, at: int, chapter: Chapter, row: AccountRow) -> None:
+    def _compare_runs(self, at: int, chapter: Chapter, row: Fire) -> None:
         """Compare the row of a window with the runs that Temporal has of it."""
         runs = self._runs_at(at)
         chains = {run.chain: run for run in runs}
@@ -411,7 +411,7 @@ class KeyJudge:
             text = f"Temporal began its run at {exact(begun)}, before it was due"
             self._fault("early", at, text, row.workflow_id)
 
-    def _without_run(self, row: AccountRow) -> None:
+    def _without_run(self, row: Fire) -> None:
         kept = (
             self._kept_since is None or row.closed_at is None or (row.closed_at > self._kept_since)
         )
@@ -439,7 +439,7 @@ class KeyJudge:
             self._found.append(AuditFault(kind, moment(at), what, workflow_id=workflow_id))
 
 
-def _both(row: AccountRow, beside: AccountRow) -> str:
+def _both(row: Fire, beside: Fire) -> str:
     this, other = (f"{each.workflow_id} ({each.status})" for each in (row, beside))
     return f"{this} accounts for it, and so does {other}"
 
@@ -462,9 +462,7 @@ def _with_shifts(faults: Sequence[AuditFault]) -> Iterator[AuditFault]:
 # Classes that the history of a schedule allows for a window; docs/decisions.md has the rules.
 
 
-def class_faults(
-    history: History, owed: OwedWindow, row: AccountRow
-) -> Iterator[tuple[FaultKind, str]]:
+def class_faults(history: History, owed: OwedWindow, row: Fire) -> Iterator[tuple[FaultKind, str]]:
     """Yield what is wrong with the class of a window's row."""
     if row.timing == "backfill":
         return  # an operator asked for it, whatever it was before
@@ -480,16 +478,14 @@ def class_faults(
             yield "missing", f"it expired {age / 1e6:g} s after its fire time, within its grace"
 
 
-def _beginning(chapter: Chapter, at: int, row: AccountRow) -> Iterator[tuple[FaultKind, str]]:
+def _beginning(chapter: Chapter, at: int, row: Fire) -> Iterator[tuple[FaultKind, str]]:
     if row.started_at is not None and instant(row.started_at) < chapter.due(at) - _TOLERANCE:
         yield "early", f"it started at {exact(instant(row.started_at))}, before it was due"
     elif instant(row.decided_at) < at and row.reason_code != "user" and row.status in _TO_RUN:
         yield "early", f"it was claimed at {exact(instant(row.decided_at))}, before its fire time"
 
 
-def _wrong_start(
-    history: History, owed: OwedWindow, row: AccountRow
-) -> Iterator[tuple[FaultKind, str]]:
+def _wrong_start(history: History, owed: OwedWindow, row: Fire) -> Iterator[tuple[FaultKind, str]]:
     at, chapter = owed
     pause = history.pause_at(at)
     if off := chapter.windows.off(at):
@@ -511,9 +507,7 @@ def _wrong_start(
         yield "phantom", f"{text} since {exact(instant(row.waited_since))}: it had been missed"
 
 
-def _wrong_skip(
-    history: History, owed: OwedWindow, row: AccountRow
-) -> Iterator[tuple[FaultKind, str]]:
+def _wrong_skip(history: History, owed: OwedWindow, row: Fire) -> Iterator[tuple[FaultKind, str]]:
     at, chapter = owed
     code, pause = row.reason_code, history.pause_at(at)
     if row.timing is not None:

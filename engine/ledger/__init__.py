@@ -53,7 +53,6 @@ from engine.ledger.fires import (
     SURELY_NOT_RUN as SURELY_NOT_RUN,
     UNREAD as UNREAD,
     UNSTARTED as UNSTARTED,
-    AccountRow as AccountRow,
     Claim as Claim,
     ClosedStatus as ClosedStatus,
     DataGap as DataGap,

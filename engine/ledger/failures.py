@@ -6,29 +6,41 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from engine.schedules import exact_text, storable
 
 # --- records as JSON ---
 # Columns have JSON to which later versions may add fields: so it is read by name.
 
-_MOMENTS: Final = frozenset({"since", "next_attempt_at", "started_at", "closed_at"})
+_MOMENTS: Final = frozenset(
+    {"since", "next_attempt_at", "fire_time", "started_at", "open_at", "closed_at"}
+)
 
 
-def _to_json(record: Any) -> dict[str, object]:
-    """Return the fields of a record, with its moments as text."""
-    found = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    moments = {name: exact_text(found[name]) for name in _MOMENTS & found.keys() if found[name]}
-    return found | moments
+def with_moments(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields that were read as JSON, with their moments in UTC."""
+    read = {name: datetime.fromisoformat(found[name]) for name in _MOMENTS if found.get(name)}
+    return {**found, **{name: moment.astimezone(UTC) for name, moment in read.items()}}
 
 
-def _fields(cls: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record in JSON of this version or a later one."""
-    known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
-    for name in _MOMENTS & known.keys():
-        known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
-    return known
+class KeptRecord:
+    """A record that a column keeps as JSON, and commands print."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def to_json(self) -> dict[str, object]:
+        """Return its fields, with its moments as text."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        moments = {name: exact_text(found[name]) for name in _MOMENTS & found.keys() if found[name]}
+        return found | moments
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the record of ``to_json``, of this version or a later one."""
+        known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
+        return cls(**with_moments(known))
 
 
 # --- steps that keep failing ---
@@ -37,7 +49,7 @@ def _fields(cls: Any, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailingStep:
+class FailingStep(KeptRecord):
     """A step of an open run whose last attempt has failed, or the run's own code.
 
     Attributes:
@@ -89,15 +101,6 @@ class FailingStep:
             f" {self.error}"
         )
 
-    def to_json(self) -> dict[str, object]:
-        """Return the step as the ledger keeps it."""
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> FailingStep:
-        """Return the step of ``to_json``, of this version or a later one."""
-        return cls(**_fields(cls, fields))
-
 
 @dataclass(frozen=True, slots=True)
 class FailingNote:
@@ -148,7 +151,7 @@ def death_cause(status: str, given_up: GivenUp | None) -> DeathCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLink:
+class FailureLink(KeptRecord):
     """One error of a chain.
 
     Attributes:
@@ -167,10 +170,6 @@ class FailureLink:
     attempt: int | None = None
     stack: str = ""
     given_up: GivenUp | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """Return the error as the ledger keeps it and commands print it."""
-        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +234,7 @@ def _cut(link: FailureLink, *, stack: int, message: int) -> FailureLink:
 
 def as_failure(text: str | None) -> tuple[FailureLink, ...]:
     """Return the chain in the JSON of ``failure_text``, of this version or a later one."""
-    return tuple(FailureLink(**_fields(FailureLink, each)) for each in json.loads(text or "[]"))
+    return tuple(map(FailureLink.from_json, json.loads(text or "[]")))
 
 
 # --- tries of a run ---
@@ -248,7 +247,7 @@ step of the open run; they are still to be read from Temporal's history; or they
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class Try(KeptRecord):
     """One try of a run.
 
     Attributes:
@@ -261,10 +260,6 @@ class Try:
     started_at: datetime
     closed_at: datetime | None = None
     error: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """Return the try as the ledger keeps it."""
-        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +294,7 @@ def tries_text(tried: Sequence[Try]) -> str | None:
 
 def as_tries(text: str | None) -> tuple[Try, ...]:
     """Return the tries in the JSON of ``tried_text``, of this version or a later one."""
-    return tuple(Try(**_fields(Try, each)) for each in json.loads(text or "[]"))
+    return tuple(map(Try.from_json, json.loads(text or "[]")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,34 +290,67 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fire(FireIdentity):
-    """The ledger's row of one window or of a range of windows, as shown to users.
+class FireRow(FireIdentity):
+    """The ledger's row of one window or of a range of windows, as every reader has it.
 
-    ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.terms``.
-    ``failing`` are the steps of its open run that keep failing, as a worker saw them last.
-    ``starting_at`` is when it was first sent. ``duration_ms``, ``tries`` and ``step_retries`` are
-    of a closed run; the latter also of an open one, so far. None: not known (yet).
+    Attributes:
+        windows: number of windows of the row; several share one that has no run.
+        last_fire_time: of the last of them.
+        reason: why it has no run, or why its run is special.
+        run_id: None if no run ever started.
+        error: the innermost cause of the run's failure, in one line.
+        attempts: number of sends and lookups so far.
+        starting_at: when it was first sent.
+        duration_ms, tries, step_retries: of a closed run; the latter also of an open one, so far.
+            None: not known (yet).
     """
 
+    kind: Kind = "window"
     windows: int
     last_fire_time: datetime
-    run_id: str | None
-    status: Status
-    reason: str | None
-    timing: Timing | None
-    started_at: datetime | None
-    closed_at: datetime | None
-    lag_ms: int | None
-    error: str | None
-    replica: str | None
     definition_version: int
-    history: tuple[dict[str, object], ...] = ()
-    reason_code: ReasonCode | None = None
-    failing: tuple[FailingStep, ...] = ()
+    status: Status
+    reason: str | None = None
+    run_id: str | None
+    error: str | None
+    attempts: int = 0
+    started_at: datetime | None = None
     starting_at: datetime | None = None
     duration_ms: int | None = None
     tries: int | None = None
     step_retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fire(FireRow):
+    """The ledger's row as shown to users, and as the audit judges it.
+
+    Attributes:
+        timing: how its run was to start; None of a window that was decided without a run.
+        reason_code: the reason as a word of a closed list; see ``engine.schedules.terms``.
+        missed, missed_from: see ``Startable``.
+        decided_at: when the row was written; of a range that the janitor merged, when the last of
+            its rows was final.
+        waited_since: the moment after which it waited for other schedules only, if it was decided
+            after its grace for that.
+        replica: the replica that claimed it last; None if no replica did.
+        failing: the steps of its open run that keep failing, as a worker saw them last.
+        history: the statuses that evidence or a backfill has overruled, oldest first.
+        second_runs: runs of other chains that were started under its id.
+    """
+
+    timing: Timing | None
+    reason_code: ReasonCode | None = None
+    missed: int = 0
+    missed_from: datetime | None = None
+    decided_at: datetime
+    waited_since: datetime | None = None
+    closed_at: datetime | None
+    lag_ms: int | None = None
+    replica: str | None
+    failing: tuple[FailingStep, ...] = ()
+    history: tuple[Mapping[str, Any], ...] = ()
+    second_runs: tuple[str, ...] = ()
 
     @property
     def is_stuck(self) -> bool:
@@ -379,25 +412,17 @@ class BlockingRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadEnd(FireIdentity):
+class BadEnd(FireRow):
     """A fire that ended badly.
 
     Attributes:
-        windows: number of windows rejected together; they share a row and have no run.
-        run_id: None if no run ever started.
-        error: the innermost cause of the run's failure, in one line.
-        attempts: number of sends and lookups so far.
         arguments: what the run was, or would have been, called with: one argument or none.
         not_undone: steps that the run could not undo: ``step``, ``undo`` and ``error`` of each.
     """
 
-    windows: int
-    run_id: str | None
     workflow_type: str | None
     task_queue: str
     status: EndedBadly
-    error: str | None
-    attempts: int
     arguments: tuple[Any, ...] = ()
     not_undone: tuple[Mapping[str, Any], ...] = ()
 
@@ -408,24 +433,13 @@ class DeadLetter(BadEnd):
 
     Attributes:
         kind: the kind of the fire; ``window`` and ``rerun`` can be rerun by their bucket.
-        reason: why it was rejected.
         died_at: when the run closed, or when the fire was rejected.
         given_up: how a step ended the run; see ``cause``.
-        starting_at, duration_ms, tries, step_retries: as in ``Fire``.
     """
 
-    last_fire_time: datetime
-    kind: Kind
     status: Died
-    reason: str | None
-    started_at: datetime | None
     died_at: datetime
-    definition_version: int
     given_up: GivenUp | None = None
-    starting_at: datetime | None = None
-    duration_ms: int | None = None
-    tries: int | None = None
-    step_retries: int | None = None
 
     @property
     def cause(self) -> DeathCause:
@@ -467,51 +481,6 @@ class FollowUp:
     workflow_type: str | None
     argument: Mapping[str, Any] | Sealed
     reason: Reason | None = None
-
-
-# --- account of windows ---
-# Rows as the audit judges them: what was written, without what the engine makes of it.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountRow:
-    """The ledger's row of one window, or of a range of windows.
-
-    Attributes:
-        timing: how its run was to start; None of a window that was decided without a run.
-        missed_from: the first window that a caught-up run stands for.
-        decided_at: when the row was written; of a range that the janitor merged, when the last of
-            its rows was final.
-        waited_since: the moment after which it waited for other schedules only, if it was decided
-            after its grace for that.
-        attempts: number of sends and lookups.
-        replica: the replica that claimed it last; None if no replica did.
-        history: the statuses that evidence or a backfill has overruled, oldest first.
-        second_runs: runs of other chains that were started under its id.
-    """
-
-    series: int
-    bucket: int
-    fire_time: datetime
-    last_fire_time: datetime
-    windows: int
-    status: Status
-    reason: str | None
-    reason_code: ReasonCode | None
-    timing: Timing | None
-    missed: int
-    missed_from: datetime | None
-    definition_version: int
-    workflow_id: str
-    run_id: str | None
-    started_at: datetime | None
-    closed_at: datetime | None
-    decided_at: datetime
-    waited_since: datetime | None = None
-    attempts: int
-    replica: str | None
-    history: Sequence[Mapping[str, Any]] = ()
-    second_runs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from engine.audit.explain import Explanation, explain, together_with
 from engine.audit.history import History, UnreadableVersion
 from engine.audit.judge import AuditFault, KeyAudit, KeyJudge, RunSource, SeenRuns, VerdictWord
 from engine.errors import DefinitionUnreadable, MomentInFuture
-from engine.ledger import AccountRow, DefinitionVersion, Standing
+from engine.ledger import DefinitionVersion, Fire, Standing
 from engine.schedules import utc_text
 from engine.schedules.planner import TIME_RULES, blocked_by
 from engine.service.base import ReadOperations
@@ -147,7 +147,7 @@ class Accounts(ReadOperations):
         except UnreadableVersion as error:
             cure = "ask with the version that wrote it"
             raise DefinitionUnreadable(f"a definition of {key}: {error}", cure=cure) from error
-        rows = await self._ledger.account_rows(key, at, at, limit=10)
+        rows = await self._ledger.between(key, at, at, limit=10)
         rows = [row for row in rows if row.windows == 1] + [row for row in rows if row.windows > 1]
         together = await self._around(key, rows[0], at) if rows else []
         blocking = None
@@ -182,10 +182,10 @@ class Accounts(ReadOperations):
             await _look_up(judge, runs)
         return judge.verdict(*notes)
 
-    async def _rows(self, key: str, first: datetime, last: datetime) -> AsyncIterator[AccountRow]:
+    async def _rows(self, key: str, first: datetime, last: datetime) -> AsyncIterator[Fire]:
         after = None
         while True:
-            rows = await self._ledger.account_rows(key, first, last, after=after, limit=_ROWS)
+            rows = await self._ledger.between(key, first, last, after=after, limit=_ROWS)
             for row in rows:
                 yield row
             if len(rows) < _ROWS:
@@ -201,14 +201,14 @@ class Accounts(ReadOperations):
         notes = tuple(_notes(standing, len(versions), len(actions)))
         return History.of(standing, versions, actions), versions, notes
 
-    async def _around(self, key: str, row: AccountRow, at: datetime) -> list[AccountRow]:
+    async def _around(self, key: str, row: Fire, at: datetime) -> list[Fire]:
         """Return rows around a window, as far back as its plan reached, if they are not many."""
         reach = max(row.decided_at - at, timedelta(0)) + timedelta(minutes=2)
         last = max(row.decided_at, row.last_fire_time)
         found = [row]
         for _ in range(_TRIES):
             begin = min(row.fire_time, at - reach)
-            rows = await self._ledger.account_rows(key, begin, last, limit=_ROWS)
+            rows = await self._ledger.between(key, begin, last, limit=_ROWS)
             if len(rows) == _ROWS:
                 break
             found = rows

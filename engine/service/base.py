@@ -328,8 +328,14 @@ class ReadOperations:
         last, behind = after if after is not None and after[0] <= until else (until, "")
         found: list[Fire] = []
         for status in statuses or (None,):
-            found += await self._ledger.fires_page(
-                key, since, last, status=status, reason_code=reason_code, after=behind, limit=limit
+            found += await self._ledger.fires(
+                key=key,
+                status=status,
+                reason_code=reason_code,
+                since=since,
+                until=last,
+                after=behind,
+                limit=limit,
             )
         found.sort(key=lambda fire: fire.workflow_id)
         return sorted(found, key=lambda fire: fire.fire_time, reverse=True)[:limit]

@@ -32,15 +32,15 @@ async def test_rows_come_in_pages_in_the_order_of_their_fire_times(bench):
     await bench.declare(FILE % 0)
     await note(bench, (0, 30), (30, 1), (31, 4), (35, 1), (36, 1), (37, 100))
     first, last, after, pages = LATER + 20 * SECOND, LATER + 37 * SECOND, None, []
-    while page := await bench.ledger.account_rows("beat", first, last, after=after, limit=2):
+    while page := await bench.ledger.between("beat", first, last, after=after, limit=2):
         pages.append([(row.bucket, row.windows) for row in page])
         after = page[-1].fire_time, page[-1].series
     assert pages == [[(0, 30), (30, 1)], [(31, 4), (35, 1)], [(36, 1), (37, 100)]]
-    (row,) = await bench.ledger.account_rows("beat", last, last, limit=9)
+    (row,) = await bench.ledger.between("beat", last, last, limit=9)
     assert (row.bucket, row.status, row.reason_code, row.timing) == (37, "skipped", "user", None)
     assert row.last_fire_time == LATER + 136 * SECOND
     assert row.history == ()
-    assert await bench.ledger.account_rows("nothing", first, last, limit=9) == []
+    assert await bench.ledger.between("nothing", first, last, limit=9) == []
 
 
 async def test_every_version_of_a_definition_is_kept_with_when_it_took_effect(bench):

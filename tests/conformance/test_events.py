@@ -434,7 +434,7 @@ async def test_what_has_waited_for_a_day_is_given_up_with_its_schedule_or_its_re
     await delivering(bench, attempt(created, 1), attempt(arrived, 0))
     assert await book.give_up(ALL.name, "503", keys=["hourly"]) == 0, "it has come just now"
     aged_by = "UPDATE deliveries SET first_at = first_at - $2::interval WHERE namespace = $1"
-    await bench.ledger._connections.fetch(aged_by, bench.ledger._namespace, DAY)
+    await bench.ledger._connections.fetch(aged_by, bench.ledger.namespace, DAY)
     bench.wait()
     assert await book.give_up(ALL.name, "503", keys=["other"]) == 0
     assert await book.give_up(ALL.name, "503", keys=["hourly"]) == 1
@@ -536,7 +536,7 @@ async def test_a_hook_is_delivered_by_workers_of_its_project(bench):
 async def aged(bench, age: timedelta) -> None:
     """Let every event be older."""
     statement = "UPDATE events SET at = at - $2::interval WHERE namespace = $1"
-    await bench.ledger._connections.fetch(statement, bench.ledger._namespace, age)
+    await bench.ledger._connections.fetch(statement, bench.ledger.namespace, age)
 
 
 async def test_a_hook_of_a_project_without_workers_keeps_events_for_seven_days(bench):

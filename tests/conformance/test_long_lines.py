@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from engine.ledger.fires import Evidence
-from engine.ledger.postgres import transaction
+from engine.ledger.postgres import schedule_statements
 from engine.schedules.planner import overlap
 from tests.conformance.past import (
     HOUR,
@@ -26,7 +26,7 @@ TEN = timedelta(hours=10)
 @pytest.fixture(autouse=True)
 def few_are_read():
     """A plan reads one open fire beyond the places of its schedule."""
-    with patch.object(overlap, "READ_AHEAD", 1), patch.object(transaction, "READ_AHEAD", 1):
+    with patch.object(overlap, "READ_AHEAD", 1), patch.object(schedule_statements, "READ_AHEAD", 1):
         yield
 
 

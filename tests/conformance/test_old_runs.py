@@ -42,7 +42,7 @@ async def forget(bench, key: str) -> None:
         return
     async with bench.ledger.upkeep() as upkeep:
         (newest,) = await bench.ledger.fires(key=key, limit=1)
-        await upkeep.transaction.connection.execute("DELETE FROM fires")
+        await upkeep.connection.execute("DELETE FROM fires")
         await upkeep.done(key, forgotten=newest.fire_time)
 
 

@@ -224,7 +224,7 @@ async def test_the_views_have_it_at_their_ends(bench, run):
     counts = read(run, 1, 2)
     await record_end(bench.ledger, close(run, "failed", counts=counts, **FAILED))
     columns = ["starting_at", "duration_ms", "tries", "step_retries"]
-    fetch, of = bench.ledger._connections.fetch, bench.ledger._namespace
+    fetch, of = bench.ledger._connections.fetch, bench.ledger.namespace
     (row,) = await fetch("SELECT * FROM fire_history WHERE namespace = $1", of)
     assert (row["duration_ms"], row["tries"], row["step_retries"]) == (3000, 1, 2)
     assert [link["type"] for link in json.loads(row["failure"])] == [

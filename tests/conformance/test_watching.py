@@ -42,7 +42,7 @@ async def look(bench: Bench, around: WatchContext = AROUND) -> list[Condition]:
 async def assert_the_view_agrees(ledger: Ledger, found: Sequence[Condition]) -> None:
     """`sched.overdue` has the same causes; of a plan that fails it does not know what is due."""
     rows = await ledger._connections.fetch(
-        "SELECT key, cause, fire_time FROM overdue WHERE namespace = $1", ledger._namespace
+        "SELECT key, cause, fire_time FROM overdue WHERE namespace = $1", ledger.namespace
     )
     told = {each.cause for each in found if each.code is Code.NOT_FIRED}
     seen = {row["cause"] for row in rows}

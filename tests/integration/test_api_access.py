@@ -284,7 +284,7 @@ async def test_the_last_use_of_a_token_is_recorded_and_its_secret_is_nowhere(api
         connection: asyncpg.Connection = transaction.connection
         dump = await connection.fetch(
             "SELECT to_jsonb(t)::text AS row FROM sched.api_tokens t WHERE namespace = $1",
-            api.ledger._namespace,
+            api.ledger.namespace,
         )
     assert len(dump) == 2
     assert all(secret not in each["row"] for each in dump)

@@ -89,7 +89,8 @@ async def read_for(database_url: str, begin: datetime) -> int:
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     until = begin + 200 * STEP
     (row,) = await connection.fetch(
-        f"EXPLAIN (ANALYZE, FORMAT JSON) {query('fires_between')}", "test", "k", begin, until
+        f"EXPLAIN (ANALYZE, FORMAT JSON) {query('fires_between')}",
+        *("test", "k", begin, until, None, None, 2**31 - 1),
     )
     await connection.close()
     scans = [node for node in nodes(json.loads(row[0])[0]["Plan"]) if "Relation Name" in node]

@@ -251,11 +251,11 @@ async def test_a_session_by_a_token_of_the_process_ends_with_it(api):
 async def test_a_session_ends_after_thirty_days(api):
     client = await signed_in(api, await api.token())
     aged = "UPDATE api_sessions SET begun_at = begun_at - interval '30 days' WHERE namespace = $1"
-    await api.ledger._connections.fetch(aged, api.ledger._namespace)
+    await api.ledger._connections.fetch(aged, api.ledger.namespace)
     assert (await client.get("/")).status_code == 303
     kept = "SELECT count(*) AS n FROM api_sessions WHERE namespace = $1"
     await api.ledger.access.forget(requests=timedelta(days=1), sessions=timedelta(days=30))
-    (row,) = await api.ledger._connections.fetch(kept, api.ledger._namespace)
+    (row,) = await api.ledger._connections.fetch(kept, api.ledger.namespace)
     assert row["n"] == 0
 
 

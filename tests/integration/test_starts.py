@@ -29,14 +29,14 @@ from tests.waiting import eventually
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
 CALLER = """
 import asyncio, os, signal, sys
-from engine.ledger.postgres.transaction import DefinitionStatements
+from engine.ledger.postgres.schedule_statements import ScheduleStatements
 from engine.service import ScheduleService
 
 async def die(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
-    DefinitionStatements.notify = die  # what a start does once its row is committed
+    ScheduleStatements.notify = die  # what a start does once its row is committed
     async with ScheduleService.connect(
         sys.argv[1], namespace=sys.argv[2], schema="sched", actor="shop"
     ) as service:

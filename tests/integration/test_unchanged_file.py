@@ -11,7 +11,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import ScheduleFileError
-from engine.ledger.postgres.transaction import Transaction
+from engine.ledger import Transaction
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply import child_parser, source
 from engine.runtime.events import Alert, Applied, Event, Notice

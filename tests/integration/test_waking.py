@@ -15,10 +15,9 @@ import pytest
 
 import engine.ledger.postgres.ledger
 from engine.errors import LedgerTimeout
-from engine.ledger import Ledger
+from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.postgres.connections import query
-from engine.ledger.postgres.transaction import Transaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules

@@ -116,14 +116,14 @@ _OF_CLAIMS: Final = (
         "cursor-without-claims",
         "faults",
         "The cursor moves with the claims, or not at all.",
-        "engine/ledger/postgres/transaction.py",
+        "engine/ledger/postgres/schedule_statements.py",
         {
-            "claims = await self._insert(fires, owner, lease)": "claims = []\n"
+            'rows = await self._write_fires("insert_fires", fires, owner, lease)': "rows = []\n"
             "        try:\n"
             "            async with self.connection.transaction():\n"
-            "                claims = await self._insert(fires, owner, lease)\n"
+            '                rows = await self._write_fires("insert_fires", fires, owner, lease)\n'
             "        except asyncpg.PostgresError:\n"
-            "            claims = []"
+            "            rows = []"
         },
         (f"{_CLAIMS}::test_a_claim_that_cannot_be_written_leaves_its_window_and_costs_no_other",),
     ),

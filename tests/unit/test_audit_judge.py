@@ -10,7 +10,7 @@ import pytest
 
 from engine.audit.history import History, UnreadableVersion
 from engine.audit.judge import KeyAudit, KeyJudge, SeenRun, VerdictWord
-from engine.ledger import AccountRow, ActionRow, DefinitionVersion, Standing
+from engine.ledger import ActionRow, DefinitionVersion, Fire, Standing
 from engine.schedules.planner import TIME_RULES, Pause
 
 BEGIN = datetime(2026, 11, 18, 9, 0, tzinfo=UTC)
@@ -23,10 +23,11 @@ def at(minutes: float) -> datetime:
     return BEGIN + minutes * MINUTE
 
 
-def row(minutes: float, **fields: Any) -> AccountRow:
+def row(minutes: float, **fields: Any) -> Fire:
     """A window that ran as it should; of a range that is skipped, with ``windows``."""
     moment = at(minutes)
-    made = AccountRow(
+    made = Fire(
+        project="p", key="k", error=None,
         series=1, bucket=0, fire_time=moment, last_fire_time=moment, windows=1, status="completed",
         reason=None, reason_code=None, timing="on_time", missed=0, missed_from=None,
         definition_version=1, workflow_id=f"sched:k:{minutes}", run_id="run",
@@ -55,7 +56,7 @@ def action(verb: str, minutes: float, since: float, until: float | None = None) 
 
 
 def judged(
-    rows: list[AccountRow],
+    rows: list[Fire],
     *versions: DefinitionVersion,
     actions: list[ActionRow] | None = None,
     runs: list[SeenRun] | None = None,
@@ -81,7 +82,7 @@ def judged(
     return judge.verdict()
 
 
-def all_but(*minutes: int) -> list[AccountRow]:
+def all_but(*minutes: int) -> list[Fire]:
     return [row(n) for n in range(1, 11) if n not in minutes]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from engine.ledger.postgres.transaction import bounded
+from engine.ledger.postgres.schedule_statements import bounded
 from engine.ledger.records import NewDefinition
 from engine.schedules import Schedule
 

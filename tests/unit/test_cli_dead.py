@@ -142,7 +142,8 @@ def rerun_of(run_id: str, status: Status) -> Fire:
     """Return the fire of the first rerun of a run."""
     return Fire(
         key="k", project="default", series=1, bucket=7, fire_time=NOON, windows=1,
-        last_fire_time=NOON, workflow_id=f"{run_id}:rerun:1", run_id=None, status=status,
+        last_fire_time=NOON, workflow_id=f"{run_id}:rerun:1", run_id=None, decided_at=NOON,
+        status=status,
         reason="overlap: a run is open" if status == "skipped" else None, timing=None,
         started_at=None, closed_at=None, lag_ms=None, error=None, replica=None,
         definition_version=1,

@@ -29,7 +29,8 @@ from engine.service.operate import Cancelled, Paused, Requested
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIRE = Fire(
     key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
-    workflow_id="sched:k:7", run_id="r", status="completed", reason=None, timing="on_time",
+    workflow_id="sched:k:7", run_id="r", decided_at=NOON,
+    status="completed", reason=None, timing="on_time",
     started_at=NOON, closed_at=NOON, lag_ms=12, error=None, replica=None,
     definition_version=1, project="default",
 )  # fmt: skip

@@ -82,7 +82,8 @@ def test_a_narrow_terminal_shows_whole_times_on_one_line_each_and_leaves_out_the
 def fire(error: str | None, reason: str | None) -> Fire:
     return Fire(
         key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
-        workflow_id="sched:k:7", run_id="r", status="failed", reason=reason, timing="on_time",
+        workflow_id="sched:k:7", run_id="r", decided_at=NOON,
+        status="failed", reason=reason, timing="on_time",
         started_at=NOON, closed_at=NOON, lag_ms=12, error=error, replica=None,
         definition_version=1, project="default",
     )  # fmt: skip

@@ -26,7 +26,8 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def of_status(status: Status) -> Fire:
     return Fire(
         key="k", project="default", series=1, bucket=7, fire_time=NOON, windows=1,
-        last_fire_time=NOON, workflow_id=RUN, run_id=RUN_ID, status=status, reason=None,
+        last_fire_time=NOON, workflow_id=RUN, run_id=RUN_ID, decided_at=NOON,
+        status=status, reason=None,
         timing="on_time", started_at=NOON, closed_at=None, lag_ms=None, error=None, replica=None,
         definition_version=1,
     )  # fmt: skip

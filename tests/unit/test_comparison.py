@@ -21,7 +21,7 @@ from engine.audit.comparison import (
 )
 from engine.cli.takeover import _print
 from engine.errors import TakeoverRefused
-from engine.ledger import AccountRow
+from engine.ledger import Fire
 from engine.schedules import TICK, Schedule
 from engine.service.takeover import _agreeing, native_of
 
@@ -34,9 +34,10 @@ def beat(**fields: Any) -> Schedule:
     return Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 60_000, **fields})
 
 
-def row(minute: int, *, windows: int = 1, ran: bool = False, reason: str = "shadow") -> AccountRow:
+def row(minute: int, *, windows: int = 1, ran: bool = False, reason: str = "shadow") -> Fire:
     at = BEGIN + minute * MINUTE
-    return AccountRow(
+    return Fire(
+        project="p", key="k", error=None,
         series=1, bucket=0, fire_time=at, last_fire_time=at + (windows - 1) * MINUTE,
         windows=windows, status="completed" if ran else "skipped", reason=None if ran else reason,
         reason_code=None if ran else reason, timing="on_time" if ran else None, missed=0,  # type: ignore[arg-type] # a code
@@ -52,7 +53,7 @@ def run(minute: float, *, open_for: timedelta | None = SECOND, name: str = "") -
 
 
 def compared(
-    rows: list[AccountRow], runs: list[TheirRun], *, tolerance: timedelta = SECOND, **fields: Any
+    rows: list[Fire], runs: list[TheirRun], *, tolerance: timedelta = SECOND, **fields: Any
 ) -> Comparison:
     declared = beat(mode="shadow", **fields)
     since, until = BEGIN, BEGIN + 10 * MINUTE

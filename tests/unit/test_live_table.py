@@ -50,7 +50,7 @@ def fired(number: int, status: str = "completed", **more: Any) -> Fire:
     fields: dict[str, Any] = {
         "windows": 1, "last_fire_time": made.fire_time, "run_id": "r", "status": status,
         "reason": None, "timing": "on_time", "started_at": NOON, "closed_at": NOON, "lag_ms": 31,
-        "error": None, "replica": None, "definition_version": 1,
+        "error": None, "replica": None, "definition_version": 1, "decided_at": NOON,
     }  # fmt: skip
     return Fire(**{**common_fields(FireIdentity, made), **fields, **more})
 

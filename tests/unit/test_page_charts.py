@@ -24,7 +24,8 @@ def schedule(**fields: object) -> Schedule:
 def fire(at: datetime, status: Status, seconds: float | None = None) -> Fire:
     return Fire(
         project="default", key="k", series=1, bucket=1, fire_time=at, workflow_id=f"sched:k:{at}",
-        windows=1, last_fire_time=at, run_id=None, status=status, reason=None, timing=None,
+        windows=1, last_fire_time=at, run_id=None, decided_at=at,
+        status=status, reason=None, timing=None,
         started_at=None, closed_at=None, lag_ms=None, error=None, replica=None,
         definition_version=1, duration_ms=None if seconds is None else round(seconds * 1000),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -562,11 +562,25 @@ def values(name: str, record: object, **others: object) -> list[object]:
     return [others[each] if each in others else get(record) for each, get in getters.items()]
 
 
+def columns(
+    name: str, records: Iterable[object], **made: Callable[[Any], object]
+) -> list[list[object]]:
+    """Return the arguments for the named parameters of a query, each an array of these records.
+
+    Its elements are the fields of the parameter's name, or what a function ``made`` of the records.
+    """
+    rows = [
+        values(name, each, **{field: of(each) for field, of in made.items()}) for each in records
+    ]
+    return [[row[number] for row in rows] for number in range(len(_named(name)[1]))]
+
+
 @cache
 def filtered_query(name: str, given: frozenset[str]) -> tuple[str, tuple[str, ...]]:
     """Return a query with the lines of these filters, and the order of its arguments.
 
-    A line with a named parameter is one of a filter. The first argument, ``$1``, is the namespace.
+    A line with a named parameter, be it in a comment at its end, is one of a filter. The first
+    argument, ``$1``, is the namespace.
     """
     kept, order = [], sorted(given)
     for line in _read(name).splitlines():

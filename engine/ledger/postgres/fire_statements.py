@@ -1,4 +1,4 @@
-"""Statements about single fires: requested runs, corrections, bad ends, and backfills."""
+"""Statements about fires: reads of them, requested runs, corrections, bad ends, and backfills."""
 
 from __future__ import annotations
 
@@ -6,18 +6,32 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from operator import attrgetter
+from typing import Any, get_args
 
 from engine.ledger.alerts import FailedInRow
-from engine.ledger.fires import Claim, DeadLetter, Ended, Evidence, Fire, FollowUp, Status, Timing
+from engine.ledger.fires import (
+    Claim,
+    DataGap,
+    DeadLetter,
+    Ended,
+    Evidence,
+    Fire,
+    FollowUp,
+    Status,
+    Timing,
+    outermost_gaps,
+)
 from engine.ledger.postgres.connections import values
 from engine.ledger.postgres.rows import (
+    InTransaction,
     Statements,
     arrays,
     as_backfill,
     as_ended,
     as_fire,
     as_letter,
+    as_summary,
     claimed,
     input_columns,
 )
@@ -30,8 +44,159 @@ from engine.ledger.records import (
     Start,
     ToLay,
 )
-from engine.schedules import STARTS, Reason, ReasonCode, Stop, Window, code_of
+from engine.ledger.schedule_rows import SUMMARISED, SUMMARY_ROWS, RunSummary, as_like
+from engine.schedules import (
+    EARLIEST,
+    HORIZON,
+    STARTS,
+    Reason,
+    ReasonCode,
+    Stop,
+    Window,
+    code_of,
+    from_seconds,
+)
 from engine.schedules.planner import TIME_RULES, Move, Piece, Plan, ScheduleState
+
+# --- reads ---
+
+_FIRST, _LAST = from_seconds(EARLIEST), from_seconds(HORIZON)
+_ALL = 2**31 - 1
+
+_SUMMARIES_AT_ONCE = 50
+"""Keys whose last runs one statement reads, so that none reads more than some thousand rows."""
+
+
+class FireReads(Statements):
+    """Fires for lists, overviews, verbs and the audit; nothing is locked or written."""
+
+    async def fires(
+        self,
+        *,
+        key: str | None = None,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        since: datetime = _FIRST,
+        until: datetime = _LAST,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Fire]:
+        """Return fires in ``since <= fire_time <= until``, newest fire time first.
+
+        Those of one fire time are in the order of their run ids; of ``until`` only the ones behind
+        ``after`` are returned, so that a page continues where another one ended.
+        """
+        given: dict[str, object]
+        given = {"key": key, "since": since, "until": until, "after": after, "limit": limit}
+        if reason_code is not None:
+            statuses = [status] if status else list(get_args(Status))
+            given |= {"reason_code": reason_code, "statuses": statuses}
+        elif status is not None:
+            is_open = status in {"claimed", "starting", "started"}
+            given |= {"status" if status == "completed" else "rare": status}
+            given |= {"open": status if is_open else None}
+        return [as_fire(row) for row in await self.filtered("fires", given)]
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return the fire of one run id."""
+        rows = await self.run("fire_of_run", workflow_id)
+        return as_fire(rows[0]) if rows else None
+
+    async def between(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        after: tuple[datetime, int] | None = None,
+        limit: int = _ALL,
+    ) -> list[Fire]:
+        """Return rows of windows of every series in ``first <= t <= last``, by fire time.
+
+        Rows of one fire time are in the order of their series. Ranges that reach into the stretch
+        belong to it.
+
+        Args:
+            key: the schedule's key.
+            first: the start of the stretch.
+            last: its end.
+            after: fire time and series of the row before the first one to return; None begins.
+            limit: most rows to return.
+        """
+        place = after or (None, None)
+        rows = await self.run("fires_between", key, first, last, *place, limit)
+        return list(map(as_fire, rows))
+
+    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
+        """Return fires of open runs with a step that keeps failing, newest fire time first."""
+        return [as_fire(row) for row in await self.run("failing_fires", key, limit)]
+
+    async def run_summaries(self, keys: Sequence[str]) -> list[RunSummary]:
+        """Return what became of the last runs of each of these keys, in the order of the keys."""
+        found = {}
+        for begin in range(0, len(keys), _SUMMARIES_AT_ONCE):
+            some = list(keys[begin : begin + _SUMMARIES_AT_ONCE])
+            for row in await self.run("run_summaries", some, SUMMARY_ROWS, SUMMARISED):
+                found[row["key"]] = as_summary(row)
+        return [found[key] for key in keys]
+
+    async def count_fires(
+        self, first: datetime, last: datetime, *, keys: Collection[str] = (), most: int
+    ) -> Counter[Status]:
+        """Count windows in ``first <= t < last`` of keys like these by status, of ``most`` rows."""
+        rows = await self.run("count_fires", first, last, as_like(keys), most)
+        return Counter({row["status"]: row["windows"] for row in rows})
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """Return how many windows of the key found its queue full, and when the last opened.
+
+        Only the newest 5,000 skipped rows of the key are read.
+        """
+        (row,) = await self.run("overflow", key)
+        return row["windows"], row["last"]
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """Return the data gaps of a key, newest first."""
+        return outermost_gaps(
+            [DataGap.of(**row) for row in await self.run("data_gaps", key, limit)]
+        )
+
+    async def dead_letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """Return the dead letters that match every given filter, newest fire time first.
+
+        ``after`` is the fire time and the run id of the last one of the page before.
+        """
+        at, behind = after or (None, None)
+        given = {"key": key, "workflow_id": workflow_id, "bucket": bucket, "limit": limit}
+        rows = await self.filtered("dead_letters", {**given, "at": at, "behind": behind})
+        return list(map(as_letter, rows))
+
+    async def count_letters(self, key: str | None, *, most: int) -> int:
+        """Return how many of the newest ``most`` dead letters are of a key; None is all."""
+        names = None if key is None else {row["key"] for row in await self.run("keys_of", key)}
+        rows = await self.run("letters_by_key", most)
+        return sum(row["number"] for row in rows if names is None or row["key"] in names)
+
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
+        """Return a key's backfills, newest first; ``laying``: only unfinished ones, by turn."""
+        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
+
+    async def laying(self) -> list[Backfill]:
+        """Return every backfill that is still to be laid, by key."""
+        return list(map(as_backfill, await self.run("laying")))
+
+
+# --- requests and corrections ---
 
 _NO_TIME = timedelta(0)
 
@@ -48,8 +213,12 @@ def starting(new: Start, fire: NewFire) -> Iterator[tuple[str, list[object]]]:
     yield "request_fire", _request_row(fire)
 
 
-class FireStatements(Statements):
+class FireStatements(FireReads, InTransaction):
     """Fires: requested, skipped, given up, found and split."""
+
+    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """Lock those of these fires whose send has not begun, and return their IDs."""
+        return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         """Apply the decisions of overlap on open fires of one schedule."""
@@ -64,11 +233,6 @@ class FireStatements(Statements):
         """Write a requested run; return False if its ID exists already."""
         return bool(await self.run("request_fire", *_request_row(new)))
 
-    async def announced_input(self, task_queue: str, workflow_type: str) -> dict[str, Any] | None:
-        """Return what a workflow type takes, as its workers announced it; None if unknown."""
-        rows = await self.run("announced_input", task_queue, workflow_type)
-        return json.loads(rows[0]["input"]) if rows and rows[0]["input"] else None
-
     async def options_of(self, workflow_id: str) -> dict[str, Any] | None:
         """Return the fields of its definition that a run has of its own; None without any."""
         rows = await self.run("run_options", workflow_id)
@@ -77,15 +241,8 @@ class FireStatements(Statements):
     async def declare_starts(self, workflow: str, *, by: str) -> None:
         """Write the row to which the fires of a workflow's starts belong, unless it is there."""
         schedule = Start.definition_of(workflow)
-        await self.run(
-            "declare_starts",
-            STARTS + workflow,
-            json.dumps(schedule.to_json()),
-            schedule.digest,
-            workflow,
-            TIME_RULES,
-            by,
-        )
+        row = STARTS + workflow, json.dumps(schedule.to_json()), schedule.digest, workflow
+        await self.run("declare_starts", *row, TIME_RULES, by)
 
     async def started(self, workflow: str, start_id: str) -> Start | None:
         """Return the start of a workflow under this ID; None if there never was one."""
@@ -118,9 +275,8 @@ class FireStatements(Statements):
 
     async def note_ahead(self, step: Plan) -> None:
         """Write decisions on windows to come; cursor and next fire time stay."""
-        await self._insert(
-            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
-        )
+        ahead = [NewFire.of(step, each, None) for each in step.decisions]
+        await self._write_fires("insert_fires", ahead, None, _NO_TIME)
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
         """Return the row that begins with this window, by default of the newest series."""
@@ -132,41 +288,16 @@ class FireStatements(Statements):
         (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
         return int(row["reruns"])
 
-    async def fire(self, workflow_id: str) -> Fire | None:
-        """Return the fire of one run id."""
-        rows = await self.run("fire_of_run", workflow_id)
-        return as_fire(rows[0]) if rows else None
-
-    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        """Return the rows of windows in ``first <= t <= last`` of every series, by fire time."""
-        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
-
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        """Return the row of this window, alone or in a range."""
-        rows = await self.run("covering_fire", key, fire_time)
-        return as_fire(rows[0]) if rows else None
+        """Return the row of this window, alone or in a range; of several series the newest."""
+        rows = await self.between(key, fire_time, fire_time)
+        return max(rows, key=attrgetter("series", "fire_time"), default=None)
 
     async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """Split a row of many windows into these pieces."""
-        columns = [
-            (
-                piece.window.bucket,
-                piece.window.fire_time,
-                piece.windows,
-                piece.last,
-                piece.window.workflow_id(suffixed),
-            )
-            for piece in pieces
-        ]
-        await self.run(
-            "split_range",
-            row.key,
-            row.series,
-            row.fire_time,
-            *arrays(columns),
-            row.windows,
-            row.last_fire_time,
-        )
+        its = row.key, row.series, row.fire_time, row.windows, row.last_fire_time
+        ids = {"workflow_id": lambda piece: piece.window.workflow_id(suffixed)}
+        await self.many("split_range", pieces, *its, **ids)
 
     async def found(
         self,
@@ -181,22 +312,9 @@ class FireStatements(Statements):
         ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
         False if the window has a row already.
         """
-        made = await self.run(
-            "found_run",
-            window.key,
-            window.series,
-            window.bucket,
-            window.fire_time,
-            version,
-            seen.workflow_id,
-            timing,
-            seen.run_id,
-            seen.started_at,
-            seen.first_run_id,
-            data_from,
-            self._binding,
-        )
-        return bool(made)
+        its = window.key, window.series, window.bucket, window.fire_time, version, timing, data_from
+        run = values("found_run", seen)
+        return bool(await self.run("found_run", *its, self.binding, *run))
 
     async def forgotten_until(self, key: str) -> datetime | None:
         """Return up to where rows may have left the ledger; read the rows before calling this.
@@ -207,7 +325,10 @@ class FireStatements(Statements):
         return rows[0]["forgotten_until"] if rows else None
 
 
-class DeadLetterStatements(Statements):
+# --- bad ends ---
+
+
+class DeadLetterStatements(InTransaction):
     """Dead letters, failures in a row, and the runs that follow a bad end."""
 
     async def failed_in_row(self, keys: Sequence[str] | None = None) -> list[FailedInRow]:
@@ -218,23 +339,6 @@ class DeadLetterStatements(Statements):
         """
         rows = await self.run("failed_in_row", None if keys is None else list(keys))
         return [FailedInRow(**row) for row in rows]
-
-    async def dead_letters(
-        self,
-        key: str | None = None,
-        *,
-        workflow_id: str | None = None,
-        bucket: int | None = None,
-        after: tuple[datetime, str] | None = None,
-        limit: int = 50,
-    ) -> list[DeadLetter]:
-        """Return the dead letters that match every given filter, newest fire time first.
-
-        ``after`` is the fire time and the run id of the last one of the page before.
-        """
-        at, behind = after or (None, "")
-        rows = await self.run("dead_letters", key, workflow_id, bucket, limit, at, behind)
-        return [as_letter(row) for row in rows]
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
@@ -263,26 +367,14 @@ class DeadLetterStatements(Statements):
 # --- backfills ---
 
 
-class BackfillStatements(Statements):
+class BackfillStatements(InTransaction):
     """Backfills: requested, laid and counted."""
 
     async def lock_laying(self, serving: Serving) -> str | None:
         """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
-        rows = await self.run(
-            "lock_laying",
-            serving.project,
-            serving.lanes,
-            list(serving.types),
-            TIME_RULES,
-            self._binding,
-        )
+        of = serving.project, serving.lanes, list(serving.types)
+        rows = await self.run("lock_laying", *of, TIME_RULES, self.binding)
         return rows[0]["key"] if rows else None
-
-    async def backfills(
-        self, key: str, *, laying: bool = False, limit: int = 100
-    ) -> list[Backfill]:
-        """Return a key's backfills, newest first; ``laying``: only unfinished ones, by turn."""
-        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
 
     async def request_backfill(self, new: Backfill) -> int:
         """Write a requested backfill and return its number."""
@@ -338,25 +430,13 @@ class BackfillStatements(Statements):
         """
         claims: list[Claim] = []
         laid: set[str] = set()
-        about = (
-            state.project,
-            state.key,
-            state.definition_version,
-            state.workflow_type,
-            state.schedule.task_queue,
-        )
-        for name, again in (("refill", True), ("insert_backfill", False)):
-            fires = [
+        for name, again in (("refill", True), ("insert_fires", False)):
+            made = [
                 NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
             ]
-            if not fires:
-                continue
-            given = [values(name, fire) for fire in fires]
-            rows = await self.run(
-                name, *about, overlap, owner, lease, self._binding, *arrays(given)
-            )
+            rows = await self._write_fires(name, made, owner, lease)
             laid |= {row["workflow_id"] for row in rows}
-            claims += claimed(fires, rows)
+            claims += claimed(made, rows)
         new = [each.window.bucket for each in windows if not each.again]
         if new and (state.max_bucket is None or max(new) > state.max_bucket):
             await self.run("raise_max_bucket", state.key, max(new))

@@ -12,26 +12,7 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
-from engine.ledger.failures import (
-    FailingNote,
-    RetryNote,
-    RunCounts,
-    RunDetails,
-    Uncounted,
-    as_details,
-)
-from engine.ledger.fires import (
-    BlockingRun,
-    Claim,
-    DataGap,
-    Evidence,
-    KnownRun,
-    OpenRun,
-    Outcome,
-    StopOrder,
-    UnreadEnd,
-)
+from engine.errors import LedgerError, LedgerTimeout, LedgerUnavailable
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.postgres.blockers import ORDINARY, naming_blockers
 from engine.ledger.postgres.connections import (
@@ -42,12 +23,25 @@ from engine.ledger.postgres.connections import (
     query,
     values,
 )
-from engine.ledger.postgres.fire_statements import starting
+from engine.ledger.postgres.fire_statements import (
+    BackfillStatements,
+    DeadLetterStatements,
+    FireReads,
+    FireStatements,
+    starting,
+)
 from engine.ledger.postgres.joined import Statement, write_within
 from engine.ledger.postgres.maintenance import Upkeep
-from engine.ledger.postgres.reads import Reads
-from engine.ledger.postgres.replicas import Replicas
-from engine.ledger.postgres.rows import LedgerPart, arrays, as_claim, parse_apart
+from engine.ledger.postgres.queue_statements import QueueStatements
+from engine.ledger.postgres.replica_statements import BindingStatements, ReplicaStatements
+from engine.ledger.postgres.rows import parse_apart
+from engine.ledger.postgres.run_statements import RunStatements
+from engine.ledger.postgres.schedule_statements import (
+    ScheduleReads,
+    TickStatements,
+    creation,
+    in_use,
+)
 from engine.ledger.postgres.schema import (
     build_indexes,
     check_schema_name,
@@ -58,9 +52,8 @@ from engine.ledger.postgres.schema import (
     refuse_shadows,
 )
 from engine.ledger.postgres.stored_access import AccessStore
-from engine.ledger.postgres.stored_alerts import AlertStore
-from engine.ledger.postgres.stored_events import EventStore
-from engine.ledger.postgres.transaction import Transaction, creation, in_use
+from engine.ledger.postgres.stored_alerts import AlertStore, WatchReads
+from engine.ledger.postgres.stored_events import EventStore, HookStatements
 from engine.ledger.records import (
     Action,
     LedgerServer,
@@ -117,182 +110,6 @@ async def _value(connections: Connections, text: str) -> str | int | None:
     return value  # type: ignore[no-any-return] # what the two statements above return
 
 
-# --- starts and runs ---
-
-_SOON = timedelta(seconds=60)
-
-
-class RunStatements(LedgerPart):
-    """Starts and runs: taken over, settled, seen, lost and stopped."""
-
-    _floors: Floors
-    _unseen: Floor
-
-    async def take_over(
-        self, serving: Serving, *, limit: int, lease: timedelta, newest: bool = False
-    ) -> list[Claim]:
-        """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys.
-
-        ``newest``: those whose lease has ended last, if there are more than the limit.
-        """
-        rows = await self._run(
-            "take_over",
-            serving.project,
-            serving.replica,
-            limit,
-            lease,
-            self._floors.of(serving)[1],
-            self.binding,
-            newest,
-        )
-        claims = []
-        for row in rows:
-            try:
-                claims.append(as_claim(row))
-            except EngineError as error:
-                # A replica that can read the definition takes it over later.
-                unread = f"its definition cannot be read: {error}"
-                later = Outcome(
-                    row["id"], row["token"], "starting", error=unread, retry_after=_SOON
-                )
-                await self.settle([later])
-        return claims
-
-    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        """Give claims a whole lease from now; return the IDs of those that are still their owner's.
-
-        A claim that was taken over or settled, or whose lease has ended, is not renewed. If the
-        commit of a claim was not confirmed, its ID is returned exactly when it happened.
-        """
-        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
-        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
-
-    async def settle(self, outcomes: Sequence[Outcome]) -> int:
-        """Write the outcomes whose token still holds; return their number."""
-        return len(await self._write("settle", outcomes))
-
-    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
-        """Write evidence of runs; return the workflow IDs of the fires that it changed."""
-        rows = await self._write("record_evidence", evidence, self._namespace, self.binding)
-        return [row["workflow_id"] for row in rows]
-
-    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
-        """Record that these runs were open at ``at``.
-
-        Return the workflow IDs of those that are open by the ledger, each with what was noted last
-        of its failing steps; see ``FailingNote``.
-        """
-        rows = await self._run("seen_open", list(workflow_ids), at)
-        return {row["workflow_id"]: row["failing"] for row in rows}
-
-    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
-        """Return started fires not seen closed, longest unseen first."""
-        begin, begun = self._unseen.begin(), time.monotonic()
-        rows = await self._run("open_runs", limit, started_before, begin, self.binding)
-        oldest = [row["unseen_since"] for row in rows]
-        # The runs found are seen now, and all others were seen after them.
-        self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
-        return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
-
-    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
-        """Mark started runs that Temporal does not know as lost; return those not marked before."""
-        rows = await self._run("lose", list(workflow_ids), error, self.binding)
-        return [row["workflow_id"] for row in rows]
-
-    async def known_runs(self, workflow_ids: Sequence[str]) -> dict[str, KnownRun]:
-        """Return what the ledger knows of these runs; those of no single window are left out."""
-        rows = await self._run("known_runs", list(workflow_ids))
-        return {
-            row["workflow_id"]: KnownRun(row["run_id"], row["first_run_id"], row["closed"])
-            for row in rows
-        }
-
-    async def note_second_run(self, workflow_id: str, run_id: str) -> bool:
-        """Note a run of another chain under the id of a fire; return whether it is new."""
-        return bool(await self._run("note_second_run", workflow_id, run_id))
-
-    async def in_the_way(
-        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
-    ) -> list[BlockingRun]:
-        """Return runs that queued windows of their key wait for, the oldest line first.
-
-        These are runs that this replica started; with ``orphans`` also those whose replica has not
-        announced itself within ``alive``.
-        """
-        rows = await self._run("in_the_way", replica, alive, orphans, limit, self.binding)
-        return [BlockingRun(**row) for row in rows]
-
-    async def take_stops(
-        self, serving: Serving, *, limit: int, lease: timedelta
-    ) -> list[StopOrder]:
-        """Take runs to cancel or terminate now; no other replica takes them for a lease."""
-        rows = await self._run("take_stops", serving.project, limit, lease, self.binding)
-        return [StopOrder(**row) for row in rows]
-
-    async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        """Record that these runs were asked to end, and the first runs of their chains.
-
-        The grace of a cancelled run counts from the first request. They become orders again soon,
-        until they are seen to end.
-        """
-        asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
-        await self._run("stopped", *arrays(asked))
-
-    async def anything_ended(self) -> bool:
-        """Return whether a fire ended badly whose follow-up runs are not decided yet."""
-        (row,) = await self._run("anything_ended")
-        return bool(row["ended"])
-
-    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
-        """Note which steps of open runs keep failing; return the IDs of the runs it wrote.
-
-        A run of which something else was noted meanwhile, or that has ended, is left as it is.
-        """
-        rows = await self._write("note_failing", notes, self._namespace)
-        return {row["workflow_id"] for row in rows}
-
-    async def unread_ends(self, limit: int, *, after: str = "") -> list[UnreadEnd]:
-        """Return bad ends whose reason is to be read: of each key the newest, by keys.
-
-        ``after`` is the key to begin behind.
-        """
-        rows = await self._run("unread_ends", limit, after, self.binding)
-        return [UnreadEnd(**row) for row in rows]
-
-    async def note_failures(self, ends: Sequence[Evidence]) -> set[str]:
-        """Note why runs ended badly; return the workflow IDs of the fires that it changed."""
-        rows = await self._write("note_failures", ends, self._namespace)
-        return {row["workflow_id"] for row in rows}
-
-    async def uncounted(self, limit: int) -> list[Uncounted]:
-        """Return closed runs whose tries or step retries are to be read, newest fires first."""
-        rows = await self._run("uncounted", limit, self.binding)
-        return [Uncounted(**row) for row in rows]
-
-    async def note_counts(self, counts: Sequence[RunCounts]) -> None:
-        """Note what was read of closed runs. It counts for the run that was read alone."""
-        await self._write("note_counts", counts, self._namespace)
-
-    async def note_retries(self, notes: Sequence[RetryNote]) -> None:
-        """Add retries of steps that workers have seen, of open runs and those closed just now."""
-        await self._write("note_retries", notes, self._namespace)
-
-    async def run_details(self, workflow_id: str) -> RunDetails:
-        """Return why a run failed and its tries, as the ledger keeps them."""
-        rows = await self._run("run_details", workflow_id)
-        return as_details(*rows[0]) if rows else RunDetails()
-
-    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
-        """Find the data that denied windows left without a run; return the new gaps.
-
-        Args:
-            rest: what was denied more recently is left for the next time, because a run that counts
-                on it may be about to begin.
-            limit: number of windows to check, besides those denied in a row with one of them.
-        """
-        return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
-
-
 # --- ledger ---
 
 _FAR = timedelta(days=36500)
@@ -301,7 +118,21 @@ _ASKED = 200
 _ASKED_OF_ALL = 5000
 
 
-class Ledger(RunStatements, Reads, Replicas):
+class Transaction(
+    TickStatements,
+    FireStatements,
+    DeadLetterStatements,
+    BackfillStatements,
+    QueueStatements,
+    HookStatements,
+    BindingStatements,
+):
+    """All statements of a transaction; each part has those of one subject."""
+
+
+class Ledger(
+    RunStatements, ReplicaStatements, ScheduleReads, FireReads, QueueStatements, WatchReads
+):
     """The record of every window of one Temporal namespace, shared by all replicas.
 
     A ``transaction()`` becomes visible to others all at once when the block ends, or not at all if
@@ -322,18 +153,15 @@ class Ledger(RunStatements, Reads, Replicas):
         *,
         schema: str = "sched",
     ) -> None:
-        self._connections, self._namespace, self._schema = connections, namespace, schema
+        self._connections, self.namespace, self._schema = connections, namespace, schema
         self.migrated = tuple(migrated)
-        self._resolved: tuple[str, int] | None = None
-        self._unparsed: set[str] = set()
+        self.unparsed: set[str] = set()
         self._late: list[str] = []
-        self._floors, self._unseen = Floors(), Floor()
+        self.floors, self._unseen = Floors(), Floor()
+        self._resolved: tuple[str, int] | None = None
         self._look_at = -math.inf
-        self.alerts = AlertStore(self._run)
-        self.access = AccessStore(self._run)
-        self.events = EventStore(
-            self._run, self.transaction, self._listen_to_events, namespace=namespace
-        )
+        self.alerts, self.access = AlertStore(self), AccessStore(self)
+        self.events = EventStore(self, self.transaction, self._listen_to_events)
 
     @classmethod
     async def connect(
@@ -412,14 +240,7 @@ class Ledger(RunStatements, Reads, Replicas):
         """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else self._connections.patience
-            transaction = Transaction(
-                connection,
-                self._namespace,
-                patience,
-                self.binding,
-                floors=self._floors,
-                unparsed=self._unparsed,
-            )
+            transaction = Transaction(connection, self, patience)
             if not long:
                 yield transaction
                 return
@@ -431,36 +252,27 @@ class Ledger(RunStatements, Reads, Replicas):
     async def upkeep(self) -> AsyncIterator[Upkeep]:
         """Begin a janitor's transaction, under the limits of a tick's."""
         async with self.transaction() as transaction:
-            yield Upkeep(transaction)
+            yield Upkeep(transaction.connection, self, self._connections.patience)
 
     async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
         """Probe the ledger in a single statement.
 
         Leases and stops later than ``ahead`` from now may be left out: no caller waits for them.
         """
-        return await self._probe(serving, self._floors.of(serving), ahead)
+        return await self._probe(serving, self.floors.of(serving), ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
-        types = list(serving.types)
-        (row,) = await self._run(
-            "probe",
-            serving.project,
-            serving.lanes,
-            types,
-            TIME_RULES,
-            *begin,
-            ahead,
-            self.binding,
-        )
+        ours = serving.project, serving.lanes, list(serving.types), TIME_RULES
+        (row,) = await self.run("probe", *ours, *begin, ahead, self.binding)
         probe = Probe(**row, met=self._connections.met(row["server"]))
-        self._floors.learn(serving, probe, begin)
+        self.floors.learn(serving, probe, begin)
         return probe
 
     async def prepare(self) -> bool:
         """Parse the definitions that reads have left out; return whether there were any."""
-        had_some = bool(self._unparsed)
-        while self._unparsed:
-            await parse_apart(self._unparsed.pop())
+        had_some = bool(self.unparsed)
+        while self.unparsed:
+            await parse_apart(self.unparsed.pop())
         return had_some
 
     async def suspect_until(self) -> datetime | None:
@@ -502,10 +314,10 @@ class Ledger(RunStatements, Reads, Replicas):
         Raises:
             LedgerError: the ledger cannot be listened to.
         """
-        await self._connections.listen(self._schema, self._namespace, wake)
+        await self._connections.listen(self._schema, self.namespace, wake)
 
     async def _listen_to_events(self, wake: Callable[[], None]) -> None:
-        await self._connections.listen(self._schema, f"events:{self._namespace}", wake)
+        await self._connections.listen(self._schema, f"events:{self.namespace}", wake)
 
     async def wake(self) -> list[str]:
         """Make due the keys whose queue waits for nothing any more, and return them.
@@ -513,10 +325,10 @@ class Ledger(RunStatements, Reads, Replicas):
         Fewer runs of such a key are open than may be, and no window of another schedule may still
         become what a queued fire waits for.
         """
-        rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
+        rows = await self.run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
         woken: list[str] = []
         if free := [row["key"] for row in rows if not row["locked"]]:
-            woken += [row["key"] for row in await self._run("wake_moved", free)]
+            woken += [row["key"] for row in await self.run("wake_moved", free)]
         locked = [row["key"] for row in rows if row["locked"]]
         late = [key for key in dict.fromkeys([*self._late, *locked]) if key not in woken]
         self._late = []
@@ -553,7 +365,7 @@ class Ledger(RunStatements, Reads, Replicas):
 
     async def _made_due(self, keys: Sequence[str]) -> list[str]:
         async with self.transaction() as transaction:
-            return await transaction.made_due(keys)
+            return await transaction.make_due(keys)
 
     async def announce(
         self,
@@ -582,15 +394,6 @@ class Ledger(RunStatements, Reads, Replicas):
             ended = time.monotonic()
             self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
         return silent_since
-
-    async def unvouched_until(self, margin: timedelta | None) -> datetime | None:
-        """Return up to when windows without a row may have run, and Temporal has forgotten it.
-
-        ``margin``: as in ``announce``.
-        """
-        (row,) = await self._run("unvouched_until", margin, self.binding)
-        until: datetime | None = row["until"]
-        return until
 
     async def _announce(
         self,
@@ -634,13 +437,8 @@ class Ledger(RunStatements, Reads, Replicas):
         # that wrote last resolves once more, and then reads everything committed.
         self._resolved = None if changed else seen
         if changed:
-            self._floors.forget()  # schedules due long ago may only now be ours
+            self.floors.forget()  # schedules due long ago may only now be ours
         return silent_since
-
-    @property
-    def namespace(self) -> str:
-        """The Temporal namespace whose windows it records."""
-        return self._namespace
 
     async def create_within(
         self, connection: object, new: NewDefinition, action: Action, *, by: str
@@ -677,7 +475,7 @@ class Ledger(RunStatements, Reads, Replicas):
         return await write_within(
             connection,
             statements,
-            namespace=self._namespace,
+            namespace=self.namespace,
             schema=self._schema,
             ledger_id=await self.identity(),
         )

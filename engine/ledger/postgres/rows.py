@@ -6,17 +6,25 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, TypeVar
 
 import asyncpg
 
 from engine.errors import EngineError
-from engine.ledger.failures import as_failing
-from engine.ledger.fires import AccountRow, Claim, DeadLetter, Ended, Fire, as_left, begins
-from engine.ledger.postgres.connections import Connection, Connections, query, values
+from engine.ledger.failures import as_failing, with_moments
+from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_left, begins
+from engine.ledger.floors import Floors
+from engine.ledger.postgres.connections import (
+    Connection,
+    Connections,
+    columns,
+    filtered_query,
+    query,
+)
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -41,6 +49,7 @@ from engine.schedules.planner import (
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
+Made = TypeVar("Made")
 
 
 LARGE = 16_000
@@ -132,94 +141,93 @@ def _kept(text: str) -> Parsed:
     return _small if len(text) < LARGE else _large
 
 
+def record_of(kind: type[Made], row: Row, **read: object) -> Made:
+    """Return the record of a row: its fields are the columns of their names, or what was ``read``.
+
+    Of other columns nothing is read; arrays become tuples.
+    """
+    fields: dict[str, Any] = {
+        name: row[name]
+        for name in _columns(kind, tuple(row.keys()))  # type: ignore[arg-type] # a class is hashable
+        if name not in read
+    }
+    for name, value in fields.items():
+        if isinstance(value, list):
+            fields[name] = tuple(value)
+    return kind(**fields, **read)
+
+
+@cache
+def _columns(kind: type[Any], row: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__dataclass_fields__ if name in row)
+
+
 def as_state(row: Row, *, all_open: bool) -> ScheduleState:
     """Return the state read by ``read_schedules.sql``; ``all_open``: with every open fire."""
-    fields = dict(row)
-    pause = _as_pause(fields)
-    known, ran = fields.pop("known") or (), fields.pop("ran") or ()
-    schedule = parse_definition(fields.pop("definition"))
-    counted = {name: fields.pop(name) or 0 for name in ("running", "waiting", "pending")}
-    open_fires = tuple(map(_as_open, json.loads(fields.pop("open") or "[]")))
-    unread = ALL_READ
+    schedule = parse_definition(row["definition"])
+    open_fires, unread = tuple(map(_as_open, json.loads(row["open"] or "[]"))), ALL_READ
     if not all_open:
+        counted = {name: row[name] or 0 for name in ("running", "waiting", "pending")}
         places = schedule.max_concurrent_runs
         open_fires, unread = ahead(open_fires, schedule.overlap, places, **counted)
-    return ScheduleState(
+    return record_of(
+        ScheduleState,
+        row,
         schedule=schedule,
-        pause=pause,
-        known=dict(zip(known, ran, strict=True)),
+        pause=_as_pause(row),
+        known=dict(zip(row["known"] or (), row["ran"] or (), strict=True)),
         open_fires=open_fires,
         unread=unread,
-        started=fields.pop("started") or 0,
-        former=tuple(fields.pop("former")),
-        **fields,
+        started=row["started"] or 0,
     )
 
 
 def as_drift(row: Row) -> DriftRow:
     """Return the drift read by ``drift.sql``."""
-    fields = dict(row)
-    return DriftRow(pause=_as_pause(fields), skipped=tuple(fields.pop("skipped") or ()), **fields)
+    return record_of(DriftRow, row, pause=_as_pause(row), skipped=tuple(row["skipped"] or ()))
 
 
-def _as_pause(fields: dict[str, Any]) -> Pause | None:
-    """Remove the pause from a row's fields and return it."""
-    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+def _as_pause(row: Row) -> Pause | None:
+    pause = [row[f"paused_{name}"] for name in ("at", "reason", "by", "until")]
     return Pause(*pause) if pause[0] else None
 
 
 def _as_open(fields: dict[str, Any]) -> OpenFire:
-    moments = {
-        name: datetime.fromisoformat(fields[name]).astimezone(UTC)
-        for name in ("fire_time", "open_at")
-        if fields[name]
-    }
-    awaited = tuple(map(_as_awaited, fields["awaited"] or ()))
-    return OpenFire(**{**fields, **moments, "awaited": awaited})
-
-
-def _as_awaited(fields: dict[str, Any]) -> Dependency:
-    since = fields["since"]
-    return Dependency(
-        **{**fields, "since": since and datetime.fromisoformat(since).astimezone(UTC)}
-    )
+    awaited = tuple(Dependency(**with_moments(each)) for each in fields["awaited"] or ())
+    return OpenFire(**{**with_moments(fields), "awaited": awaited})
 
 
 def as_claim(row: Row) -> Claim:
     """Return the claim taken by ``take_over.sql``."""
-    fields = dict(row)
-    return Claim(
-        fire_id=fields.pop("id"),
-        schedule=parse_definition(fields.pop("definition")),
-        own_input=_as_input(fields),
-        rules=as_rules(fields.pop("rules")),
-        data_from=begins(fields.pop("data_from")),
-        **fields,
+    return record_of(
+        Claim,
+        row,
+        fire_id=row["id"],
+        schedule=parse_definition(row["definition"]),
+        own_input=_as_input(row),
+        rules=as_rules(row["rules"]),
+        data_from=begins(row["data_from"]),
     )
 
 
 def as_letter(row: Row) -> DeadLetter:
     """Return the dead letter read by ``dead_letters.sql``."""
-    return DeadLetter(**_as_bad_end(dict(row)))
+    return record_of(DeadLetter, row, **_of_bad_end(row))
 
 
 def as_ended(row: Row) -> Ended:
     """Return the fire read by ``ended.sql``."""
-    fields = dict(row)
-    return Ended(rules=as_rules(fields.pop("rules")), **_as_bad_end(fields))
+    return record_of(Ended, row, rules=as_rules(row["rules"]), **_of_bad_end(row))
 
 
-def _as_bad_end(fields: dict[str, Any]) -> dict[str, Any]:
-    left = as_left(fields.pop("not_undone"))
-    return {"arguments": _as_input(fields), "not_undone": left, **fields}
+def _of_bad_end(row: Row) -> dict[str, Any]:
+    return {"arguments": _as_input(row), "not_undone": as_left(row["not_undone"])}
 
 
-def _as_input(fields: dict[str, Any]) -> tuple[Any, ...]:
-    """Remove the input from a row's fields and return it."""
-    given, sealed = fields.pop("input"), fields.pop("sealed_input")
-    if sealed is not None:
-        return (Sealed.from_json(json.loads(sealed)),)
-    return () if given is None else (json.loads(given),)
+def _as_input(row: Row) -> tuple[Any, ...]:
+    if row["sealed_input"] is not None:
+        return (Sealed.from_json(json.loads(row["sealed_input"])),)
+    return () if row["input"] is None else (json.loads(row["input"]),)
 
 
 def input_columns(given: Any) -> tuple[str | None, str | None]:
@@ -235,45 +243,20 @@ def as_rules(text: str | None) -> Mapping[str, Any] | None:
 
 
 def as_schedule(row: Row) -> ScheduleRow:
-    """Return the schedule read by ``list_schedules.sql``, even if its definition is unreadable.
-
-    Column by column: a page of the API has up to 500 of them.
-    """
+    """Return the schedule read by ``list_schedules.sql``, even if its definition is unreadable."""
     schedule, error = None, row["error"]
     try:
         schedule = parse_definition(row["definition"])
     except EngineError as unreadable:
         error = f"its definition cannot be read: {unreadable}"
-    paused_at, skipped_at = row["paused_at"], row["skipped_at"]
-    pause = (
-        Pause(paused_at, row["paused_reason"], row["paused_by"], row["paused_until"])
-        if paused_at
-        else None
-    )
-    return ScheduleRow(
-        key=row["key"],
-        project=row["project"],
-        workflow=row["workflow"],
+    skipped_at = row["skipped_at"]
+    return record_of(
+        ScheduleRow,
+        row,
         schedule=schedule,
-        state=row["state"],
-        status=row["status"],
-        next_fire_at=row["next_fire_at"],
-        last_fire_at=row["last_fire_at"],
-        last_status=row["last_status"],
-        workflow_type=row["workflow_type"],
-        definition_version=row["definition_version"],
-        series=row["series"],
-        effective_from=row["effective_from"],
         error=error,
-        rules=row["rules"],
-        pause=pause,
-        origin=row["origin"],
+        pause=_as_pause(row),
         skips=dict(zip(skipped_at, row["skipped_why"], strict=True)) if skipped_at else {},
-        request_id=row["request_id"],
-        defined_at=row["defined_at"],
-        started=row["started"],
-        former=tuple(row["former"]),
-        successor=row["successor"],
     )
 
 
@@ -290,47 +273,84 @@ def as_next_fire(row: Row) -> NextFire | None:
 def as_action(row: Row) -> ActionRow:
     """Return the action read by ``list_actions.sql``."""
     states = {name: json.loads(row[name]) if row[name] else None for name in ("before", "after")}
-    return ActionRow(**{**dict(row), **states})
+    return record_of(ActionRow, row, **states)
 
 
 def as_fire(row: Row) -> Fire:
-    """Return the fire read by ``list_fires.sql``."""
-    fields = {name: row[name] for name in Fire.__dataclass_fields__}
-    read = {"history": tuple(json.loads(row["history"])), "failing": as_failing(row["failing"])}
-    return Fire(**{**fields, **read})
+    """Return the fire of a row of ``fire_rows``."""
+    return record_of(
+        Fire,
+        row,
+        history=tuple(json.loads(row["history"])),
+        failing=as_failing(row["failing"]),
+        second_runs=tuple(row["second_runs"] or ()),
+    )
 
 
 def as_summary(row: Row) -> RunSummary:
     """Return the summary read by ``run_summaries.sql``."""
     median = row["median_duration_ms"]
-    read = {"median_duration_ms": None if median is None else round(median)}
-    return RunSummary(**{**row, **read, "recent": tuple(row["recent"])})
+    return record_of(RunSummary, row, median_duration_ms=None if median is None else round(median))
 
 
 def as_standing(row: Row) -> Standing:
     """Return the state read by ``standings.sql``."""
-    fields = dict(row)
-    return Standing(pause=_as_pause(fields), former=tuple(fields.pop("former")), **fields)
+    return record_of(Standing, row, pause=_as_pause(row))
 
 
 def as_version(row: Row) -> DefinitionVersion:
     """Return the version read by ``definition_versions.sql``."""
-    return DefinitionVersion(**{**dict(row), "definition": json.loads(row["definition"])})
-
-
-def as_account_row(row: Row) -> AccountRow:
-    """Return the row read by ``account_rows.sql``."""
-    fields = {**dict(row), "history": tuple(json.loads(row["history"]))}
-    return AccountRow(**{**fields, "second_runs": tuple(row["second_runs"])})
+    return record_of(DefinitionVersion, row, definition=json.loads(row["definition"]))
 
 
 def as_backfill(row: Row) -> Backfill:
     """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
-    read = {"include": tuple(row["include"]), "left_alone": json.loads(row["left_alone"])}
-    return Backfill(**{**row, **read})
+    return record_of(Backfill, row, left_alone=json.loads(row["left_alone"]))
 
 
-# --- statements of a transaction ---
+# --- statements ---
+
+_FEW = 1000
+
+
+class Statements:
+    """Statements of a ledger by their names: on its pool, or in one transaction.
+
+    Attributes:
+        namespace: the Temporal namespace whose windows it records.
+        binding: the number of the binding whose fires are sent and tracked here.
+    """
+
+    namespace: str
+    binding = 1
+
+    async def _fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
+        raise NotImplementedError
+
+    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self._fetch(query(name), self.namespace, *arguments)
+
+    async def many(
+        self,
+        name: str,
+        records: Sequence[object],
+        *first: object,
+        **made: Callable[[Any], object],
+    ) -> list[asyncpg.Record]:
+        """Run a query for these records, see ``columns``; not without any."""
+        return await self.run(name, *first, *columns(name, records, **made)) if records else []
+
+    async def filtered(self, name: str, given: Mapping[str, object]) -> list[asyncpg.Record]:
+        """Run a query with the lines of the filters that are given, and not None.
+
+        An inner limit of its text, from which the planner expects few rows, grows with ``limit``.
+        """
+        named: dict[str, Any] = {each: value for each, value in given.items() if value is not None}
+        text, order = filtered_query(name, frozenset(named))
+        if (limit := named.get("limit", 0)) > _FEW:
+            text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
+        return await self._fetch(text, self.namespace, *(named[each] for each in order))
 
 
 def arrays(rows: Iterable[Sequence[object]]) -> list[list[object]]:
@@ -338,14 +358,16 @@ def arrays(rows: Iterable[Sequence[object]]) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-class Statements:
+class InTransaction(Statements):
     """The connection of one transaction, and the statements that its parts share."""
 
-    def __init__(
-        self, connection: Connection, namespace: str, patience: float, binding: int
-    ) -> None:
-        self.connection, self._binding = connection, binding
-        self._namespace, self._patience = namespace, patience
+    def __init__(self, connection: Connection, of: LedgerPart, patience: float) -> None:
+        self.connection, self._patience = connection, patience
+        self.namespace, self.binding = of.namespace, of.binding
+        self._floors, self._unparsed = of.floors, of.unparsed
+
+    async def _fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self.connection.fetch(text, *arguments, timeout=self._patience)
 
     async def now(self) -> datetime:
         """Return the ledger's clock, read now and not at the start of the transaction."""
@@ -356,45 +378,30 @@ class Statements:
         """Delay a schedule that fails, longer each time, with nothing decided."""
         await self.run("back_off", key, error)
 
-    async def _insert(
-        self, fires: Sequence[NewFire], owner: str | None, lease: timedelta
-    ) -> list[Claim]:
-        if not fires:
-            return []
-        given = [
-            values("insert_fires", fire, awaits=fire.awaits and json.dumps(fire.awaits.to_json()))
-            for fire in fires
-        ]
-        return claimed(
-            fires, await self.run("insert_fires", owner, lease, self._binding, *arrays(given))
-        )
+    async def _write_fires(
+        self, name: str, fires: Sequence[NewFire], owner: str | None, lease: timedelta
+    ) -> list[asyncpg.Record]:
+        """Write fires by ``insert_fires`` or ``refill``; return the rows of those that were new."""
+        first = owner, lease, self.binding
+        return await self.many(name, fires, *first, awaits=_awaits_text)
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Apply what plans decided on open fires."""
-        promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
-        if promoted:
-            await self.run("promote", *arrays(promoted))
-        if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
-            await self.run("release", released)
-        if skipped := [
-            (move.fire.fire_id, move.reason, code_of(move.reason))
-            for _, move in moves
-            if move.to == "skip"
-        ]:
-            await self.run("give_up", *arrays(skipped))
-        wishes = [
-            (move.fire.fire_id, move.to, grace, move.reason)
-            for grace, move in moves
-            if move.to in {"cancel", "terminate"}
-        ]
-        if wishes:
-            await self.run("wish_stops", *arrays(wishes))
 
-    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run ``queries/<name>.sql``; its first argument is the namespace."""
-        return await self.connection.fetch(
-            query(name), self._namespace, *arguments, timeout=self._patience
-        )
+        def decided(*to: str) -> list[Any]:
+            return [move for _, move in moves if move.to in to]
+
+        await self.many("promote", decided("start"))
+        if released := [move.fire.fire_id for move in decided("release")]:
+            await self.run("release", released)
+        await self.many("give_up", decided("skip"), code=lambda move: code_of(move.reason))
+        graces = {id(move): grace for grace, move in moves}
+        wishes = decided("cancel", "terminate")
+        await self.many("wish_stops", wishes, grace=lambda move: graces[id(move)])
+
+
+def _awaits_text(fire: NewFire) -> str | None:
+    return json.dumps(fire.awaits.to_json()) if fire.awaits else None
 
 
 def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
@@ -413,21 +420,23 @@ def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Cl
     ]
 
 
-# --- statements outside of transactions ---
-
 logger = logging.getLogger("sched")
 
 
-class LedgerPart:
-    """The connections of one ledger, and how its parts run statements on them.
+class LedgerPart(Statements):
+    """The connections of one ledger, and how its parts write through them.
 
     Attributes:
-        binding: the number of the binding whose fires are sent and tracked here.
+        floors: the lower bounds of what is due.
+        unparsed: the definitions that ``read`` has left out.
     """
 
-    binding = 1
+    floors: Floors
+    unparsed: set[str]
     _connections: Connections
-    _namespace: str
+
+    async def _fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._connections.fetch(text, *arguments)
 
     async def _write(
         self, name: str, records: Sequence[object], *first: object
@@ -435,18 +444,14 @@ class LedgerPart:
         """Write all at once; if that fails, one by one, so that only a bad record is lost."""
         if not records:
             return []
-        rows = [
-            [storable(each) if isinstance(each, str) else each for each in values(name, record)]
-            for record in records
+        given = [
+            [storable(each) if isinstance(each, str) else each for each in column]
+            for column in columns(name, records)
         ]
         try:
-            return await self._connections.fetch(query(name), *first, *arrays(rows))
+            return await self._fetch(query(name), *first, *given)
         except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
             if len(records) == 1:
                 logger.exception("%s: %r could not be written", name, records[0])
                 return []
         return [row for record in records for row in await self._write(name, [record], *first)]
-
-    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run ``queries/<name>.sql``; its first argument is the namespace."""
-        return await self._connections.fetch(query(name), self._namespace, *arguments)

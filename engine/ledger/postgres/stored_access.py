@@ -5,9 +5,7 @@ Separate, like the alerts: no statement of a tick is here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 from engine.ledger.access import (
@@ -18,17 +16,18 @@ from engine.ledger.access import (
     TokenRow,
 )
 from engine.ledger.postgres.connections import values
+from engine.ledger.postgres.rows import Row, Statements, record_of
 
 
 class AccessStore:
     """The tokens, sessions and repeated requests of a ledger in PostgreSQL.
 
     Args:
-        run: runs one of the ledger's statements by its name.
+        statements: runs those of the ledger by their names.
     """
 
-    def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
-        self._run = run
+    def __init__(self, statements: Statements) -> None:
+        self._run, self._filtered = statements.run, statements.filtered
 
     async def add(self, new: TokenRow) -> datetime | None:
         """Write a token and return when; None if one in force has its name."""
@@ -37,7 +36,7 @@ class AccessStore:
 
     async def tokens(self) -> list[TokenRow]:
         """Return every token, those that were revoked last."""
-        return list(map(_as_token, await self._run("tokens")))
+        return list(map(_as_token, await self._filtered("tokens", {})))
 
     async def has_tokens(self) -> bool:
         """Return whether there is a token, in force or not."""
@@ -46,7 +45,7 @@ class AccessStore:
 
     async def token(self, token_id: str) -> TokenRow | None:
         """Return the token of this id, in force or not."""
-        rows = await self._run("token", token_id)
+        rows = await self._filtered("tokens", {"id": token_id})
         return _as_token(rows[0]) if rows else None
 
     async def revoke(self, name: str, *, by: str) -> bool:
@@ -94,9 +93,9 @@ class AccessStore:
         rows = await self._run("session", digest, lasts)
         if not rows:
             return None
-        found = dict(rows[0])
-        of = found.pop("token"), found.pop("token_digest")
-        return BrowserSession(*of, _as_token(found) if found["id"] is not None else None)
+        (found,) = rows
+        token = _as_token(found) if found["id"] is not None else None
+        return BrowserSession(found["token"], found["token_digest"], token)
 
     async def end_session(self, digest: str) -> None:
         """Delete a session."""
@@ -112,6 +111,5 @@ def _named(of: RequestKey) -> tuple[str, str, str]:
     return of.caller, of.route, of.key
 
 
-def _as_token(row: Mapping[str, Any]) -> TokenRow:
-    lists = ("keys", "projects", "task_queues", "external")
-    return TokenRow(**{**row, **{name: tuple(row[name]) for name in lists}})
+def _as_token(row: Row) -> TokenRow:
+    return record_of(TokenRow, row)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from engine.errors import Code
 from engine.ledger.alerts import (
@@ -22,37 +21,58 @@ from engine.ledger.alerts import (
     Watched,
     pause_text,
 )
-from engine.ledger.postgres.connections import values
-from engine.ledger.postgres.rows import arrays, decoded_schedule
-from engine.ledger.records import POLLS_COUNT_FOR, PolledQueue
+from engine.ledger.failures import with_moments
+from engine.ledger.postgres.rows import Row, Statements, decoded_schedule, record_of
+from engine.ledger.records import POLLS_COUNT_FOR, Load, PolledQueue, Serving, Totals
 from engine.schedules import Alerting
 
 _MOST_LETTERS = 500
 
 
-async def stored_facts(run: Callable[..., Awaitable[Any]], limit: int) -> Facts:
-    """Return the facts of a ledger in PostgreSQL; ``run`` runs a statement by its name."""
-    letters = await run("letters_by_key", _MOST_LETTERS)
-    (clock,) = await run("ledger_clock")
-    now = clock["now"]
-    return Facts(
-        now=now,
-        overdue=[each for row in await run("overdue", limit) if (each := _as_overdue(row, now))],
-        replicas=await seen_replicas(run),
-        queues=[PolledQueue(**row) for row in await run("polled_queues", POLLS_COUNT_FOR)],
-        watched=[_as_watched(row, now) for row in await run("watched", limit)],
-        letters=[Letters(**row) for row in letters],
-        some_letters=sum(row["number"] for row in letters) >= _MOST_LETTERS,
-    )
+class WatchReads(Statements):
+    """Facts that a look for problems judges, and how much of each kind there is."""
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        """Return what a look for problems judges; of each kind ``limit`` at most."""
+        letters = await self.run("letters_by_key", _MOST_LETTERS)
+        (clock,) = await self.run("ledger_clock")
+        now = clock["now"]
+        overdue = [_as_overdue(row, now) for row in await self.run("overdue", limit)]
+        polled = await self.run("polled_queues", POLLS_COUNT_FOR)
+        return Facts(
+            now=now,
+            overdue=[each for each in overdue if each],
+            replicas=await self.seen_replicas(),
+            queues=[PolledQueue(**row) for row in polled],
+            watched=[_as_watched(row, now) for row in await self.run("watched", limit)],
+            letters=[Letters(**row) for row in letters],
+            some_letters=sum(row["number"] for row in letters) >= _MOST_LETTERS,
+        )
+
+    async def seen_replicas(self) -> list[SeenReplica]:
+        """Return every replica that has not withdrawn, silent ones too."""
+        rows = await self.run("seen_replicas")
+        return [record_of(SeenReplica, row, types=frozenset(row["types"])) for row in rows]
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        """Return how much of each kind there is in the namespace, at most ``most`` of each.
+
+        Overdue are counted for the project and the lanes of ``serving``.
+        """
+        (row,) = await self.run("totals", most, serving.project, list(serving.lanes))
+        return Totals(**row)
+
+    async def load(self, *, most: int) -> Load:
+        """Return what replicas hold, and since when a window is due.
+
+        ``most`` claims are counted, and of each task queue as many due schedules are read.
+        """
+        held = await self.run("held_claims", most)
+        (due,) = await self.run("due_since", most)
+        return Load({row["owner"]: row["claims"] for row in held}, due["due_since"], due["awaits"])
 
 
-async def seen_replicas(run: Callable[..., Awaitable[Any]]) -> list[SeenReplica]:
-    """Return every replica that has not withdrawn; ``run`` runs a statement by its name."""
-    rows = await run("seen_replicas")
-    return [SeenReplica(**{**row, "types": frozenset(row["types"])}) for row in rows]
-
-
-def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
+def _as_overdue(row: Row, now: datetime) -> Overdue | None:
     """Return the overdue window of a row; None if a schedule that backs off has none."""
     fields_ = dict(row)
     cursor, definition = fields_.pop("cursor"), fields_.pop("definition")
@@ -68,14 +88,14 @@ def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
     return Overdue(**fields_)
 
 
-def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
+def _as_watched(row: Row, now: datetime) -> Watched:
     schedule = decoded_schedule(row["definition"])
     following = schedule.spec.next(row["cursor"]) if schedule else None
     paused = row["paused_at"] and pause_text(
         row["paused_at"], row["paused_by"], row["paused_reason"]
     )
     recent = [
-        Recent(**dict(zip(_RECENT_FIELDS, each, strict=True)) | _moments(each))
+        Recent(**with_moments(dict(zip(_RECENT_FIELDS, each, strict=True))))
         for each in json.loads(row["fires"])
     ]
     return Watched(
@@ -92,23 +112,15 @@ def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
 _RECENT_FIELDS = tuple(each.name for each in fields(Recent))
 
 
-def _moments(values: Sequence[Any]) -> dict[str, datetime | None]:
-    given = dict(zip(_RECENT_FIELDS, values, strict=True))
-    return {
-        name: given[name] and datetime.fromisoformat(given[name]).astimezone(UTC)
-        for name in ("fire_time", "started_at")
-    }
-
-
 class AlertStore:
     """The alerts of a ledger in PostgreSQL.
 
     Args:
-        run: runs one of the ledger's statements by its name.
+        statements: runs those of the ledger by their names.
     """
 
-    def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
-        self._run = run
+    def __init__(self, statements: Statements) -> None:
+        self._ledger, self._run = statements, statements.run
 
     async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
         """Open an alert for each new problem, and resolve those that were not found.
@@ -117,11 +129,8 @@ class AlertStore:
             found: every problem of these kinds that lasts now.
             of: the kinds that this look could judge; open alerts of other kinds stay as they are.
         """
-        opened: list[AlertRow] = []
-        if found:
-            rows = [values("open_alerts", each) for each in found]
-            written = await self._run("open_alerts", *arrays(rows))
-            opened = [_as_alert(row) for row in written if row["opened"]]
+        written = await self._ledger.many("open_alerts", found)
+        opened = [_as_alert(row) for row in written if row["opened"]]
         names = [problem.name for problem in found]
         gone = await self._run("resolve_alerts", list(map(str, of)), names)
         return AlertChanges(opened, list(map(_as_alert, gone)))
@@ -146,9 +155,5 @@ class AlertStore:
         return list(map(_as_alert, await self._run("open_problems")))
 
 
-def _as_alert(row: Mapping[str, Any]) -> AlertRow:
-    known = {name: row[name] for name in _ROW_FIELDS}
-    return AlertRow(**(known | {"code": Code(row["code"])}))
-
-
-_ROW_FIELDS = tuple(each.name for each in fields(AlertRow) if each.compare)
+def _as_alert(row: Row) -> AlertRow:
+    return record_of(AlertRow, row, code=Code(row["code"]))

@@ -5,37 +5,29 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import fields
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Final
 
 from engine.ledger.floors import LOOK_AGAIN, again_after
-from engine.ledger.outbox import Attempt, Delivery, EventRow, EventWork, Subscription
+from engine.ledger.outbox import (
+    Attempt,
+    Delivery,
+    EventRow,
+    EventWork,
+    Subscription,
+    SubscriptionOrigin,
+)
 from engine.ledger.postgres.connections import values
-from engine.ledger.postgres.rows import arrays, decoded_schedule
-from engine.schedules import EventType, Schedule
+from engine.ledger.postgres.rows import InTransaction, Row, Statements, decoded_schedule, record_of
+from engine.schedules import EventType, Hook, Schedule
 
 _KEPT_DEFINITIONS: Final = 2000
 _OPEN: Final = 10.0
 """Seconds from an id to the commit of its row, at most; a tick's transaction lives for 4 s."""
 _LOOKED_AT: Final = 5000
 """The newest events that a search by key reads."""
-_OF_EVENT: Final = frozenset(each.name for each in fields(EventRow)) - {"schedule"}
-Run = Callable[..., Awaitable[list[Any]]]
-
-
-class NamedStatements(Protocol):
-    """A transaction that runs the ledger's statements by their names."""
-
-    async def run(self, name: str, *arguments: object) -> list[Any]:
-        """Run a statement; its first argument is the namespace."""
-
-
-def as_subscription(row: Any) -> Subscription:
-    """Return the subscription of a row."""
-    return Subscription(**{**row, "events": tuple(row["events"]), "keys": tuple(row["keys"])})
 
 
 class _Unplaced:
@@ -71,22 +63,19 @@ class EventStore:
     """The events of a ledger in PostgreSQL.
 
     Args:
-        run: runs one of the ledger's statements by its name.
+        statements: runs those of the ledger by their names.
         transaction: begins a transaction.
         listen: listens to the channel of events.
-        namespace: of the ledger.
     """
 
     def __init__(
         self,
-        run: Run,
-        transaction: Callable[[], AbstractAsyncContextManager[NamedStatements]],
+        statements: Statements,
+        transaction: Callable[[], AbstractAsyncContextManager[Statements]],
         listen: Callable[[Callable[[], None]], Awaitable[None]],
-        *,
-        namespace: str,
     ) -> None:
-        self.namespace = namespace
-        self._run, self._transaction, self._listen = run, transaction, listen
+        self.namespace = statements.namespace
+        self._run, self._transaction, self._listen = statements.run, transaction, listen
         self._unplaced = _Unplaced()
         # A definition is never changed, and may be large: it is read once for all its events.
         self._definitions: OrderedDict[tuple[str, int], Schedule | None] = OrderedDict()
@@ -106,12 +95,12 @@ class EventStore:
 
     async def subscriptions(self) -> list[Subscription]:
         """Return every subscription that has not ended, by name."""
-        return [as_subscription(row) for row in await self._run("subscriptions")]
+        return [record_of(Subscription, row) for row in await self._run("subscriptions")]
 
     async def take(self, name: str, holder: str, lease: timedelta) -> Subscription | None:
         """Take or keep a subscription for a lease; return None while another one has it."""
         rows = await self._run("take_subscription", name, holder, lease)
-        return as_subscription(rows[0]) if rows else None
+        return record_of(Subscription, rows[0]) if rows else None
 
     async def give_back(self, holder: str) -> None:
         """Give back all subscriptions of a holder."""
@@ -222,9 +211,7 @@ class EventStore:
                 ("delivered", [each for each in again if each.done]),
                 ("put_off_deliveries", [each for each in again if not each.done]),
             ):
-                if attempts:
-                    rows = [values(statement, each) for each in attempts]
-                    await transaction.run(statement, name, *arrays(rows))
+                await transaction.many(statement, attempts, name)
         return True
 
     async def give_up(self, name: str, error: str, *, keys: Collection[str] | None) -> int:
@@ -263,18 +250,17 @@ class EventStore:
 
     # --- rows ---
 
-    async def _events(self, rows: Sequence[Mapping[str, Any]]) -> list[EventRow]:
+    async def _events(self, rows: Sequence[Row]) -> list[EventRow]:
         await self._learn({(row["key"], row["definition_version"]) for row in rows})
         return [self._event(row) for row in rows]
 
-    def _event(self, row: Mapping[str, Any]) -> EventRow:
-        given = {name: row[name] for name in _OF_EVENT}
+    def _event(self, row: Row) -> EventRow:
         schedule = self._definitions.get((row["key"], row["definition_version"]))
         if schedule is not None and row["options"]:  # of this run alone
             schedule = Schedule.from_json({**schedule.to_json(), **json.loads(row["options"])})
-        return EventRow(**given, schedule=schedule)
+        return record_of(EventRow, row, schedule=schedule)
 
-    async def _deliveries(self, rows: Sequence[Mapping[str, Any]]) -> list[Delivery]:
+    async def _deliveries(self, rows: Sequence[Row]) -> list[Delivery]:
         events = await self._events(rows)
         return [
             Delivery(
@@ -302,3 +288,44 @@ class EventStore:
             self._definitions[row["key"], row["version"]] = decoded_schedule(row["definition"])
         while len(self._definitions) > max(_KEPT_DEFINITIONS, len(wanted)):
             self._definitions.popitem(last=False)
+
+
+# --- hooks ---
+
+
+def _spaced(name: str) -> Callable[[Subscription], str]:
+    return lambda each: " ".join(getattr(each, name))
+
+
+class HookStatements(InTransaction):
+    """Webhooks that files and operators declare."""
+
+    async def hooks(self) -> list[Subscription]:
+        """Return every webhook of the namespace, by name."""
+        found = [record_of(Subscription, row) for row in await self.run("subscriptions")]
+        return [each for each in found if each.kind == "hook"]
+
+    async def declare_hooks(
+        self,
+        project: str,
+        hooks: Sequence[Hook],
+        *,
+        origin: SubscriptionOrigin,
+        by: str,
+        only: bool = True,
+    ) -> None:
+        """Declare hooks of a project; ``only``: remove its others of this origin.
+
+        A hook that is there already keeps its position.
+        """
+        named = [Subscription.of_hook(each, project, origin) for each in hooks]
+        names = [each.name for each in named]
+        if only:
+            await self.run("drop_hooks", project, origin, names)
+        # An array of arrays has no ragged ends.
+        lists = {name: _spaced(name) for name in ("events", "keys", "types")}
+        await self.many("declare_hooks", named, project, origin, by, **lists)
+
+    async def remove_hook(self, name: str) -> None:
+        """Remove a hook with what it has not got."""
+        await self.run("unsubscribe", name)

@@ -43,7 +43,7 @@ async def repair(ledger: Ledger, project: str, on_event: OnEvent) -> AsyncIterat
         async with ledger.upkeep() as upkeep:
             cached = await upkeep.next_fires(project, after, _AT_ONCE)
             now = await upkeep.now()
-            states = await upkeep.transaction.read([*cached])
+            states = await upkeep.read([*cached])
         if not cached:
             return
         wrong = [state.key for state in states if _due(state, now, cached[state.key])]
@@ -56,7 +56,7 @@ async def _repair_keys(ledger: Ledger, keys: list[str], on_event: OnEvent) -> in
     async with ledger.upkeep() as upkeep:
         cached = await upkeep.lock_free(keys)
         now = await upkeep.now()
-        for state in await upkeep.transaction.read([*cached]):
+        for state in await upkeep.read([*cached]):
             right = _due(state, now, cached[state.key])
             if right is not None:
                 await upkeep.correct_next(state.key, right)

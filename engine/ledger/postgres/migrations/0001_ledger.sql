@@ -892,11 +892,6 @@ BEGIN ATOMIC
     WHERE q.status = 'queued' AND q.awaits IS NOT NULL;
 END;
 
-CREATE VIEW awaited AS
-SELECT q.namespace, q.key, q.id AS fire_id, a.number, a.parent, a.wants, a.became, a.reason, a.closed_at
-FROM fires q CROSS JOIN LATERAL awaited_of(q.id) AS a
-WHERE q.status = 'queued' AND q.awaits IS NOT NULL;
-
 
 -- --- Workers ---
 
@@ -1364,9 +1359,18 @@ SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_ti
        CASE WHEN closed_at IS NOT NULL THEN tried END AS tried,
        CASE WHEN status = 'started' AND lost_at IS NULL THEN failing END AS failing,
        CASE WHEN status IN ('failed', 'timed_out', 'terminated') THEN failure END AS failure,
-       stop, stop_reason
+       stop, stop_reason, second_runs
 FROM fires CROSS JOIN (VALUES (true)) AS read_only (yes);
 COMMENT ON VIEW fire_history IS 'Read-only and documented: what was decided for every window, and what became of it.';
+
+-- The columns of a fire that the engine reads: those of its records, and none that may be large. Never replaced:
+-- prepared statements of a running fleet expect these columns, and one in a transaction is not prepared again.
+CREATE VIEW fire_rows AS
+SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_time, kind, missed, missed_from,
+       definition_version, workflow_id, status, reason, reason_code, timing, error, history, decided_at, waited_since,
+       attempts, starting_at, replica, run_id, started_at, lag_ms, lost_at, closed_at, duration_ms, tries, step_retries,
+       failing, second_runs
+FROM fire_history;
 
 CREATE VIEW dead_letters AS
 SELECT f.namespace, f.project, f.key, f.series, f.bucket, f.fire_time, f.windows, f.last_fire_time, f.kind,

@@ -1,5 +1,5 @@
--- The newest of a key, or ($3) those still to be laid, by turn. Only one branch runs, as in
--- list_fires.sql. BETWEEN: see read_schedules.sql.
+-- The newest of a key, or ($3) those still to be laid, by turn. Only one branch runs: under
+-- a generic plan, one condition for both would read all that the key ever had. BETWEEN: see read_schedules.sql.
 SELECT id, project, key, series, definition_version, first, last, cursor, overlap, include, state,
        ended_reason, reason, requested_by, requested_at, next_at, laid_at, looked_at, ended_at,
        windows, laid, left_alone, error

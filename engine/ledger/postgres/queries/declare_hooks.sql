@@ -7,7 +7,7 @@ WITH head AS (
     INSERT INTO subscriptions (namespace, name, kind, project, origin, events, keys, types, url, secret, declared_by)
     SELECT $1, n.name, 'hook', $2, $3, string_to_array(n.events, ' '), string_to_array(n.keys, ' '),
            string_to_array(n.types, ' '), n.url, n.secret, $4
-    FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+    FROM unnest(:name::text[], :events::text[], :keys::text[], :url::text[], :secret::text[], :types::text[])
          AS n (name, events, keys, url, secret, types)
     ON CONFLICT (namespace, name) DO UPDATE
     SET origin = excluded.origin, events = excluded.events, keys = excluded.keys, types = excluded.types, secret = excluded.secret,

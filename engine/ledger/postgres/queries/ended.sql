@@ -1,8 +1,8 @@
 -- Fires that ended badly, with no follow-up runs decided yet. The replica that locks one decides.
 -- A handler gets the fire's input: without $3 those whose input is sealed are left out.
-SELECT f.id AS fire_id, f.key, f.project, f.series, f.bucket, f.fire_time, f.windows, f.workflow_id,
-       f.run_id, f.workflow_type, f.task_queue, f.status, coalesce(f.error, f.reason) AS error,
-       f.attempts, f.not_undone, CASE WHEN f.sealed_input IS NULL THEN coalesce(f.input, d.definition -> 'input') END AS input,
+SELECT f.id AS fire_id, f.key, f.project, f.series, f.bucket, f.fire_time, f.windows, f.last_fire_time, f.kind,
+       f.definition_version, f.workflow_id, f.run_id, f.workflow_type, f.task_queue, f.status,
+       coalesce(f.error, f.reason) AS error, f.attempts, f.not_undone, CASE WHEN f.sealed_input IS NULL THEN coalesce(f.input, d.definition -> 'input') END AS input,
        coalesce(f.sealed_input, CASE WHEN f.input IS NULL THEN d.definition -> 'sealedInput' END) AS sealed_input,
        d.definition ->> 'onDead' AS on_dead, d.definition ->> 'workflow' AS workflow,
        (SELECT t.rules FROM workflow_types t

@@ -1,1 +1,1 @@
-SELECT * FROM fire_history WHERE namespace = $1 AND workflow_id = $2
+SELECT * FROM fire_rows WHERE namespace = $1 AND workflow_id = $2

@@ -1,4 +1,4 @@
--- Of one key, or of all. Only one of the two branches runs, as in list_fires.sql. BETWEEN, and the key in
+-- Of one key, or of all. Only one of the two branches runs, as in backfills.sql. BETWEEN, and the key in
 -- ORDER BY: see read_schedules.sql.
 SELECT at, by, verb, key, project, reason, workflow_id, before, after FROM (
     (SELECT * FROM actions WHERE $2::text IS NULL AND namespace = $1

@@ -1,11 +1,11 @@
 -- A move is a DELETE of one exact row and an INSERT under the next step: see the table. Without a
 -- change nothing moves. A plan that waits for an answer is made again at its look_at; its next fire
 -- time stays that of the undecided window, which children wait for. The row of schedules follows only
--- if the caller asks for it ($9); otherwise it stays behind.
+-- if the caller asks for it (`through`); otherwise it stays behind.
 WITH was AS (
     SELECT m.*, p.step, p.project, p.lane, p.share, p.cursor AS stood_at
-    FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
-                $8::bool[], $9::bool[], $10::timestamptz[])
+    FROM unnest(:state.key::text[], :cursor::timestamptz[], :next_fire_at::timestamptz[], :max_bucket::bigint[],
+                :reading::timestamp[], :resumed::bool[], :through::bool[], :look_at::timestamptz[])
          AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through, look_at)
     CROSS JOIN LATERAL position_of($1, m.key) AS p
     WHERE m.through OR (p.cursor, p.next_fire_at, p.max_bucket, p.rules, p.cursor_reading)

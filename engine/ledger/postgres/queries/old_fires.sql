@@ -1,5 +1,5 @@
 -- `version` changes with every write to a row, so that only the row that was archived is removed.
--- All rows, or ($6) requested ones only. Only one branch runs, as in list_fires.sql.
+-- All rows, or ($6) requested ones only. Only one branch runs, as in backfills.sql.
 SELECT f.id, f.version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_time,
        f.windows, f.kind, f.definition_version, f.workflow_type, f.task_queue, f.status, f.reason,
        f.reason_code, f.timing, f.missed, f.merged_at,

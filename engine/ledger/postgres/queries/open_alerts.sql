@@ -13,5 +13,4 @@ SET code = excluded.code, text = excluded.text, project = excluded.project, key 
     attempts = CASE WHEN a.resolved_at IS NULL THEN a.attempts ELSE 0 END
 -- Most looks find what they found before: those rows stay as they are.
 WHERE a.resolved_at IS NOT NULL OR (a.text, a.cause) IS DISTINCT FROM (excluded.text, excluded.cause)
-RETURNING a.name, a.code, a.text, a.since, a.project, a.key, a.cause, a.opened_at, a.resolved_at, a.sent,
-          a.attempts, a.error, a.opened_at = statement_timestamp() AS opened
+RETURNING a.*, a.opened_at = statement_timestamp() AS opened

@@ -29,7 +29,7 @@ FROM (
       AND (f.fire_time AT TIME ZONE 'UTC')::date = (f.last_fire_time AT TIME ZONE 'UTC')::date
     UNION ALL
     SELECT p.project, p.day, p.windows, p.status, NULL
-    FROM unnest($5::text[], $6::date[], $7::bigint[], $8::text[]) AS p (project, day, windows, status)
+    FROM unnest(:project::text[], :utc_day::date[], :windows::bigint[], :status::text[]) AS p (project, day, windows, status)
 ) AS w
 GROUP BY w.project, w.day
 ON CONFLICT (namespace, key, day, project) DO UPDATE

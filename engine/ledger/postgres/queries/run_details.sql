@@ -1,3 +1,1 @@
-SELECT h.failure, h.tried, f.second_runs
-FROM fire_history h JOIN fires f ON f.namespace = h.namespace AND f.workflow_id = h.workflow_id
-WHERE h.namespace = $1 AND h.workflow_id = $2
+SELECT failure, tried, second_runs FROM fire_history WHERE namespace = $1 AND workflow_id = $2

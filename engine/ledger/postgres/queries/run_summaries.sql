@@ -1,6 +1,6 @@
 -- Of each key ($2), its former ones included, the newest rows ($3), and of these the newest runs that ended by themselves ($4), and the
 -- newest windows that have opened (as many); and its last failure, however old. One row of each status is
--- enough for that, as in list_fires.sql.
+-- enough for that, as in fires.sql.
 SELECT k.key, runs.*, ARRAY(
            SELECT status FROM (
                SELECT each.* FROM keys_of($1, k.key) AS n CROSS JOIN LATERAL (

@@ -3,7 +3,7 @@
 WITH gone AS (
     DELETE FROM fires
     WHERE namespace = $1 AND key = $2 AND series = $3 AND fire_time = $4 AND kind = 'window'
-      AND windows > 1 AND windows = $10 AND last_fire_time = $11
+      AND windows > 1 AND windows = $5 AND last_fire_time = $6
     RETURNING *)
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, kind, windows,
                    last_fire_time, definition_version, workflow_id, workflow_type, task_queue,
@@ -14,6 +14,6 @@ SELECT gone.namespace, gone.project, gone.key, gone.series, p.bucket, p.fire_tim
        gone.decided_at, gone.error, gone.replica, gone.history, gone.merged_at,
        gone.dealt_at, gone.followed_at
 FROM gone
-CROSS JOIN unnest($5::bigint[], $6::timestamptz[], $7::int[], $8::timestamptz[], $9::text[])
+CROSS JOIN unnest(:window.bucket::bigint[], :window.fire_time::timestamptz[], :windows::int[], :last::timestamptz[], :workflow_id::text[])
      AS p (bucket, fire_time, windows, last, workflow_id)
 RETURNING workflow_id

@@ -8,5 +8,5 @@ SET first_run_id = coalesce(f.first_run_id, a.first_run_id),
                                               interval '30 seconds'),
                     CASE WHEN f.stop = 'cancel'
                          THEN coalesce(f.stop_asked_at, clock_timestamp()) + f.stop_grace END)
-FROM unnest($2::bigint[], $3::text[], $4::text[]) AS a (id, asked, first_run_id)
+FROM unnest(:fire_id::bigint[], :stop::text[], :first_run_id::text[]) AS a (id, asked, first_run_id)
 WHERE f.namespace = $1 AND f.id = a.id AND f.stop = a.asked

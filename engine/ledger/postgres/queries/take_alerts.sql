@@ -6,5 +6,4 @@ FROM (
     ORDER BY due_at LIMIT $2
     FOR UPDATE SKIP LOCKED) AS due
 WHERE a.namespace = $1 AND a.name = due.name
-RETURNING a.name, a.code, a.text, a.since, a.project, a.key, a.cause, a.opened_at, a.resolved_at, a.sent,
-          a.attempts, a.error
+RETURNING a.*

@@ -53,10 +53,7 @@ WITH stale AS (
     WHERE f.id = stale.id
     RETURNING f.*, stale.was = 'claimed' AND stale.sent_at IS NULL AS fresh, stale.definition || coalesce(f.options, '{}') AS definition
 )
-SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
-       taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
-       taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.reason_code, taken.input, taken.sealed_input, taken.token, taken.attempts, taken.starting_at,
-       taken.definition, taken.kind, taken.fresh,
+SELECT taken.*,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
        -- In force since the start: those seen after it, and the stretch that it fell into.

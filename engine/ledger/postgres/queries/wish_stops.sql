@@ -2,7 +2,7 @@
 UPDATE fires f
 SET stop = w.stop, stop_at = clock_timestamp(), stop_grace = w.grace, stop_reason = w.reason,
     stop_asked_at = NULL
-FROM unnest($2::bigint[], $3::text[], $4::interval[], $5::text[]) AS w (id, stop, grace, reason)
+FROM unnest(:fire.fire_id::bigint[], :to::text[], :grace::interval[], :reason::text[]) AS w (id, stop, grace, reason)
 WHERE f.namespace = $1 AND f.id = w.id AND f.status IN ('starting', 'started')
   AND (f.stop IS NULL OR (f.stop = 'cancel' AND w.stop = 'terminate'))
 RETURNING f.id

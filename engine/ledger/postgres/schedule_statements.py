@@ -1,4 +1,4 @@
-"""Transactions of the ledger: schedules, the projects that declare them, and ticks."""
+"""Statements about schedules: lists, definitions, holds, their projects, and ticks."""
 
 from __future__ import annotations
 
@@ -8,46 +8,137 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
 
 import asyncpg
 
 from engine.errors import EngineError, KeyInUse, RequestInUse
 from engine.ledger.fires import Claim
-from engine.ledger.floors import Floors
-from engine.ledger.outbox import Subscription, SubscriptionOrigin
-from engine.ledger.postgres.connections import Connection, query, values
-from engine.ledger.postgres.fire_statements import (
-    BackfillStatements,
-    DeadLetterStatements,
-    FireStatements,
-)
+from engine.ledger.postgres.connections import query, values
 from engine.ledger.postgres.rows import (
+    InTransaction,
     Statements,
     arrays,
+    as_action,
     as_drift,
+    as_next_fire,
+    as_schedule,
+    as_standing,
     as_state,
+    as_version,
+    claimed,
     parse_definition,
+    record_of,
     waits_for_thread,
 )
-from engine.ledger.postgres.stored_events import as_subscription
 from engine.ledger.records import (
     Action,
+    ActionRow,
+    DefinitionVersion,
     DriftRow,
     DueByShare,
     DueKey,
     NewDefinition,
     NewFire,
     ProjectRow,
-    QueueRow,
     Serving,
-    TemporalNamespace,
+    Standing,
+    Wanted,
     action_json,
 )
-from engine.schedules import Hook, Queue, Reason, Schedule, ScheduleFile, code_of, resolve_type
+from engine.ledger.schedule_rows import NextFire, ScheduleFilter, ScheduleRow
+from engine.schedules import STARTS, Schedule, ScheduleFile, resolve_type
 from engine.schedules.diff import Head
 from engine.schedules.planner import READ_AHEAD, TIME_RULES, Pause, Plan, ScheduleState, reading_at
 
-# --- schedules ---
+# --- reads ---
+
+_LOOKED_AT = 5000
+"""The most schedules that ``upcoming`` reads to find windows that are not excluded."""
+
+
+class ScheduleReads(Statements):
+    """Schedules for lists, overviews, verbs and the audit; nothing is locked or written."""
+
+    async def schedules(
+        self,
+        project: str | None = None,
+        *,
+        key: str | None = None,
+        wanted: ScheduleFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRow]:
+        """Return schedules in key order for display, including retired ones.
+
+        With ``wanted`` only those that match it, without the rows of starts; ``after`` is a key.
+        The order of keys is that of the database, and always the same.
+        """
+        given: dict[str, object]
+        given = {"project": project, "key": key, "after": after, "limit": limit}
+        given |= {**wanted.given(), "but": STARTS} if wanted is not None else {}
+        return [as_schedule(row) for row in await self.filtered("list_schedules", given)]
+
+    async def count_schedules(self, project: str) -> int:
+        """Return how many schedules of the project are not retired."""
+        (row,) = await self.run("count_schedules", project)
+        return int(row["living"])
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """Return the next start of each of the project's schedules, earliest first.
+
+        Excluded and skipped windows are passed over. If more than 5,000 schedules have such windows
+        before the first start of another schedule, that start may be missing.
+        """
+        looked_at = limit
+        while True:
+            rows = await self.run("upcoming", project, looked_at)
+            found = sorted(
+                filter(None, map(as_next_fire, rows)), key=attrgetter("fire_time", "key")
+            )[:limit]
+            # Schedules behind the last row start no earlier than it.
+            certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
+            if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
+                return found
+            looked_at = min(looked_at * 10, _LOOKED_AT)
+
+    async def keys_of(self, key: str) -> list[str]:
+        """Return all keys that a schedule has had, by any of them, the present one first."""
+        return [row["key"] for row in await self.run("keys_of", key)]
+
+    async def children(self, key: str) -> list[str]:
+        """Return the schedules that wait for this one's windows, in key order."""
+        return [row["key"] for row in await self.run("children", key)]
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """Return recorded actions, newest first."""
+        return [as_action(row) for row in await self.run("list_actions", key, limit)]
+
+    async def standings(self, keys: Sequence[str]) -> list[Standing]:
+        """Return the present state of these schedules, in key order; unknown keys are left out."""
+        return [as_standing(row) for row in await self.run("standings", list(keys))]
+
+    async def definition_versions(self, key: str, *, limit: int) -> list[DefinitionVersion]:
+        """Return the newest versions of a schedule's definition, newest first."""
+        return [as_version(row) for row in await self.run("definition_versions", key, limit)]
+
+    async def wanted(self, project: str) -> list[Wanted]:
+        """Return what the project's schedules that may fire need of its workers."""
+        return [Wanted(*row) for row in await self.run("wanted", project)]
+
+    async def newer_rules(self, project: str) -> tuple[int, str]:
+        """Return how many schedules newer rules computed, and the newest rules; it scans all."""
+        (row,) = await self.run("newer_rules", project, TIME_RULES)
+        return row["schedules"], row["rules"] or TIME_RULES
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """Return one version of a schedule's definition."""
+        (row,) = await self.run("definition", key, version)
+        return parse_definition(row["definition"])
+
+
+# --- definitions and holds ---
 
 _AT_ONCE = 5000
 """Rows converted before other tasks of the event loop get their turn: about 10 ms."""
@@ -105,8 +196,19 @@ def in_use(error: asyncpg.UniqueViolationError, new: NewDefinition) -> EngineErr
     return KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
 
-class DefinitionStatements(Statements):
-    """Schedules: their definitions, holds and actions."""
+class ScheduleStatements(ScheduleReads, InTransaction):
+    """Schedules in a transaction: locks, definitions, holds and actions."""
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """Lock these schedules, waiting for those that are locked."""
+        await self.run("lock", keys)
+
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
+        """Lock our lanes' schedules that older time rules computed, by key from ``after`` on."""
+        rows = await self.run(
+            "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
+        )
+        return [row["key"] for row in rows]
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         """Lock these schedules and the project's absent ones, waiting for those that are locked."""
@@ -156,20 +258,10 @@ class DefinitionStatements(Statements):
         """Return the project's schedules that are paused, skip windows, or are in no file."""
         return [as_drift(row) for row in await self.run("drift", project)]
 
-    async def retention(self) -> timedelta | None:
-        """Return how long Temporal keeps closed runs; None if no worker has read it yet."""
-        rows = await self.run("retention")
-        return rows[0]["retention"] if rows else None
-
     async def asked_under(self, request_id: str) -> str | None:
         """Return the key of the schedule that an application declared under this request ID."""
         rows = await self.run("asked_under", request_id)
         return rows[0]["key"] if rows else None
-
-    async def definition(self, key: str, version: int) -> Schedule:
-        """Return one version of a schedule's definition."""
-        (row,) = await self.run("definition", key, version)
-        return parse_definition(row["definition"])
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """Retire schedules and revoke what is ``claimed`` or ``queued``. Rows are kept forever."""
@@ -179,10 +271,6 @@ class DefinitionStatements(Statements):
     async def rename(self, was: str, key: str) -> None:
         """Carry what belongs to no definition from a key to the new one, and end the former."""
         await self.run("rename", was, key)
-
-    async def keys_of(self, key: str) -> list[str]:
-        """See ``Ledger.keys_of``."""
-        return [row["key"] for row in await self.run("keys_of", key)]
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         """Move these locked schedules, with everything that has not ended, to another project."""
@@ -197,22 +285,19 @@ class DefinitionStatements(Statements):
 
     async def pause(self, key: str, pause: Pause) -> None:
         """Pause a schedule, and revoke the ``claimed`` fires of its windows."""
-        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
+        its = pause.at, pause.reason, pause.by, pause.until
+        await self.run("pause", key, *its, pause.until)
         await self.run("revoke", [key], "paused", False)
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         """Resume a schedule; it is planned next at ``next_fire_at``."""
-        await self.run("resume", key, next_fire_at)
+        await self.run("pause", key, None, None, None, None, next_fire_at)
 
     async def notify(self) -> None:
         """Wake the replicas when this transaction commits. Commits that notify share a lock."""
         await self.run("hint")
 
-    async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Ledger.make_due``."""
-        await self.made_due(keys)
-
-    async def made_due(self, keys: Sequence[str]) -> list[str]:
+    async def make_due(self, keys: Sequence[str]) -> list[str]:
         """Make schedules due; return those that are not on hold."""
         await self.run("lock", keys)
         return [row["key"] for row in await self.run("make_due", list(keys))]
@@ -230,14 +315,8 @@ _REMEMBERED = 1000
 """Superseded files of a project that the ledger knows."""
 
 
-_UNANSWERED = Reason(
-    "may_have_run", "may have run: its start was not answered, and its Temporal is asked no more"
-)
-_CLOSED = "it was open when the ledger was moved for good, so nobody has seen its end"
-
-
-class ProjectStatements(Statements):
-    """Projects and bindings: files, seals, hooks, queues and workflow types of a namespace."""
+class ProjectStatements(InTransaction):
+    """Projects: the file of each, its seal, and the workflow types that its schedules start."""
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """Lock the project against another apply, and return the file that was applied last.
@@ -247,7 +326,7 @@ class ProjectStatements(Statements):
         """
         await self.connection.fetch(
             "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
-            self._namespace,
+            self.namespace,
             timeout=self._patience,
         )
         rows = await self.run("lock_project", project)
@@ -275,21 +354,6 @@ class ProjectStatements(Statements):
         """Raise the epoch, so that replicas resolve the workflows of schedules again."""
         await self.connection.execute(query("raise_epoch"), timeout=self._patience)
 
-    async def bind_to(self, to: TemporalNamespace, *, by: str) -> None:
-        """Let the workers of this Temporal namespace claim from this commit on, and no others."""
-        await self.raise_epoch()  # one move at a time: its row is locked
-        await self.run("leave_binding", *values("leave_binding", to))
-        await self.run("move_here", *values("move_here", to, by=by))
-
-    async def close_bindings(self, limit: int = 1000) -> tuple[int, int, bool]:
-        """End fires that are open in Temporal namespaces whose workers do not claim.
-
-        Return how many are unvouched now, how many runs are lost, and whether there may be more.
-        """
-        reason = _UNANSWERED
-        (row,) = await self.run("close_bindings", limit, reason, code_of(reason), _CLOSED)
-        return row["unvouched"], row["lost"], row["more"]
-
     async def seal(self, project: str) -> str | None:
         """Return the encoded key of the digests of a project's inputs; None if these are plain."""
         rows = await self.run("seal", project)
@@ -300,55 +364,6 @@ class ProjectStatements(Statements):
         await self.run("seal_project", project, digest_key, by)
         (row,) = await self.run("seal", project)
         return str(row["digest_key"])
-
-    async def hooks(self) -> list[Subscription]:
-        """Return every webhook of the namespace, by name."""
-        found = [as_subscription(row) for row in await self.run("subscriptions")]
-        return [each for each in found if each.kind == "hook"]
-
-    async def declare_hooks(
-        self,
-        project: str,
-        hooks: Sequence[Hook],
-        *,
-        origin: SubscriptionOrigin,
-        by: str,
-        only: bool = True,
-    ) -> None:
-        """Declare hooks of a project; ``only``: remove its others of this origin.
-
-        A hook that is there already keeps its position.
-        """
-        named = [Subscription.of_hook(each, project, origin) for each in hooks]
-        names = [each.name for each in named]
-        if only:
-            await self.run("drop_hooks", project, origin, names)
-        if named:
-            events, keys, types = (
-                [" ".join(getattr(each, name)) for each in named]
-                for name in ("events", "keys", "types")
-            )
-            urls, secrets = [each.url for each in named], [each.secret for each in named]
-            await self.run(
-                "declare_hooks", project, origin, by, names, events, keys, urls, secrets, types
-            )
-
-    async def remove_hook(self, name: str) -> None:
-        """Remove a hook with what it has not got."""
-        await self.run("unsubscribe", name)
-
-    async def queues(self) -> dict[str, QueueRow]:
-        """Return every queue of the namespace by name, including dropped ones."""
-        return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
-
-    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
-        """Make these the project's queues; drop its others, whose limits stay in force."""
-        names = list(queues)
-        most = [queue.concurrency for queue in queues.values()]
-        each = [queue.per_key for queue in queues.values()]
-        rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
-        await self.run("declare_queues", project, names, most, each, rates, by)
-        await self.run("drop_queues", project, names)
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
@@ -369,43 +384,31 @@ class ProjectStatements(Statements):
             announced.setdefault(row["task_queue"], []).append(row["type"])
         return announced
 
+    async def retention(self) -> timedelta | None:
+        """Return how long Temporal keeps closed runs; None if no worker has read it yet."""
+        rows = await self.run("retention")
+        return rows[0]["retention"] if rows else None
+
+    async def announced_input(self, task_queue: str, workflow_type: str) -> dict[str, Any] | None:
+        """Return what a workflow type takes, as its workers announced it; None if unknown."""
+        rows = await self.run("announced_input", task_queue, workflow_type)
+        return json.loads(rows[0]["input"]) if rows and rows[0]["input"] else None
+
 
 # --- ticks ---
 
 _FOLDED = 20
 """The number of changes of a line above which they are folded into one."""
 
+_MOST_SHARES = 1000
+"""Shares visited by one look at what is due."""
+
 _PARSED_AT_ONCE = 100_000
 """Characters of definitions that a tick parses at most: some tens of milliseconds."""
 
 
-class Transaction(
-    DefinitionStatements,
-    ProjectStatements,
-    FireStatements,
-    DeadLetterStatements,
-    BackfillStatements,
-):
-    """All statements of a transaction: those of a tick, and the other parts.
-
-    Args:
-        floors: the lower bounds of what is due.
-        older: whether replicas live that read ``schedules`` and not ``positions``.
-        unparsed: receives the definitions that ``read`` leaves out.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        namespace: str,
-        patience: float,
-        binding: int,
-        *,
-        floors: Floors,
-        unparsed: set[str],
-    ) -> None:
-        super().__init__(connection, namespace, patience, binding)
-        self._floors, self._unparsed = floors, unparsed
+class TickStatements(ScheduleStatements, ProjectStatements):
+    """Schedules as a tick locks, reads and moves them."""
 
     async def lock_due(
         self,
@@ -420,18 +423,9 @@ class Transaction(
         ``but`` are left out, and with ``only`` all others are.
         """
         types, (due, *_) = list(serving.types), self._floors.of(serving)
-        rows = await self.run(
-            "lock_due",
-            serving.project,
-            serving.lanes,
-            types,
-            TIME_RULES,
-            limit,
-            due,
-            list(but),
-            None if only is None else list(only),
-            self._binding,
-        )
+        ours = serving.project, serving.lanes, types, TIME_RULES, limit, due
+        chosen = None if only is None else list(only)
+        rows = await self.run("lock_due", *ours, list(but), chosen, self.binding)
         return [row["key"] for row in rows]
 
     async def due_by_share(
@@ -453,52 +447,17 @@ class Transaction(
             after: the share after which to begin.
         """
         types, (due, *_) = list(serving.types), self._floors.of(serving)
-        rows = await self.run(
-            "due_by_share",
-            serving.project,
-            serving.lanes,
-            types,
-            TIME_RULES,
-            due,
-            list(but),
-            after,
-            _MOST_SHARES,
-            most,
-            recent,
-        )
-        keys = tuple(
-            DueKey(row["key"], row["lane"], row["share"], row["due_at"])
-            for row in rows
-            if row["key"]
-        )
+        ours = serving.project, serving.lanes, types, TIME_RULES, due
+        rows = await self.run("due_by_share", *ours, list(but), after, _MOST_SHARES, most, recent)
+        keys = tuple(record_of(DueKey, row) for row in rows if row["key"])
         first = rows[0]
         return DueByShare(keys, first["now"], first["next_at"], first["further"])
 
     async def lock_chosen(self, project: str, chosen: Sequence[DueKey]) -> list[str]:
         """Lock the chosen keys that are still due; return them in this order."""
-        columns = zip(
-            *((each.key, each.lane, each.share, each.due_at) for each in chosen), strict=True
-        )
-        rows = []
-        if chosen:
-            rows = await self.run("lock_chosen", project, *map(list, columns), self._binding)
+        rows = await self.many("lock_chosen", chosen, project, self.binding)
         locked = {row["key"] for row in rows}
         return [each.key for each in chosen if each.key in locked]
-
-    async def lock(self, keys: Sequence[str]) -> None:
-        """Lock these schedules, waiting for those that are locked."""
-        await self.run("lock", keys)
-
-    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
-        """Lock our lanes' schedules that older time rules computed, by key from ``after`` on."""
-        rows = await self.run(
-            "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
-        )
-        return [row["key"] for row in rows]
-
-    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
-        """Lock those of these fires whose send has not begun, and return their IDs."""
-        return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
 
     async def read(
         self,
@@ -518,7 +477,7 @@ class Transaction(
         states, unparsed = [], 0
         place = random.random()
         for row in await self.run(
-            "read_schedules", keys, all_open, READ_AHEAD, place, self._binding
+            "read_schedules", keys, all_open, READ_AHEAD, place, self.binding
         ):
             text = row["definition"]
             if at_once and waits_for_thread(text):
@@ -578,6 +537,20 @@ class Transaction(
             claims += await self.record([step], owner=owner, lease=lease)
         return claims
 
+    async def _record(
+        self, steps: Sequence[Plan], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
+        rows = await self._write_fires("insert_fires", fires, owner, lease)
+        await self._move(
+            [(step.state.schedule.cancel_grace, move) for step in steps for move in step.moves]
+        )
+        through = {"through": lambda step: owner is None or not step.plain}
+        await self.many("move_cursors", steps, TIME_RULES, **through)
+        if long := [s.state.key for s in steps if s.state.line_changes > _FOLDED]:
+            await self.run("fold_lines", long)
+        return claimed(fires, rows)
+
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
@@ -588,40 +561,6 @@ class Transaction(
         nothing is known of the other replicas.
         """
         types = list(serving.types)
-        rows = await self.run(
-            "unservable",
-            serving.project,
-            serving.task_queue,
-            alive,
-            types,
-            steady,
-            limit,
-            TIME_RULES,
-        )
+        its = serving.project, serving.task_queue, alive, types, steady, limit, TIME_RULES
+        rows = await self.run("unservable", *its)
         return [row["key"] for row in rows]
-
-    async def _record(
-        self, steps: Sequence[Plan], owner: str | None, lease: timedelta
-    ) -> list[Claim]:
-        fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
-        claims = await self._insert(fires, owner, lease)
-        await self._move(
-            [(step.state.schedule.cancel_grace, move) for step in steps for move in step.moves]
-        )
-        moved = [
-            (
-                s.state.key,
-                s.cursor,
-                s.next_fire_at,
-                s.max_bucket,
-                s.reading,
-                s.resumed,
-                owner is None or not s.plain,
-                s.look_at,
-            )
-            for s in steps
-        ]
-        await self.run("move_cursors", TIME_RULES, *arrays(moved))
-        if long := [s.state.key for s in steps if s.state.line_changes > _FOLDED]:
-            await self.run("fold_lines", long)
-        return claims
