@@ -328,7 +328,7 @@ class Ledger(
         rows = await self.run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
         woken: list[str] = []
         if free := [row["key"] for row in rows if not row["locked"]]:
-            woken += [row["key"] for row in await self.run("wake_moved", free)]
+            woken += [row["key"] for row in await self.run("make_due", free, False)]
         locked = [row["key"] for row in rows if row["locked"]]
         late = [key for key in dict.fromkeys([*self._late, *locked]) if key not in woken]
         self._late = []

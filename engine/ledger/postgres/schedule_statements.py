@@ -300,7 +300,7 @@ class ScheduleStatements(ScheduleReads, InTransaction):
     async def make_due(self, keys: Sequence[str]) -> list[str]:
         """Make schedules due; return those that are not on hold."""
         await self.run("lock", keys)
-        return [row["key"] for row in await self.run("make_due", list(keys))]
+        return [row["key"] for row in await self.run("make_due", list(keys), True)]
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """Record actions."""

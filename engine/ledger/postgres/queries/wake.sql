@@ -7,7 +7,7 @@
 -- keys, fewer of each, so that a long line starves no other. The line of a former key is that of
 -- its schedule, and the fires of all its keys are counted. BETWEEN: see read_schedules.sql.
 -- A locked key is returned as locked, due or not: its plan may not have read the latest change and
--- will put it off; other keys do not wait for it. Free keys are made due by wake_moved.sql: a plan may
+-- will put it off; other keys do not wait for it. Free keys are made due by make_due.sql: a plan may
 -- have moved one since this statement began, which only another statement sees.
 WITH long AS MATERIALIZED (
     SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
