@@ -311,7 +311,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
             "one", A_MINUTE, 1, ["default"], ["busy"], [1], [LAST + 1], [NOW + A_MINUTE], [1],
             [NOW + A_MINUTE], [1], [f"sched:busy:{LAST + 1}"], ["noop@1"], ["sched"], ["starting"],
             [None], [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
-            [None],
+            [None], ["window"], [None], [None], [None],
         ),
     ],
     "wanted": [("default",)],
@@ -341,9 +341,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                      for through in (False, True)],
     "newer_rules": [("default", RULES)],
     "next_fires": [("default", "", RULES, 100)],
-    "old_fires": [("busy", MIDNIGHT, MIDNIGHT + DAY, 500, True),
-                  ("busy", MIDNIGHT - ROWS * A_MINUTE, MIDNIGHT, 500, False),
-                  (QUIET, MIDNIGHT - ROWS * A_MINUTE, MIDNIGHT, 500, False)],
     "open_days": [("", date(2000, 1, 1), 100)],
     "open_runs": [(500, NOW, AGO, 1), (8, NOW, AGO, 2)],
     "other_rules": [("default", "2025b", DAY)],
@@ -373,10 +370,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "request_backfill": [
         ("default", "busy", 1, 1, NOW - DAY, NOW, NOW - DAY, "queue", ["paused"], None, "me", NOW,
          1440),
-    ],
-    "request_fire": [
-        ("default", "busy", 1, LAST, NOW, "manual", 1, "sched:busy:manual:1", "noop@1", "sched",
-         "claimed", None, None, "manual", None, None, None, None, None),
     ],
     "resolve_dead_letters": [([RUN],)],
     "rename": [("busy", "quiet-1")],
@@ -485,6 +478,11 @@ FILTERED: dict[str, list[dict[str, Any]]] = {
         {"limit": 50}, {"limit": 50, "key": "busy"}, {"limit": 50, "key": QUIET},
         {"limit": 1, "workflow_id": RUN}, {"limit": 50, "key": "busy", "bucket": LAST - 1000},
         *({"limit": 50, "at": NOW - DAY, "behind": RUN, **key} for key in ({}, {"key": "busy"})),
+    ],
+    "old_fires": [
+        {"key": "busy", "since": MIDNIGHT, "until": MIDNIGHT + DAY, "limit": 500},
+        *({"key": key, "since": MIDNIGHT - ROWS * A_MINUTE, "until": MIDNIGHT, "limit": 500,
+           "asked_for": True} for key in ("busy", QUIET)),
     ],
     "tokens": [{}, {"id": "id"}],
     "list_schedules": [

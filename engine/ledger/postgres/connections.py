@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -563,16 +563,14 @@ def values(name: str, record: object, **others: object) -> list[object]:
 
 
 def columns(
-    name: str, records: Iterable[object], **made: Callable[[Any], object]
+    name: str, records: Sequence[object], **made: Callable[[Any], object]
 ) -> list[list[object]]:
     """Return the arguments for the named parameters of a query, each an array of these records.
 
     Its elements are the fields of the parameter's name, or what a function ``made`` of the records.
     """
-    rows = [
-        values(name, each, **{field: of(each) for field, of in made.items()}) for each in records
-    ]
-    return [[row[number] for row in rows] for number in range(len(_named(name)[1]))]
+    getters = [made.get(each, get) for each, get in _named(name)[1].items()]
+    return [[get(record) for record in records] for get in getters]
 
 
 @cache

@@ -33,6 +33,7 @@ from engine.ledger.postgres.rows import (
     as_letter,
     as_summary,
     claimed,
+    fire_columns,
     input_columns,
 )
 from engine.ledger.records import (
@@ -201,16 +202,10 @@ class FireReads(Statements):
 _NO_TIME = timedelta(0)
 
 
-def _request_row(new: NewFire) -> list[object]:
-    given, sealed = input_columns(new.own_input[0]) if new.own_input else (None, None)
-    options = json.dumps(new.options) if new.options else None
-    return values("request_fire", new, input=given, sealed_input=sealed, options=options)
-
-
-def starting(new: Start, fire: NewFire) -> Iterator[tuple[str, list[object]]]:
+def starting(new: Start, fire: NewFire, binding: int) -> Iterator[tuple[str, list[object]]]:
     """Yield the statements that write a start, each with its arguments after the namespace."""
     yield "start", values("start", new)
-    yield "request_fire", _request_row(fire)
+    yield "insert_fires", [None, _NO_TIME, binding, *fire_columns("insert_fires", [fire])]
 
 
 class FireStatements(FireReads, InTransaction):
@@ -231,7 +226,7 @@ class FireStatements(FireReads, InTransaction):
 
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
-        return bool(await self.run("request_fire", *_request_row(new)))
+        return bool(await self._write_fires("insert_fires", [new], None, _NO_TIME))
 
     async def options_of(self, workflow_id: str) -> dict[str, Any] | None:
         """Return the fields of its definition that a run has of its own; None without any."""
@@ -254,7 +249,7 @@ class FireStatements(FireReads, InTransaction):
 
         ``declare_starts`` comes first, in a transaction of its own: starts share no lock.
         """
-        for name, arguments in starting(new, fire):
+        for name, arguments in starting(new, fire, self.binding):
             if not await self.run(name, *arguments):
                 return False
         return True

@@ -469,7 +469,7 @@ class Ledger(
         Raises:
             LedgerError: there is no open transaction, or it does not reach this ledger.
         """
-        return await self._write_within(connection, starting(new, fire))
+        return await self._write_within(connection, starting(new, fire, self.binding))
 
     async def _write_within(self, connection: object, statements: Iterable[Statement]) -> bool:
         return await write_within(

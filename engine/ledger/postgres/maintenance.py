@@ -37,7 +37,8 @@ class Upkeep(TickStatements):
         self, key: str, since: datetime, until: datetime, limit: int, *, windows: bool = True
     ) -> list[OldFire]:
         """Return rows of ``since <= fire_time < until``; without ``windows`` only other kinds."""
-        rows = await self.run("old_fires", key, since, until, limit, windows)
+        given = {"key": key, "since": since, "until": until, "limit": limit}
+        rows = await self.filtered("old_fires", {**given, "asked_for": None if windows else True})
         return [OldFire(**row) for row in rows]
 
     async def over_days(self, key: str, since: datetime, until: datetime) -> list[OldRow]:

@@ -146,20 +146,21 @@ def record_of(kind: type[Made], row: Row, **read: object) -> Made:
 
     Of other columns nothing is read; arrays become tuples.
     """
-    fields: dict[str, Any] = {
-        name: row[name]
-        for name in _columns(kind, tuple(row.keys()))  # type: ignore[arg-type] # a class is hashable
-        if name not in read
-    }
-    for name, value in fields.items():
-        if isinstance(value, list):
-            fields[name] = tuple(value)
+    names, lists = _columns(kind, tuple(row.keys()), *read)  # type: ignore[arg-type] # a class is hashable
+    fields = {name: row[name] for name in names}
+    for name in lists:
+        fields[name] = tuple(row[name])
     return kind(**fields, **read)
 
 
 @cache
-def _columns(kind: type[Any], row: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in kind.__dataclass_fields__ if name in row)
+def _columns(
+    kind: Any, row: tuple[str, ...], *read: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a record that a row has, and those of them that are arrays."""
+    given = {name: of for name, of in kind.__dataclass_fields__.items() if name in row}
+    names = tuple(name for name in given if name not in read)
+    return names, tuple(name for name in names if str(given[name].type).startswith("tuple"))
 
 
 def as_state(row: Row, *, all_open: bool) -> ScheduleState:
@@ -382,8 +383,9 @@ class InTransaction(Statements):
         self, name: str, fires: Sequence[NewFire], owner: str | None, lease: timedelta
     ) -> list[asyncpg.Record]:
         """Write fires by ``insert_fires`` or ``refill``; return the rows of those that were new."""
-        first = owner, lease, self.binding
-        return await self.many(name, fires, *first, awaits=_awaits_text)
+        if not fires:
+            return []
+        return await self.run(name, owner, lease, self.binding, *fire_columns(name, fires))
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Apply what plans decided on open fires."""
@@ -400,8 +402,20 @@ class InTransaction(Statements):
         await self.many("wish_stops", wishes, grace=lambda move: graces[id(move)])
 
 
-def _awaits_text(fire: NewFire) -> str | None:
-    return json.dumps(fire.awaits.to_json()) if fire.awaits else None
+def fire_columns(name: str, fires: Sequence[NewFire]) -> list[list[object]]:
+    """Return the arrays of fires that ``insert_fires`` or ``refill`` writes."""
+
+    def its_input(place: int) -> Callable[[NewFire], str | None]:
+        return lambda fire: input_columns(fire.own_input[0])[place] if fire.own_input else None
+
+    return columns(
+        name,
+        fires,
+        awaits=lambda fire: json.dumps(fire.awaits.to_json()) if fire.awaits else None,
+        input=its_input(0),
+        sealed_input=its_input(1),
+        options=lambda fire: json.dumps(fire.options) if fire.options else None,
+    )
 
 
 def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
