@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.hooks import Hook
@@ -48,26 +48,20 @@ from engine.schedules.validators import show
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
-class ReadOptions(NamedTuple):
-    """Options of a `FileReader`.
+@dataclass(frozen=True, slots=True)
+class NamedText:
+    """Text of one file, with its name in messages."""
 
-    Attributes:
-        open_ics, expectations, watch: see ``load_schedules``.
-    """
-
-    open_ics: OpenIcs | None = None
-    expectations: bool = False
-    watch: Callable[[], None] | None = None
-
-
-_AS_EVER: Final = ReadOptions()
+    name: str
+    text: str
 
 
 @dataclass
 class FileReader:
-    """Reader of one tree.
+    """Reader of one file.
 
     Attributes:
+        open_ics, expectations, watch: see ``load_schedules``.
         project, revision: None if the file does not set them.
         schedules: in file order.
         queues: by name.
@@ -77,13 +71,16 @@ class FileReader:
         calendars: the texts of the .ics files, by name; None of one that could not be read.
     """
 
-    tree: Tree
-    asked: ReadOptions = _AS_EVER
+    file: NamedText
+    open_ics: OpenIcs | None = None
+    expectations: bool = False
+    watch: Callable[[], None] | None = None
     project: str | None = None
     revision: int | None = None
 
     def __post_init__(self) -> None:
-        self.report = Report(self.asked.watch)
+        self.tree = Tree()
+        self.report = Report(self.watch)
         self.schedules: list[Schedule] = []
         self.queues: dict[str, Queue] = {}
         self.hooks: tuple[Hook, ...] = ()
@@ -93,7 +90,15 @@ class FileReader:
         self.relations = Relations()
 
     def read(self) -> None:
-        """Fill in the attributes from the tree, and report its problems."""
+        """Fill in the attributes from the text, and report its problems."""
+        try:
+            self.tree = parse_text(self.file.text, self.file.name)
+            self._read_tree()
+            self.report.add_found(self.tree.problems)
+        except Unreadable as stop:
+            self.report.add_found([stop.problem])
+
+    def _read_tree(self) -> None:
         root = self.tree.root
         if isinstance(root, MapNode):
             self._read_top(root)
@@ -106,13 +111,13 @@ class FileReader:
             self.report.add_wrong(root, "the file", _WRITE_LIST)
 
     def _read_top(self, root: MapNode) -> None:
-        report = Report(self.asked.watch) if self.tree.references else self.report
+        report = Report(self.watch) if self.tree.references else self.report
         fields = read_fields(root, TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
         self._read_head(nodes)
         self.queues = read_queues(nodes.get("queues"), self.report)
         self.hooks = read_hooks(nodes.get("hooks"), self.report)
-        open_ics = self._open_ics if self.asked.open_ics else None
+        open_ics = self._open_ics if self.open_ics else None
         shared = Shared(read_calendars(nodes.get("calendars"), open_ics, self.report))
         self._read_defaults(nodes.get("defaults"), shared)
         listed = nodes.get("schedules")
@@ -132,9 +137,9 @@ class FileReader:
             self.report.add_wrong(listed, "schedules", _WRITE_LIST)
 
     def _open_ics(self, calendar: str) -> str:
-        assert self.asked.open_ics is not None  # noqa: S101 - it is asked only where there is one
+        assert self.open_ics is not None  # noqa: S101 - it is asked only where there is one
         self.calendars[calendar] = None
-        self.calendars[calendar] = found = self.asked.open_ics(calendar)
+        self.calendars[calendar] = found = self.open_ics(calendar)
         return found
 
     def _read_list(self, listed: ListNode, shared: Shared) -> None:
@@ -162,7 +167,7 @@ class FileReader:
         self.schedules = [each for each in found if each is not None]
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
-        if schedule is not None and self.asked.expectations and schedule.expect:
+        if schedule is not None and self.expectations and schedule.expect:
             report_faults(unmet(schedule), node, self.report, schedule.key)
 
     def _check_twin(self, node: Node) -> None:
@@ -196,6 +201,21 @@ class FileReader:
         elif node is not None and node.plain() is not None:
             cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
             self.report.add_wrong(node, "defaults", cure)
+
+    def top(self, field: str) -> Node:
+        """Return the value of a field of the file, or the whole of it."""
+        root = self.tree.root
+        pair = root.entries.get(field) if isinstance(root, MapNode) else None
+        return pair[1] if pair else root or Scalar(None, 0, 0)
+
+    def complain(self, place: Node, message: str, cure: str) -> None:
+        """Report what contradicts another file."""
+        value = place if isinstance(place, Scalar) else None
+        self.report.add(place, Code.FIELD_INVALID, message, cure, value=value)
+
+    def named(self, problems: Sequence[Problem], *, alone: bool) -> Sequence[Problem]:
+        """Return problems with the name of the file, unless it is the only one."""
+        return problems if alone else [replace(each, file=self.file.name) for each in problems]
 
     def _empty(self, place: Node, message: str) -> None:
         self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)
@@ -326,14 +346,6 @@ _MOST: Final = 20
 """Maximum duplicate keys listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedText:
-    """Text of one file, with its name in messages."""
-
-    name: str
-    text: str
-
-
 def load_several(
     texts: Sequence[NamedText],
     name: str,
@@ -357,133 +369,71 @@ def load_several(
     Raises:
         ScheduleFileError: with the problems of all files, each with its ``file``.
     """
-    joined = _Joined(alone=len(texts) == 1)
-    for each in texts:
-        joined.add(each, ReadOptions(open_ics(each.name), expectations, watch))
-    joined.judge()
-    name = texts[0].name if joined.alone else name
-    if joined.problems:
-        digest = joint_digest(joined.digests, warned=False)
-        raise ScheduleFileError(name, cut(joined.problems), digest, tuple(joined.calendars))
-    return joined.file(name)
+    found = [FileReader(each, open_ics(each.name), expectations, watch) for each in texts]
+    for each in found:
+        each.read()
+    # A parent may have been renamed in another file.
+    schedules = with_present_parents([one for each in found for one in each.schedules])
+    keys = {key for each in found for key in each.keys}
+    known = keys if all(each.has_every_key for each in found) else None
+    for each in found:
+        each.relations.judge(schedules, known, each.report)
+    _report_contradictions(found)
+    alone = len(texts) == 1
+    problems = [one for each in found for one in each.named(each.report.sorted(), alone=alone)]
+    warnings = [one for each in found for one in each.named(each.tree.warnings, alone=alone)]
+    digests = [file_digest(each.file.text, each.file.name, each.calendars) for each in found]
+    calendars = tuple((each.file.name, calendar) for each in found for calendar in each.calendars)
+    name = texts[0].name if alone else name
+    if problems:
+        raise ScheduleFileError(name, cut(problems), joint_digest(digests, warned=False), calendars)
+    return ScheduleFile(
+        project=next((each.project for each in found if each.project), DEFAULT_PROJECT),
+        revision=next((each.revision for each in found if each.revision is not None), None),
+        schedules=tuple(schedules),
+        name=name,
+        digest=joint_digest(digests, warned=bool(warnings)),
+        warnings=tuple(warnings),
+        calendars=calendars,
+        queues={name: queue for each in found for name, queue in each.queues.items()},
+        hooks=tuple(hook for each in found for hook in each.hooks),
+    )
 
 
-@dataclass
-class _Joined:
-    """Content of all files; problems and warnings name their file if there are several."""
-
-    alone: bool
-    read: list[tuple[NamedText, FileReader]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
-    calendars: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, each: NamedText, asked: ReadOptions) -> None:
-        """Read one file."""
-        try:
-            reading = FileReader(parse_text(each.text, each.name), asked)
-            reading.read()
-            reading.report.add_found(reading.tree.problems)
-        except Unreadable as stop:
-            reading = FileReader(Tree())
-            reading.report.add_found([stop.problem])
-        self.digests.append(file_digest(each.text, each.name, reading.calendars))
-        self.calendars += ((each.name, calendar) for calendar in reading.calendars)
-        self.read.append((each, reading))
-
-    def judge(self) -> None:
-        """Check the relations between all schedules, and that the files agree."""
-        schedules = self._schedules()
-        keys = {key for _, reading in self.read for key in reading.keys}
-        known = keys if all(reading.has_every_key for _, reading in self.read) else None
-        for each, reading in self.read:
-            reading.relations.judge(schedules, known, reading.report)
-            self.problems += self._named(each, reading.report.sorted())
-            self.warnings += self._named(each, reading.tree.warnings)
-        if not self.alone:
-            order = {each.name: number for number, (each, _) in enumerate(self.read)}
-            self.problems += _contradictions(self.read)
-            self.problems.sort(key=lambda each: (order[each.file or ""], each.line, each.column))
-
-    def _schedules(self) -> list[Schedule]:
-        """Return the schedules of all files; a parent may have been renamed in another one."""
-        return with_present_parents(
-            [each for _, reading in self.read for each in reading.schedules]
-        )
-
-    def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
-        return problems if self.alone else [replace(found, file=each.name) for found in problems]
-
-    def file(self, name: str) -> ScheduleFile:
-        stated = [reading for _, reading in self.read]
-        return ScheduleFile(
-            project=next((r.project for r in stated if r.project), DEFAULT_PROJECT),
-            revision=next((r.revision for r in stated if r.revision is not None), None),
-            schedules=tuple(self._schedules()),
-            name=name,
-            digest=joint_digest(self.digests, warned=bool(self.warnings)),
-            warnings=tuple(self.warnings),
-            calendars=tuple(self.calendars),
-            queues={name: queue for r in stated for name, queue in r.queues.items()},
-            hooks=tuple(hook for r in stated for hook in r.hooks),
-        )
-
-
-_Read = tuple[NamedText, FileReader]
-
-
-def _contradictions(read: Sequence[_Read]) -> list[Problem]:
-    """Return the contradictions between files."""
-    problems: list[Problem] = []
+def _report_contradictions(found: Sequence[FileReader]) -> None:
+    """Report where a file contradicts an earlier one."""
     for name in ("project", "revision"):
-        stating = [(each, reading) for each, reading in read if getattr(reading, name) is not None]
-        for each, reading in stating[1:]:
-            value, agreed = getattr(reading, name), getattr(stating[0][1], name)
+        stating = [each for each in found if getattr(each, name) is not None]
+        for each in stating[1:]:
+            value, agreed = getattr(each, name), getattr(stating[0], name)
             if value != agreed:
-                message = f"{name} is {value} here and {agreed} in {stating[0][0].name}"
-                cure = "write the same in both, or in one of them only"
-                place = _top(reading, name)
-                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
-    for name, each, reading, (owner, _) in _twins(read, lambda of: of.queues):
-        message, place = f"queue {name} is declared in {owner.name}, too", _top(reading, "queues")
+                message = f"{name} is {value} here and {agreed} in {stating[0].file.name}"
+                each.complain(
+                    each.top(name), message, "write the same in both, or in one of them only"
+                )
+    for name, each, owner in _twins(found, lambda of: of.queues):
+        message, place = f"queue {name} is declared in {owner.file.name}, too", each.top("queues")
         if isinstance(place, MapNode):
             place = place.entries[name][0]
-        cure = "declare it in one of them; it holds for the whole project"
-        problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
-    hooks = _twins(read, lambda of: [f"{hook.label} {hook.place}" for hook in of.hooks])
-    for name, each, reading, (owner, _) in hooks:
-        message = f"a hook to {name.split()[1]} has the url of one in {owner.name}"
-        place = _top(reading, "hooks")
-        problems.append(_at(place, each, Code.FIELD_INVALID, message, "write both as one"))
-    for key, each, reading, (owner, earlier) in islice(_twins(read, lambda of: of.keys), _MOST):
-        line = earlier.keys[key].line
-        message = f"key '{key}' is taken by the schedule at {owner.name}:{line}"
-        cure = "give every schedule a key of its own"
-        found = _at(reading.keys[key], each, Code.KEY_DUPLICATE, message, cure)
-        problems.append(replace(found, key=key))
-    return problems
+        each.complain(place, message, "declare it in one of them; it holds for the whole project")
+    hooks = _twins(found, lambda of: [f"{hook.label} {hook.place}" for hook in of.hooks])
+    for name, each, owner in hooks:
+        message = f"a hook to {name.split()[1]} has the url of one in {owner.file.name}"
+        each.complain(each.top("hooks"), message, "write both as one")
+    for key, each, owner in islice(_twins(found, lambda of: of.keys), _MOST):
+        place = owner.keys[key]
+        message = f"key '{key}' is taken by the schedule at {owner.file.name}:{place.line}"
+        cure, node = "give every schedule a key of its own", each.keys[key]
+        each.report.add(node, Code.KEY_DUPLICATE, message, cure, key=key, value=node)
 
 
 def _twins(
-    read: Sequence[_Read], names: Callable[[FileReader], Iterable[str]]
-) -> Iterator[tuple[str, NamedText, FileReader, _Read]]:
+    found: Sequence[FileReader], names: Callable[[FileReader], Iterable[str]]
+) -> Iterator[tuple[str, FileReader, FileReader]]:
     """Yield each name that an earlier file has too, with its file and the earlier one."""
-    first: dict[str, _Read] = {}
-    for each, reading in read:
-        for name in names(reading):
-            owner = first.setdefault(name, (each, reading))
-            if owner[0] is not each:
-                yield name, each, reading, owner
-
-
-def _top(reading: FileReader, field: str) -> Node | None:
-    root = reading.tree.root
-    pair = root.entries.get(field) if isinstance(root, MapNode) else None
-    return pair[1] if pair else None
-
-
-def _at(node: Node | None, file: NamedText, code: Code, message: str, cure: str) -> Problem:
-    line, column = (node.line, node.column) if node else (0, 0)
-    value = str(node.value) if isinstance(node, Scalar) else None
-    return Problem(code, message, cure, line, column, value=value, file=file.name)
+    first: dict[str, FileReader] = {}
+    for each in found:
+        for name in names(each):
+            owner = first.setdefault(name, each)
+            if owner is not each:
+                yield name, each, owner
