@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from engine.schedules.describe import describe, listed, next_shifted, numbered, unbounded
+from engine.schedules.describe import (
+    MONTH_NAMES,
+    describe,
+    listed,
+    next_shifted,
+    numbered,
+    unbounded,
+)
 from engine.schedules.model import Schedule
+from engine.schedules.timing.cron_matcher import bits
 from engine.schedules.timing.cron_parser import (
     HOUR,
     MINUTE,
@@ -32,10 +40,6 @@ _EVERY: Final = "*"
 _ANY: Final = frozenset({"*", "?"})
 _STEP: Final = re.compile(r"(?:\*|\d+)/(\d+)")
 _UNITS: Final = {"second": "s", "minute": "m", "hour": "h"}
-_MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
 _COMPARED: Final = 3
 """Instants that croniter computes too."""
 _A_YEAR: Final = 2027
@@ -123,7 +127,7 @@ def _floods(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
 def _uneven(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
     """Yield the warnings of steps after which the field does not come out even."""
     parsed = parse(spec.expression, spec.key)
-    hours, minutes = _values(HOUR, parsed.hours), _values(MINUTE, parsed.minutes)
+    hours, minutes = bits(parsed.hours), bits(parsed.minutes)
     daily = texts.day in _ANY and texts.weekday in _ANY
     calendar = parsed.calendar
     for field, text, mask, goes_on in (
@@ -133,7 +137,7 @@ def _uneven(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
         (MONTH, texts.month, calendar.months, True),
         (WEEKDAY, texts.weekday, calendar.weekdays, True),
     ):
-        step, values = _STEP.fullmatch(text), _values(field, mask)
+        step, values = _STEP.fullmatch(text), bits(mask)
         rest = values[0] + field.size - values[-1] if values else 0
         if step is None or not goes_on or rest == int(step[1]):
             continue
@@ -146,11 +150,7 @@ def _uneven(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
         yield CronWarning(f'"{text}" is {named}, and then {values[0]} again after {gap}', cure)
 
 
-def _values(field: Field, mask: int) -> list[int]:
-    return [value for value in range(field.low, field.high + 1) if mask >> value & 1]
-
-
-def _neighbours(values: list[int], field: Field) -> bool:
+def _neighbours(values: Sequence[int], field: Field) -> bool:
     """Return whether the field goes from one of the values straight to another one."""
     return any((value + 1 - field.low) % field.size + field.low in values for value in values)
 
@@ -177,12 +177,12 @@ def _rare(fires: str, calendar: DayFields) -> Iterator[CronWarning]:
     first = (calendar.days & -calendar.days).bit_length() - 1
     if calendar.day_specials or first < _LATE:
         return
-    months = [month for month in range(1, 13) if calendar.months >> month & 1]
-    short = [month for month in months if monthrange(_A_YEAR, month)[1] < first]
+    months = bits(calendar.months)
+    short = tuple(month for month in months if monthrange(_A_YEAR, month)[1] < first)
     cure = "for the last day of the month write L as the day"
     if short == months:
         yield CronWarning(f"{fires}: only in leap years, once in four years", cure)
     elif short:
-        lacking = listed([_MONTHS[month - 1] for month in short], "or")
+        lacking = listed([MONTH_NAMES[month - 1] for month in short], "or")
         years = ", except in leap years" if first == _LATE else ""
         yield CronWarning(f"{fires}: not in {lacking}{years}", cure)

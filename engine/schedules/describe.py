@@ -365,7 +365,7 @@ WEEKDAY_NAMES: Final = (
     *("Sunday", "Monday", "Tuesday", "Wednesday"),
     *("Thursday", "Friday", "Saturday"),
 )
-_MONTH_NAMES: Final = (
+MONTH_NAMES: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
@@ -402,8 +402,7 @@ def _apart(items: list[str], preposition: str) -> str:
 
 
 def _day_groups(fields: DayFields) -> list[str]:
-    plain = [day for day in range(1, 32) if fields.days >> day & 1]
-    groups = [numbered("day", plain)] if plain else []
+    groups = [numbered("day", bits(fields.days))] if fields.days else []
     return groups + [_day_special(special) for special in fields.day_specials]
 
 
@@ -417,7 +416,7 @@ def _day_special(special: Special) -> str:
 
 def _weekdays(fields: DayFields, word: str, within: str, of: str) -> list[str]:
     """Return the plain weekdays as one text, then each special one."""
-    plain = [day for day in range(7) if fields.weekdays >> day & 1]
+    plain = bits(fields.weekdays)
     groups = [listed(around(plain, WEEKDAY_NAMES, 1), word) + within] if plain else []
     for special in fields.weekday_specials:
         which = "last" if special.kind == "nL" else _ORDINALS[special.k - 1]
@@ -429,8 +428,7 @@ def _months(mask: int) -> str:
     """Return the months, or an empty text if all match."""
     if mask == _ALL_MONTHS:
         return ""
-    held = [month - 1 for month in range(1, 13) if mask >> month & 1]
-    return listed(around(held, _MONTH_NAMES, 0))
+    return listed(around([month - 1 for month in bits(mask)], MONTH_NAMES, 0))
 
 
 # --- times of day ---
