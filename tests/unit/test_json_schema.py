@@ -17,7 +17,8 @@ from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.loader.json_schema import json_schema, json_schema_text
 from engine.schedules.loader.yaml_reader import read_yaml
-from engine.schedules.model import DEFAULTS, CatchUp, Expectation, Schedule
+from engine.schedules.model import DEFAULTS, FIELDS, CatchUp, Expectation, Schedule
+from engine.schedules.rules import Trait, fields_with
 from engine.schedules.timing.zones import zone_names
 from tests.examples import examples
 from tests.unit.schedule_files import GOOD
@@ -90,6 +91,16 @@ def test_every_field_has_a_shape_and_a_sentence(fields, path):
         assert shape["description"].endswith("."), name
         assert len(shape["description"]) <= 100, name
         assert name == "input" or shape.keys() > {"description"}, f"{name} may be anything"
+
+
+def test_the_page_has_a_row_for_every_field_and_names_those_of_defaults():
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
+    assert FIELDS.keys() <= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    (listed,) = re.findall(r"^`defaults` can contain (.*?)\.", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(DEFAULTS)
+    (merged,) = re.findall(r"no limit\. (.*?) are merged name by name", page)
+    assert sorted(re.findall(r"`(\w+)`", merged)) == sorted(fields_with(Schedule, Trait.MERGED))
 
 
 def test_every_example_in_it_is_accepted_by_it():
