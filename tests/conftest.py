@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import fcntl
 import gc
 import os
 import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from itertools import chain, groupby
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -24,6 +27,7 @@ from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger, virtual_template
 from tests.bridge import Bridge, bridged
 from tests.examples import examples
+from tests.passed_through import pass_through
 from tests.postgres import Postgres
 from tests.servers import SOCKET, Servers, Temporal, asked_for, register_namespace, run_apart
 
@@ -55,8 +59,20 @@ if sys.version_info < (3, 11, 8):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Own the servers of this run, unless a process above this one does."""
+    pass_through()
     if SOCKET not in os.environ:
         config.add_cleanup(Servers().close)
+
+
+@contextmanager
+def first_alone(file: Path) -> Iterator[None]:
+    """Let one process begin, and the others when it is done: it compiles all tests of a clone."""
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,10 +83,13 @@ def pytest_collection() -> Iterator[None]:
     """
     gc.disable()
     try:
-        return (yield)
+        with first_alone(Path(os.environ[SOCKET]).with_name("collecting")):
+            return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        # What tests load besides is still much to look through, each time for next to nothing.
+        gc.set_threshold(5_000, 10, 20)
         gc.enable()
 
 

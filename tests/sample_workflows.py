@@ -10,20 +10,15 @@ from typing import Any
 import temporalio.workflow
 
 from engine import Context, workflow
+from tests.sample_noop import Noop
+
+__all__ = ["Noop"]
 
 
 @workflow
 class Warns:
     async def run(self, ctx: Context) -> None:
         ctx.log.warning("stock is low")
-
-
-@workflow(name="noop", version="1")
-class Noop:
-    """Ends at once and returns what it was given."""
-
-    async def run(self, ctx: Context, payload: dict[str, str] | None = None) -> str:
-        return f"{ctx.fire.key} {payload}"
 
 
 @workflow(name="fails", version="1")

@@ -16,6 +16,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg
 
 from engine.embedded import PostgresServer, TemporalServer
 from engine.ledger import Ledger
@@ -34,6 +37,9 @@ WITHOUT_NATIVE_SCHEDULES = {
     "worker.perNamespaceWorkerCount": 0,
 }
 """Native schedules have workers in each namespace: 200 idle namespaces take 15 % of a core."""
+
+_QUICK_PASSWORDS = {"scram_iterations": "1"}
+"""A password is hashed by each session that begins."""
 
 SOCKET: Final = "TEST_SERVERS"
 """Environment variable: where the servers of this run can be asked for."""
@@ -58,6 +64,16 @@ class Temporal:
     def port(self) -> int:
         """The port of its frontend, for a link to it."""
         return int(self.address.rpartition(":")[2])
+
+
+async def _of_quick_passwords(url: str) -> str:
+    """Let an address have its password hashed again, as the server's settings now say."""
+    parts = urlsplit(url)
+    connection = await asyncpg.connect(url)
+    if parts.password:
+        await connection.execute(f"ALTER ROLE {parts.username} PASSWORD '{parts.password}'")
+    await connection.close()
+    return url
 
 
 def asked_for(what: str) -> str:
@@ -90,6 +106,8 @@ class Servers:
         self._listener = Listener(str(self._folder / "asked"))
         self._thread = Thread(target=self._serve, name="servers of the tests")
         self._thread.start()
+        # Thousands of sessions begin in a run, and to offer TLS took half of their time here.
+        os.environ["PGSSLMODE"] = "disable"
         os.environ[SOCKET] = str(self._folder / "asked")
 
     def close(self) -> None:
@@ -97,7 +115,7 @@ class Servers:
         asked_for("")
         self._thread.join()
         self._listener.close()
-        del os.environ[SOCKET]
+        del os.environ[SOCKET], os.environ["PGSSLMODE"]
         self._ends.close()
 
     def _serve(self) -> None:
@@ -122,14 +140,15 @@ class Servers:
     async def _postgres(self) -> str:
         folder = self._folder / "pg"
         major = int(os.environ.get("SCHED_TEST_POSTGRES", NEWEST))
-        server: PostgresServer | OtherPostgres = PostgresServer(folder, durable=False)
+        server: PostgresServer | OtherPostgres
+        server = PostgresServer(folder, durable=False, settings=_QUICK_PASSWORDS)
         if major != NEWEST:
             programs = programs_of(major)
             assert programs, f"PostgreSQL {major} is not installed"
             server = OtherPostgres(folder, programs)
         self._ends.callback(lambda: run_apart(server.stop()))
         await server.start()
-        return server.url_of("postgres")
+        return await _of_quick_passwords(server.url_of("postgres"))
 
     async def _migrated(self) -> str:
         if "postgres" not in self._made:

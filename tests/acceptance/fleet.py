@@ -55,7 +55,7 @@ class Fleet:
             "TEMPORAL_ADDRESS": address,
             "TEMPORAL_NAMESPACE": namespace,
             "SCHED_DATABASE_URL": database_url,
-            "SCHED_IMPORTS": "tests.sample_workflows",
+            "SCHED_IMPORTS": "tests.sample_noop,tests.sample_workflows",
             "PYTHONPATH": str(ROOT),
         }
         self.options = ["--verbose"]

@@ -96,7 +96,7 @@ def every_second(tmp_path: Path) -> dict[str, str]:
     path.write_text("schedules: [{key: s1, workflow: noop, everyMs: 1000}]")
     return {
         "SCHED_SCHEDULES": str(path),
-        "SCHED_IMPORTS": "tests.sample_workflows",
+        "SCHED_IMPORTS": "tests.sample_noop,tests.sample_workflows",
         **APPLIES,
     }
 
@@ -160,6 +160,7 @@ async def test_a_database_that_is_away_is_not_healthy(containers: Containers):
     assert not await containers.healthy("postgres", PGPORT=str(free_port()))
 
 
+@pytest.mark.prove
 async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
     migrated: Containers,
     tmp_path: Path,

@@ -26,7 +26,7 @@ async def sched(fleet: Fleet, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.prove
 async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
-    fleet.environment["SCHED_IMPORTS"] = "tests.sample_workflows"
+    fleet.environment["SCHED_IMPORTS"] = "tests.sample_noop,tests.sample_workflows"
     await fleet.start(DECLARED)
 
     async def letters() -> list[dict[str, Any]]:

@@ -232,7 +232,7 @@ trigger other-place
 trigger other-place --json
 trigger nightly --request-id ticket-4711 --input '{"format": "pdf"}'
 trigger nightly --request-id ticket-4711 --overlap queue --json
-trigger resting --input '{"a": 1}' --import tests.sample_workflows
+trigger resting --input '{"a": 1}' --import tests.sample_noop
 trigger resting --input '{"a": 1}' --import tests.nowhere
 trigger nobody --json
 trigger resting --reason soon --json
