@@ -8,10 +8,10 @@ from engine.schedules import load_schedules
 from tests.acceptance.fleet import Books
 from tests.waiting import eventually
 
-SCHEDULES = 6
+SCHEDULES = 4
 WINDOWS = 6
 FILE = "schedules:\n" + "\n".join(
-    f"  - {{key: race-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 160}}}"
+    f"  - {{key: race-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 240}}}"
     for n in range(SCHEDULES)
 )
 
@@ -24,7 +24,7 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     await _shared(books, 3)
     first.send(signal.SIGKILL)
     await first.gone()
-    replacement = await fleet.start_by_command(FILE, SCHED_LEASE="3s")
+    replacement = await fleet.start(FILE, SCHED_LEASE="3s")
     await books.until_fired(keys, WINDOWS, timeout=90)
     await _shared(books, 4)
     until = await books.until_owed_settled(keys)

@@ -34,7 +34,7 @@ from engine.schedules.planner.decisions import OpenFire, Plan, ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
 
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-OPEN_RUNS, REPLICAS = 3_000, 4  # more than can be looked at in the time
+OPEN_RUNS, REPLICAS = 1_500, 4  # more than can be looked at in the time
 OF_ANOTHER_LEDGER = FireInfo(
     "elsewhere", 1, 1, BEGIN, "UTC", "on_time", 1, "default", "another", str(UUID(int=1))
 )
@@ -147,7 +147,7 @@ def test_thousands_of_open_runs_and_four_replicas_stay_within_one_budget(time, c
         await asyncio.gather(*(live(*each) for each in replicas))
 
     async def live(lookups: RunLookups, tracker: Tracker) -> None:
-        while time.now < 12:
+        while time.now < 7:
             await tracker.run_once()
             await asyncio.sleep(2)
 
@@ -156,12 +156,12 @@ def test_thousands_of_open_runs_and_four_replicas_stay_within_one_budget(time, c
         assert len(each.described) / max(each.described) > CALLS * 0.9
         assert most_in_a_second(each.described) <= CALLS + TRACKER_CALLS
     lists = [at for each in temporals for at in each.lists]
-    assert len(lists) > 10
+    assert len(lists) > 6
     assert len([at for at in lists if at >= 4]) / (time.now - 4) <= 2
     budget = replicas[0][0]._inspector.budget
     budget.report()
     assert f"{budget.late} calls to Temporal waited for their turn" in caplog.text
-    assert budget.late > 300
+    assert budget.late > 150
 
 
 def test_who_asked_first_is_asked_for_first(time):
