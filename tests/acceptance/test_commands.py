@@ -141,14 +141,11 @@ async def test_an_empty_list_is_explained(project: Home, arguments, said):
     assert "[]" in output.splitlines()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["fires"],
-        *(pytest.param(each.split(), marks=pytest.mark.prove)
-          for each in ("list", "show hello", "next", "next hello")),
-    ],
-)  # fmt: skip
+    [["fires"], *map(str.split, ("list", "show hello", "next", "next hello"))],
+)
 async def test_a_line_is_one_line_in_a_narrow_terminal(project: Home, arguments):
     code, whole = await project.sched(*arguments)
     assert code == 0, whole
@@ -167,15 +164,10 @@ async def test_a_line_is_one_line_in_a_narrow_terminal(project: Home, arguments)
         terminal.close()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["fires"],
-        *(
-            pytest.param(each.split(), marks=pytest.mark.prove)
-            for each in ("list", "show hello", "next")
-        ),
-    ],
+    [["fires"], *map(str.split, ("list", "show hello", "next"))],
 )
 async def test_a_reader_that_has_seen_enough_is_no_fault(project: Home, arguments):
     reader, writer = os.pipe()

@@ -15,6 +15,7 @@ from tests.acceptance.fleet import SCHED, Books, Fleet
 FILE = "schedules: [{key: slow, workflow: calendar, everyMs: 86400000}]"
 
 
+@pytest.mark.prove
 async def test_a_run_is_followed_from_its_start_over_its_progress_to_its_end(
     fleet: Fleet, books: Books, client: Client
 ):

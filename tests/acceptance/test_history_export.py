@@ -19,6 +19,7 @@ from tests.waiting import eventually
 __all__ = ["operator"]
 
 
+@pytest.mark.prove
 async def test_the_histories_of_a_schedule_are_files_that_replay(
     operator: Operator, fleet: Fleet, tmp_path: Path
 ):

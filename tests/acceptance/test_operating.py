@@ -77,6 +77,7 @@ async def operator(fleet: Fleet) -> Operator:
     return made
 
 
+@pytest.mark.prove
 async def test_a_pause_stops_the_windows_and_resume_goes_on_with_the_next(operator: Operator):
     code, out, told = await operator.sched("pause", "busy", "--reason", "stocktaking")
     assert (code, out, told) == (0, "busy is paused until it is resumed: stocktaking\n", "")
@@ -155,6 +156,7 @@ async def test_a_skipped_window_has_no_run_and_can_be_run_after_all_with_another
     assert await handle.result() == {"why": "after all"}
 
 
+@pytest.mark.prove
 async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
     operator: Operator, client: Client
 ):

@@ -114,6 +114,7 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
         assert await replica.gone() == 0
 
 
+@pytest.mark.prove
 async def test_a_replica_that_stood_still_beyond_its_lease_starts_nothing_it_had_claimed(
     fleet, books
 ):

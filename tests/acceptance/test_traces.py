@@ -93,6 +93,7 @@ async def test_a_window_is_one_trace_without_a_span_twice_although_its_worker_is
     assert failed == {"RunActivity:hold_room", "RunActivity:bill_room", RUN, "sched.settle"}
 
 
+@pytest.mark.prove
 async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_ends(
     fleet: Fleet, receiver: Receiver, tmp_path: Path
 ):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.test_operating import Operator, operator
 
@@ -23,6 +25,7 @@ SAID = (
 )
 
 
+@pytest.mark.prove
 async def test_plan_and_apply_name_the_line_and_the_other_schedules_are_applied(
     operator: Operator, fleet: Fleet
 ):

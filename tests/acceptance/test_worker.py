@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import uuid
 
+import pytest
 from temporalio.client import Client
 
 from tests.acceptance.fleet import SCHED, Books, Fleet
@@ -53,6 +54,7 @@ async def test_a_worker_tells_what_it_will_not_fire_and_what_its_runs_warn_of(
     assert {row["key"] for row in await books.fires()} == {"here"}
 
 
+@pytest.mark.prove
 async def test_the_trial_of_an_imported_crontab_records_its_windows_without_a_workflow(
     fleet: Fleet,
 ):

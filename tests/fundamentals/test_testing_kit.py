@@ -201,7 +201,9 @@ async def _never(_: Order) -> None:
 @pytest.mark.parametrize(
     ("overlap", "expected"),
     [
-        ("skip", ["completed", "skipped", "completed", "skipped"]),
+        pytest.param(
+            "skip", ["completed", "skipped", "completed", "skipped"], marks=pytest.mark.prove
+        ),
         pytest.param("queue", ["completed"] * 4, marks=pytest.mark.prove),
         ("skip, maxConcurrentRuns: 2", ["completed"] * 4),
     ],
@@ -317,6 +319,7 @@ async def test_a_run_of_a_window_to_come_can_be_in_its_time(server: DevServer):
     assert timedelta(hours=4) < closed - fire.fire_time < timedelta(hours=4, minutes=1)
 
 
+@pytest.mark.prove
 async def test_without_a_server_one_is_started_for_the_call():
     run = await run_workflow(Parcels, Order("A1"), signals={"packed": [None]}, **CODE)
     assert run.result == "parcel-A1"

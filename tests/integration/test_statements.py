@@ -646,11 +646,13 @@ async def walks(connection: asyncpg.Connection) -> list[str]:
     return found
 
 
-@pytest.fixture(params=["force_custom_plan", "force_generic_plan"])
+@pytest.fixture(
+    params=[pytest.param("force_custom_plan", marks=pytest.mark.prove), "force_generic_plan"]
+)
 async def connection(
     large: str, request: pytest.FixtureRequest
 ) -> AsyncIterator[asyncpg.Connection]:
-    """Plans each call anew, or once and for all arguments."""
+    """Plans each call anew, or once and for all arguments, as the engine does."""
     opened = await asyncpg.connect(large, server_settings={"search_path": "sched", "jit": "off"})
     await opened.execute(f"SET plan_cache_mode = {request.param}; SET statement_timeout = '20 s'")
     yield opened

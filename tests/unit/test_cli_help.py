@@ -59,7 +59,7 @@ HEAVY = {"temporalio", "asyncpg", "croniter", "icalendar", "recurring_ical_event
     [
         (["--help", "--version", "lst"], ""),
         (["next --cron @hourly", "check schedules.yaml", "schema"], "croniter"),
-        (["list"], "croniter asyncpg"),
+        pytest.param(["list"], "croniter asyncpg", marks=pytest.mark.prove),
         (["fires"], "croniter asyncpg"),
     ],
 )
@@ -178,7 +178,11 @@ def test_a_shell_completes_commands_options_and_keys_of_the_file(
 
 @pytest.mark.parametrize(
     ("environment", "coloured"),
-    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+    [
+        pytest.param({}, False, marks=pytest.mark.prove),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
 )
 def test_colours_are_for_terminals_and_no_color_has_the_last_word(environment, coloured):
     ended = subprocess.run(

@@ -105,7 +105,7 @@ def test_one_thing_is_not_counted_as_many():
     [
         (["next", "--cron", "* * * * *", "-n", "500"], "stdout"),
         pytest.param(["next", "--cron", "* * * * *", "--json"], "stdout", marks=pytest.mark.prove),
-        (["--help"], "stdout"),
+        pytest.param(["--help"], "stdout", marks=pytest.mark.prove),
         (["check", "nothing.yaml"], "stderr"),
     ],
 )

@@ -21,7 +21,7 @@ worker --help
 FILE = "schedules: [{key: a, workflow: w, cron: '0 2 * * *', timezone: America/Sao_Paulo}]"
 
 
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
+@pytest.mark.parametrize("platform", [pytest.param("darwin", marks=pytest.mark.prove), "win32"])
 def test_commands_without_a_server_run_on_other_platforms(platform, tmp_path):
     (tmp_path / "schedules.yaml").write_text(FILE)
     up = "up --data-dir servers\n" if platform == "win32" else ""
