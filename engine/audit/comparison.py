@@ -103,7 +103,9 @@ class LoggedStarts:
             if since <= at <= until
         ]
         others = len(begins) - len(moments)
-        notes = (f"{others} lines of {source.name} begin with no moment and offset",)
+        notes = (
+            f"lines of {source.name} that do not begin like 2026-11-25T02:00:01+01:00: {others}",
+        )
         return TheirRuns(runs, notes=notes if others else (), is_unknown=not moments)
 
 

@@ -104,7 +104,10 @@ class _Beat(NamedTuple):
         scheduler = str(getattr(conf, "beat_scheduler", None) or _FILE)
         if is_app and not scheduler.endswith(_FILE):
             cure = f"beat reads its tasks with {scheduler}; see `sched docs coming-from`"
-            remarks.append(Remark("missing", "action", f"tasks that {scheduler} keeps elsewhere"))
+            sentence = f"beat reads its tasks with {scheduler}, and this import does not"
+            if scheduler.startswith("django_celery_beat."):
+                sentence += "; `manage.py dumpdata django_celery_beat` prints them for it"
+            remarks.append(Remark("missing", "action", sentence))
         if is_app and getattr(conf, "result_expires", None):
             sentence = (
                 "where results do not expire by themselves, beat sends celery.backend_cleanup"
@@ -362,7 +365,7 @@ def _add_rows(entries: Collector, rows: list[Any], beat: _Beat) -> Iterator[Rema
     yield Remark("note", "limits", history)
     if others:
         listed = ", ".join(sorted(others))
-        yield Remark("note", "action", f"{others.total()} other rows are left out: {listed}")
+        yield Remark("note", "action", f"other rows are left out: {others.total()} ({listed})")
 
 
 def _fill_row(

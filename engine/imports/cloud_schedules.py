@@ -22,6 +22,7 @@ from engine.imports.entries import (
     NotExpressed,
     Options,
     Remark,
+    SourceFields,
     as_input,
     read_text,
     resolve,
@@ -29,6 +30,9 @@ from engine.imports.entries import (
 
 WORKFLOW: Final = "run_target"
 _CURE: Final = "write aws scheduler get-schedule …, or gcloud scheduler jobs list --format json"
+_NO_EXPRESSION: Final = (
+    "aws scheduler list-schedules leaves it out: give what get-schedule prints of each"
+)
 _EXPRESSION: Final = re.compile(r"(cron|rate|at)\((.*)\)")
 _RATE: Final = re.compile(r"(\d+) (minute|hour|day)s?")
 _GRAMMAR: Final = Grammar("Cloud Scheduler", sunday=7)
@@ -42,12 +46,14 @@ _HISTORY: Final = (
 def read_cloud(name: str, options: Options) -> Import:
     """Read JSON documents one after the other, each an object or a list of objects.
 
+    ``Schedules`` or ``Rules`` may be around them, as tools of Amazon print lists.
+
     Raises:
         ImportUnreadable: there is no such file, it is not JSON, or it has no schedule.
     """
     entries = Collector(options, WORKFLOW)
     for each in _objects(name):
-        is_amazon = isinstance(each, Mapping) and "ScheduleExpression" in each
+        is_amazon = isinstance(each, Mapping) and "Name" in each
         fill = partial(_amazon if is_amazon else _google, entry=each, options=options)
         entries.add(Draft("schedule", ""), fill)
     if not entries.found:
@@ -72,8 +78,9 @@ def _objects(name: str) -> Iterator[Any]:
             found, end = decoder.raw_decode(text)
         except ValueError as error:
             raise ImportUnreadable(f"{name} is no JSON: {error}", cure=_CURE) from None
-        if isinstance(found, Mapping) and isinstance(found.get("Schedules"), list):
-            found = found["Schedules"]
+        for around in ("Schedules", "Rules"):
+            if isinstance(found, Mapping) and isinstance(found.get(around), list):
+                found = found[around]
         yield from found if isinstance(found, list) else [found]
         text = text[end:].lstrip()
 
@@ -83,10 +90,11 @@ def _objects(name: str) -> Iterator[Any]:
 
 def _amazon(draft: Draft, *, entry: Any, options: Options) -> None:
     given = draft.open(entry)
-    given.pass_over(*_HISTORY)
+    given.pass_over(*_HISTORY, "EventBusName")  # of rules, which fire on one bus
     draft.name = resolve(given.take("Name", kind=str), "Name", "a key is made of it")
     draft.place = f"schedule {draft.name}"
-    draft.text = given.take("ScheduleExpression", "", kind=str)
+    expression = given.take("ScheduleExpression", kind=str)
+    draft.text = resolve(expression, "ScheduleExpression", _NO_EXPRESSION)
     match = _EXPRESSION.fullmatch(draft.text)
     if match is None:
         raise NotExpressed(f"{draft.text!r} is no cron(…), rate(…) or at(…)")
@@ -114,9 +122,14 @@ def _amazon(draft: Draft, *, entry: Any, options: Options) -> None:
     _described(draft, given.take("Description", kind=str))
     if key := given.take("KmsKeyArn"):
         draft.lacks("action", f"KmsKeyArn {key}: inputs are sealed by a codec here")
-    draft.fields["input"] = as_input(
-        name=draft.name, group=given.take("GroupName"), target=given.take("Target")
-    )
+    _target(draft, given)
+
+
+def _target(draft: Draft, given: SourceFields) -> None:
+    target = given.take("Target")
+    if target is None:
+        draft.lacks("action", "its target is not in this JSON")
+    draft.fields["input"] = as_input(name=draft.name, group=given.take("GroupName"), target=target)
 
 
 def _moment(value: Any) -> datetime:

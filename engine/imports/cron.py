@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
 from typing import Any, Final, Literal
 
+from engine.errors import ScheduleError
 from engine.imports.entries import Draft, NotExpressed
 from engine.schedules import Cron, epoch_seconds, from_seconds, zone
 from engine.schedules.describe import changes
@@ -154,6 +155,7 @@ def expression(fields: Iterable[str]) -> str:
 # --- grammars ---
 
 _BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 _NAMES: Final[tuple[tuple[str, ...], ...]] = ((), (), (), ("", *MONTHS), WEEKDAYS)
 _PART: Final = re.compile(r"(?:([*?])|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 _SUNDAY: Final = 7
@@ -192,7 +194,7 @@ class Grammar:
         match = _PART.fullmatch(part)
         star, first, last, step = match.groups() if match else ("", "", "", "")
         if not match or (star == "?" and not self.question) or step == "0":
-            raise NotExpressed(f"{self.who} does not read {part!r} in a cron expression")
+            raise self._unread(part, number)
         if star:
             return
         least, most = _BOUNDS[number]
@@ -217,8 +219,19 @@ class Grammar:
         value = names.index(text.upper()) if text.upper() in names else -1
         value = int(text) if text.isdecimal() else value
         if not _BOUNDS[number][0] <= value <= most:
-            raise NotExpressed(f"{self.who} does not read {text!r} in {part!r}")
+            raise self._unread(part, number)
         return value
+
+    def _unread(self, part: str, number: int) -> NotExpressed:
+        """Return the refusal of a part, which a schedule file may read all the same."""
+        fields = ["*"] * len(_FIELDS)
+        fields[number] = part
+        hint = "; a schedule file does: if it was meant, write the schedule by hand"
+        try:
+            Cron(" ".join(fields), key="k")
+        except ScheduleError:
+            hint = ""
+        return NotExpressed(f"{self.who} does not read {part!r} as {_FIELDS[number]}{hint}")
 
 
 _QUARTZ_FIELDS: Final = (6, 7)

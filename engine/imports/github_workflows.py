@@ -89,7 +89,7 @@ def _remarks(others: Sequence[str]) -> Iterator[Remark]:
     yield Remark("note", "catch-up", "GitHub makes up for nothing that it dropped: policy none")
     if others:
         listed = ", ".join(others)
-        yield Remark("note", "action", f"{len(others)} files have no on.schedule: {listed}")
+        yield Remark("note", "action", f"left out, without on.schedule: {listed}")
 
 
 def _fill(draft: Draft, *, file: str, title: Any, item: Any, options: Options) -> None:

@@ -81,7 +81,9 @@ def _remarks(others: list[str]) -> Iterator[Remark]:
     )
     if others:
         kinds = ", ".join(sorted(set(others)))
-        yield Remark("note", "action", f"{len(others)} other objects are left out: {kinds}")
+        yield Remark(
+            "note", "action", f"objects of other kinds are left out: {len(others)} ({kinds})"
+        )
     yield Remark(
         "note",
         "action",

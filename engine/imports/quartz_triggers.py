@@ -138,7 +138,7 @@ def _fill(
 def _simple(draft: Draft, given: SourceFields) -> None:
     count = int(given.take("repeat-count", "0"))
     every = int(given.take("repeat-interval", "0"))
-    draft.text = f"every {every} ms, {count} times"
+    draft.text = f"every {every} ms, repeated {count} times"
     if count == 0 or not every:
         draft.fields["at"] = resolve(
             draft.fields.pop("start", None), "start-time", "it is the time"

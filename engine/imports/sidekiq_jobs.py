@@ -26,6 +26,7 @@ from engine.imports.entries import (
     as_input,
     read_text,
     resolve,
+    shown,
 )
 
 WORKFLOW: Final = "run_ruby_job"
@@ -145,9 +146,9 @@ def _every(draft: Draft, given: Any) -> None:
         raise NotExpressed(f"every {text} is no length of time, as 1h30m")
     length = timedelta(seconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
     draft.fields["everyMs"] = length // timedelta(milliseconds=1)
-    more = f" (and not by {others})" if others else ""
     draft.differs(
         "phase",
-        "it counts from the start of the scheduler there; an interval from"
-        f" 1970-01-01T00:00:00Z{more}",
+        "it counts from the start of the scheduler there; an interval from 1970-01-01T00:00:00Z",
     )
+    for each in others:
+        draft.lacks("phase", f"{shown(each)} beside every is not imported")

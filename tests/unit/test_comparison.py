@@ -195,7 +195,7 @@ def test_lines_of_a_log_are_runs_and_others_are_counted():
     starts = LoggedStarts(log.splitlines())
     read = asyncio.run(starts.read(source, BEGIN, BEGIN + 10 * MINUTE))
     assert [each.at - BEGIN for each in read.runs] == [MINUTE + SECOND, 2 * MINUTE + SECOND / 2]
-    assert read.notes == ("1 lines of cron.log begin with no moment and offset",)
+    assert read.notes == ("lines of cron.log that do not begin like 2026-11-25T02:00:01+01:00: 1",)
     found = compare(
         beat(mode="shadow", overlap="skip"), "p", source,
         [*windows_of([row(1), row(2), row(3)], {}, BEGIN, BEGIN + 10 * MINUTE)], read,
