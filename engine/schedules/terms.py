@@ -38,8 +38,11 @@ _WORDED = re.compile(
 
 
 def meant_duration(text: str) -> str | None:
-    """Return the duration that other schedulers write as ``5 minutes`` or ``rate(5 minutes)``."""
-    match = _WORDED.fullmatch(text.strip())
+    """Return what ``5 minutes``, ``rate(5 minutes)`` or ``@every 5m`` of other schedulers means."""
+    text = text.strip().removeprefix("@every").strip()
+    if text and _SHAPE.fullmatch(text):
+        return text
+    match = _WORDED.fullmatch(text)
     if match is None:
         return None
     number, *units = match.groups()

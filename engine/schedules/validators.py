@@ -425,12 +425,18 @@ def choice(words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
     def check(value: Any, what: What) -> Any:
         if isinstance(value, str) and value in allowed:
             return value
-        meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
+        meant = _in_words(value) if isinstance(value, str) else ""
         meant = elsewhere.get(meant, meant)
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
         raise wrong(what, value, f"write {meant if meant in allowed else listed}")
 
     return Check(check, shape={"enum": list(allowed)})
+
+
+def _in_words(text: str) -> str:
+    """Return ``buffer_one`` for ``BufferOne`` and ``SCHEDULE_OVERLAP_POLICY_BUFFER_ONE`` too."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s-]+", "_", text.strip())
+    return parts.lower().rpartition("policy_")[2]
 
 
 def fits(is_valid: Callable[[Any], bool], cure: str, shape: Shape) -> Check:
