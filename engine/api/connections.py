@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-logger = logging.getLogger("sched")
+logger = logging.getLogger("sched.api")
 
 HEAD_WITHIN: Final = 10.0
 """Seconds from the first byte of a request, or from the connect, to the end of its head."""

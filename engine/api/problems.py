@@ -33,7 +33,7 @@ from engine.errors import (
     TemporalUnavailable,
 )
 
-logger = logging.getLogger("sched")
+logger = logging.getLogger("sched.api")
 
 MEDIA_TYPE: Final = "application/problem+json"
 _RETRY_AFTER: Final = 1

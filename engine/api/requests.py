@@ -159,7 +159,7 @@ def _parsed(body: bytes) -> Any:
 
 # --- limits ---
 
-logger = logging.getLogger("sched")
+logger = logging.getLogger("sched.api")
 _LONGEST: Final = 300
 """Characters of a refusal in the log."""
 

@@ -219,8 +219,11 @@ class RunWarnings(logging.Handler):
         text = record.getMessage().removesuffix(f" ({details})")
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]}"
-        style = "red" if record.levelno >= logging.ERROR else "yellow"
-        self._show(f"{_run_of(record).get('workflow_id')}: {text}", style)
+        self._show(f"{_run_of(record).get('workflow_id')}: {text}", _style_of(record))
+
+
+def _style_of(record: logging.LogRecord) -> str:
+    return "red" if record.levelno >= logging.ERROR else "yellow"
 
 
 def show_run_warnings(show: Callable[[str, str], object]) -> None:
@@ -237,8 +240,12 @@ def show_run_warnings(show: Callable[[str, str], object]) -> None:
     of_runs.propagate = False
 
 
+_SHOWN: Final = ("sched.api", "sched.waits")
+"""Loggers of the API, and of sessions whose locks are waited for."""
+
+
 class ServiceEvents(logging.Handler):
-    """Handler that shows what the service of `sched up` answers to a repeated request."""
+    """Handler that shows what no listener of a replica knows: of the API, and of locks."""
 
     def __init__(self, show: Callable[[str, str], object]) -> None:
         super().__init__(logging.INFO)
@@ -248,6 +255,8 @@ class ServiceEvents(logging.Handler):
         """See the base class."""
         if getattr(record, "event", None) == "already_cancelled":
             self._show(record.getMessage(), "")
+        elif record.name in _SHOWN and record.levelno >= logging.WARNING:
+            self._show(record.getMessage(), _style_of(record))
 
 
 def show_service_events(show: Callable[[str, str], object]) -> None:

@@ -15,6 +15,8 @@ import asyncpg
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from engine.api.problems import shown_problem
+from engine.api.requests import Refusals
 from engine.cli.up.live_table import LinePrinter
 from engine.errors import (
     Code,
@@ -22,9 +24,11 @@ from engine.errors import (
     LedgerUnavailable,
     SettingsInvalid,
     TemporalUnavailable,
+    TokenRequired,
 )
 from engine.ledger import Claim, Evidence, Failure, FailureLink, Outcome
 from engine.ledger.fires import StopOrder
+from engine.ledger.postgres import blockers
 from engine.ledger.postgres.address import place_of
 from engine.runtime import Settings
 from engine.runtime.events import (
@@ -414,8 +418,8 @@ def test_a_form_of_the_log_that_is_none_is_refused():
     assert list(found.value.problems) == ["SCHED_LOG_FORMAT is 'JSON'; write text or json"]
 
 
-def test_a_repeated_cancel_is_said_where_no_log_has_it(monkeypatch):
-    """Under `sched up` the API cancels; its caller alone would know."""
+def test_what_only_the_api_knows_is_said_where_no_log_has_it(monkeypatch):
+    """Under `sched up`: a repeated cancel, requests that are refused, whose lock is waited for."""
     said: list[tuple[str, str]] = []
     engine = logging.getLogger("sched")
     monkeypatch.setattr(engine, "handlers", [])
@@ -426,5 +430,13 @@ def test_a_repeated_cancel_is_said_where_no_log_has_it(monkeypatch):
     show_service_events(lambda text, style: said.append((text, style)))
     log(AlreadyCancelled("k"))
     log(Alert(Code.RUN_FOUND, "the replica's own listener prints it"))
-    assert said == [("SCHEDULE_JOB_ALREADY_CANCELLED: k was cancelled before", "")]
+    Refusals().note("GET /x", "10.0.0.7", TokenRequired("the token is not in force"))
+    shown_problem(LedgerUnavailable("127.0.0.1:5432 refuses"))
+    blockers.logger.warning("an apply waits for session 7")
+    assert said == [
+        ("SCHEDULE_JOB_ALREADY_CANCELLED: k was cancelled before", ""),
+        ("GET /x of 10.0.0.7 is refused: the token is not in force", "yellow"),
+        ("SCHEDULE_LEDGER_UNAVAILABLE: 127.0.0.1:5432 refuses", "red"),
+        ("an apply waits for session 7", "yellow"),
+    ]
     engine.manager._clear_cache()  # type: ignore[attr-defined] # as above
