@@ -52,6 +52,7 @@ from engine.runtime.settings import (
     Settings,
     database_schema,
     database_url as environment_url,
+    default_project,
     require_database_url,
     unknown_names,
 )
@@ -424,9 +425,12 @@ def _source_of(
 
 
 def _project_of(source: Source | ScheduleFile | None) -> str:
-    """Return the project of the file, or of the readable ``project:`` line of a broken one."""
+    """Return the project of the file, or of the readable ``project:`` line of a broken one.
+
+    Without a text it is that of the environment: a lost file does not say whose it was.
+    """
     if source is None:
-        return DEFAULT_PROJECT
+        return default_project()
     if not isinstance(source, Source):
         return source.project
     look = None
@@ -434,7 +438,7 @@ def _project_of(source: Source | ScheduleFile | None) -> str:
         look = source.look()
         return look.project() if look.is_certain() else source.read().project
     except ScheduleFileError:
-        return look.project() if look else DEFAULT_PROJECT
+        return look.project() if look else default_project()
 
 
 def _understanding_models(given: DataConverter | None) -> DataConverter:

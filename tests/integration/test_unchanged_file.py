@@ -157,6 +157,21 @@ async def test_a_worker_without_its_file_is_not_ready_and_works_with_the_ledgers
         assert plugin.health.ready() == (True, "ready")
 
 
+async def test_a_lost_file_was_of_the_project_that_the_environment_names(home, monkeypatch):
+    """Nothing else says whose the last good definitions are."""
+    path = home.folder / "s.yaml"
+    path.write_text("project: shop\nschedules:\n" + entry("a"))
+    await home.start(path)
+    path.unlink()
+    monkeypatch.setenv("SCHED_PROJECT", "shop")
+    async with home.running(path) as (plugin, _):
+        said = GOES_ON.format(path).replace("default", "shop")
+        assert (plugin.project, plugin.health.ready()) == ("shop", (False, said))
+    assert SchedulePlugin(None, database_url=home.url).project == "shop"
+    path.write_text(entry("a"))
+    assert SchedulePlugin(path, database_url=home.url).project == "default", "as it says itself"
+
+
 async def test_a_worker_without_the_file_it_names_and_without_schedules_ends(home):
     path = home.folder / "lost.yaml"
     plugin = SchedulePlugin(path, database_url=home.url)
