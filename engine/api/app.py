@@ -52,8 +52,9 @@ MOST_HEAD: Final = 1 << 16
 """Bytes of the longest line and headers of a request."""
 _TOO_LARGE: Final = 431
 _FILES: Final = Rate(60, timedelta(minutes=1))
-_REFUSED: Final = Rate(60, timedelta(minutes=1))
 """The most files of a caller that are read."""
+_REFUSED: Final = Rate(60, timedelta(minutes=1))
+"""The most requests of an address that are refused and logged."""
 
 
 def options_of(
@@ -160,18 +161,27 @@ def _open_routes(app: FastAPI, ledger: Ledger) -> APIRouter:
 
     @router.get("/readyz")
     async def readyz() -> JSONResponse:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await ledger.identity()
-        except (LedgerError, TimeoutError):
-            return JSONResponse({"status": "the ledger does not answer"}, 503)
-        return JSONResponse({"status": "ready"})
+        asked = asyncio.create_task(ledger.identity())
+        asked.add_done_callback(_forgotten)
+        await asyncio.wait({asked}, timeout=_PATIENCE)
+        # It is not cancelled: that would wait until the silent connection is cut.
+        if asked.done():
+            with suppress(LedgerError):
+                asked.result()
+                return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "the ledger does not answer"}, 503)
 
     @router.get(f"{PREFIX}/openapi.json")
     async def openapi() -> dict[str, Any]:
         return app.openapi()
 
     return router
+
+
+def _forgotten(asked: asyncio.Task[str]) -> None:
+    """Read the error of a question whose answer was given up."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class _Headers:

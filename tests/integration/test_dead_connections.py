@@ -14,9 +14,11 @@ import asyncpg
 import pytest
 from temporalio.worker import Worker
 
+from engine.api import app
 from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
+from tests.rest import rest_api
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
@@ -106,3 +108,28 @@ async def test_a_ledger_closes_within_ten_seconds_over_dead_connections(database
     assert await silence.falls() >= 1
     async with asyncio.timeout(10):
         await ledger.close()
+
+
+async def test_readiness_waits_for_no_dead_connection(
+    database_url, silence, monkeypatch: pytest.MonkeyPatch
+):
+    ended: list[BaseException | str] = []
+    identity = Ledger.identity
+
+    async def noted(ledger: Ledger) -> str:
+        try:
+            ended.append(found := await identity(ledger))
+        except BaseException as error:
+            ended.append(error)
+            raise
+        return found
+
+    monkeypatch.setattr(Ledger, "identity", noted)
+    monkeypatch.setattr(app, "_PATIENCE", 0.02)
+    async with rest_api(database_url) as api, api.client() as client:
+        assert await silence.falls() >= 1
+        assert (await client.get("/readyz")).status_code == 503
+        assert not ended, "the answer did not wait until the connection was given up"
+        silence.ends()
+        await eventually(lambda: ended)
+        assert (await client.get("/readyz")).status_code == 200
