@@ -238,16 +238,16 @@ def import_schedules(
 
 
 async def _read_schedules(options: Options, prefix: str, given: dict[str, Any]) -> Import:
-    from engine.imports.temporal_schedules import read_schedules  # it loads the SDK
+    from engine.cli.temporal import PATIENCE, reached  # it loads the SDK
+    from engine.imports.temporal_schedules import read_schedules
     from engine.runtime.setup import Setup
-    from engine.runtime.temporal_client import connect_temporal
 
     here = find_target()
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     if here and here.temporal and not elsewhere:
         given = {"target_host": here.temporal, "namespace": here.namespace, **given}
-    client = await connect_temporal(**Setup.load().client_options(), **given)
-    return await read_schedules(client, options, prefix=prefix)
+    client = await reached(**Setup.load().client_options(), **given)
+    return await read_schedules(client, options, prefix=prefix, patience=PATIENCE)
 
 
 def local_zone(read: Callable[[Path], str] = os.path.realpath) -> str:

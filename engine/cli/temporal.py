@@ -63,6 +63,15 @@ async def connected(of: Target, setup: Setup) -> Client:
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
     options = {**setup.client_options(), **here, "namespace": of.namespace}
+    return await reached(**options)
+
+
+async def reached(**options: Any) -> Client:
+    """Connect with these options, and those of the environment.
+
+    Raises:
+        TemporalUnavailable: the server does not answer within ``ANSWERS_WITHIN``.
+    """
     place = {**temporal_target(), **options}["target_host"]
     return await _in_time(connect_temporal(**options), f"the Temporal server at {place}")
 

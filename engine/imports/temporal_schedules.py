@@ -69,8 +69,16 @@ class _Decoded:
     memo: Mapping[str, Any]
 
 
-async def read_schedules(client: Client, options: Options, *, prefix: str = "") -> Import:
+async def read_schedules(
+    client: Client, options: Options, *, prefix: str = "", patience: timedelta | None = None
+) -> Import:
     """Read the schedules of the client's namespace whose id begins with a prefix.
+
+    Args:
+        client: a client of the namespace.
+        options: those of every import.
+        prefix: how their ids begin.
+        patience: how long each call may take.
 
     Raises:
         TemporalUnavailable: the server does not answer.
@@ -78,13 +86,13 @@ async def read_schedules(client: Client, options: Options, *, prefix: str = "") 
     """
     entries, found = Collector(options), 0
     try:
-        async for listed in await client.list_schedules():
+        async for listed in await client.list_schedules(rpc_timeout=patience):
             if not listed.id.startswith(prefix):
                 continue
             found += 1
             draft = Draft(f"schedule {listed.id}", "")
             try:
-                of = await client.get_schedule_handle(listed.id).describe()
+                of = await client.get_schedule_handle(listed.id).describe(rpc_timeout=patience)
             except ValueError as error:
                 entries.refuse(draft, f"this SDK cannot read it: {error}")
             else:

@@ -64,6 +64,7 @@ ASKING_TEMPORAL = {
     "audit --since 2026-11-21T10:00Z --against temporal": 1,
     "compare hourly --since 2026-11-21T10:00Z --against type:noop": 2,
     "history export hourly": 2,
+    "import temporal-schedules": 2,
 }
 """Commands, and their exit codes while Temporal is silent."""
 
