@@ -22,7 +22,8 @@ def counted(number: int, noun: str) -> str:
 
 def problem_of(row: ScheduleRow) -> str | None:
     """Return why the schedule does not fire as declared; None if it does."""
-    if row.error is None and row.workflow_type is None and row.state == "active":
+    needs = row.schedule is None or not row.schedule.starts_nothing
+    if row.error is None and row.workflow_type is None and row.state == "active" and needs:
         return f"no worker has announced {row.workflow} yet"
     return row.error
 

@@ -373,7 +373,8 @@ def _of_queues(
     }
     for queue, number in sorted(needed.items()):
         workers = sorted(each.replica for each in living if each.task_queue == queue)
-        names = sorted({*workers, *(polled or {}).get(queue, ())})
+        others = set((polled or {}).get(queue, ())) - set(map(_sdk_name, workers))
+        names = sorted({*workers, *others})
         served = bool(workers) or (queue in external and bool(names))
         text = f"polled by {_first(names)}" if names else "nobody polls it"
         text += f", for {number} schedule{'s' if number > 1 else ''}"
@@ -384,6 +385,12 @@ def _of_queues(
         else:
             hint = f"start a worker: `sched worker --task-queue {queue}`"
             yield Finding(f"task queue {queue}", False, text, hint)
+
+
+def _sdk_name(replica: str) -> str:
+    """Return ``pid@host``, the name by which the SDK polls for the worker ``host:pid:…``."""
+    host, *pid = replica.rsplit(":", 2)
+    return f"{pid[0]}@{host}" if pid else host
 
 
 def _of_tzdata(living: Sequence[SeenReplica]) -> Finding:

@@ -19,9 +19,10 @@ from engine.runtime.apply.apply import apply
 from engine.runtime.temporal_client import describe_namespace, register_keyword
 from engine.schedules import KEY_ATTRIBUTE, load_schedules
 from engine.schedules.timing.zones import TZDATA_VERSION
-from engine.service.status import _of_clock, _of_retention, _of_tzdata
+from engine.service.status import _of_clock, _of_queues, _of_retention, _of_tzdata
 from engine.testing.server import register_namespace, run_apart
 from tests.servers import Temporal
+from tests.unit.test_cli_listing import row
 
 FILE = """
 hooks: [{url: "https://hooks.example/x", secret: "${env:HOOK}", events: [schedule.changed]}]
@@ -109,12 +110,26 @@ def test_a_namespace_that_the_ledger_does_not_belong_to_is_named(
     assert (code, found["postgresql"]["good"]) == (1, False)
 
 
+def seen(tzdata: str = "2026f", replica: str = "r") -> SeenReplica:
+    now = datetime.now(UTC)
+    return SeenReplica(
+        replica=replica, project="default", task_queue="sched", types=frozenset(), engine="0",
+        tzdata=tzdata, started_at=now, seen_at=now, heartbeat=timedelta(seconds=1),
+    )  # fmt: skip
+
+
 async def bound_elsewhere(name: str) -> None:
     admin = await asyncpg.connect(os.environ["SCHED_DATABASE_URL"])
     await admin.execute(
         "UPDATE sched.bindings SET namespace_id = 'another' WHERE namespace = $1", name
     )
     await admin.close()
+
+
+def test_a_worker_is_named_once_though_the_sdk_polls_by_another_name():
+    living = [seen(replica="me:7:abc"), seen(replica="mine")]
+    (found,) = _of_queues([row("a", 60)], living, {"sched": ["7@me", "8@me", "mine"]})
+    assert found.text == "polled by 8@me, me:7:abc, mine, for 1 schedule"
 
 
 def test_clocks_retention_and_zone_rules_are_judged():
@@ -126,14 +141,6 @@ def test_clocks_retention_and_zone_rules_are_judged():
     assert (short.good, short.hint) == (
         False, "raise it to 4 leases of 30 s or more, or lower SCHED_LEASE",
     )  # fmt: skip
-    now = datetime.now(UTC)
-
-    def seen(tzdata: str) -> SeenReplica:
-        return SeenReplica(
-            replica="r", project="p", task_queue="q", types=frozenset(), engine="0",
-            tzdata=tzdata, started_at=now, seen_at=now, heartbeat=second,
-        )  # fmt: skip
-
     assert _of_tzdata([]).good is None
     assert _of_tzdata([seen("2026f"), seen("2026f")]).good
     assert not _of_tzdata([seen("2026f"), seen("2025b")]).good
