@@ -136,7 +136,8 @@ class RenameRequest(Reasoned):
 
     model_config = _example(key="billing.monthly", reason="it is monthly now")
 
-    key: KeyText
+    # The service says what is wrong with one, as of a declaration.
+    key: Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
 
 
 class ResumeRequest(Reasoned):

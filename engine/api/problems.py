@@ -238,7 +238,10 @@ def shape_faults(faults: Iterable[Mapping[str, Any]]) -> str:
     texts = []
     for each in faults:
         place = ".".join(str(part) for part in each["loc"] if part != "body")
-        texts.append(f"{place}: {each['msg']}" if place else str(each["msg"]))
+        text = str(each["msg"]).removeprefix("Value error, ")  # pydantic puts it before ours
+        if "\\x00" in each.get("ctx", {}).get("pattern", ""):  # which says nothing to a person
+            text = "write one line, without control characters"
+        texts.append(f"{place}: {text}" if place else text)
     return "; ".join(texts[:_SHOWN])
 
 

@@ -404,7 +404,7 @@ def moment(
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22, or"
-            " +10m or -1h from now",
+            f" +10m or -1h from now{', or a time as 19:17:40' if bare else ''}",
             param_hint=hint,
         ) from None
     if read.tzinfo is None and timezone is not None:

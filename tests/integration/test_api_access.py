@@ -454,7 +454,18 @@ async def test_a_declaration_with_such_a_key_is_refused(api):
         for key in ("a:b", "a\nb", "..", "../x", "@noop", "", " ", "a" * 201, 7, ["a"]):
             answer = await client.post(PATH, json={**BILLING, "key": key})
             assert answer.status_code == 422, answer.text
+        declared = await client.post(PATH, json={**BILLING, "key": "a:b"})
+        renamed = await client.post(f"{PATH}/a/rename", json={"key": "a:b"})
+        for part in ("code", "detail", "status"):
+            assert renamed.json()[part] == declared.json()[part], "one rule, one answer"
     assert await api.stored() == before
+
+
+async def test_a_moment_that_is_none_is_refused_in_our_words(api):
+    async with api.client() as client:
+        answer = await client.post(f"{PATH}/filed/pause", json={"until": "tomorrow"})
+    said = "until: write a moment with its offset, as 2026-12-24T18:00:00Z"
+    assert (answer.status_code, answer.json()["detail"]) == (400, said)
 
 
 async def test_a_reason_is_one_line(api):
@@ -466,6 +477,9 @@ async def test_a_reason_is_one_line(api):
                 assert (answer.status_code, answer.json()["code"]) == (
                     400, "SCHEDULE_REQUEST_MALFORMED",
                 )  # fmt: skip
+                if len(text) < 1000:
+                    said = "reason: write one line, without control characters"
+                    assert answer.json()["detail"] == said
             declared = await client.post(PATH, json={**BILLING, "reason": text})
             assert declared.status_code == 422
     assert await api.stored() == before

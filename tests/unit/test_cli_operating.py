@@ -54,6 +54,7 @@ FIRE = Fire(
         ),
         (["trigger", ""], "it is empty; is a variable not set?"),
         (["pause", "k", "--reason", "x", "--until", "soon"], "'soon' is no moment; write"),
+        (["explain", "k", "25:00"], "-1h from now, or a time as 19:17:40"),
         (["resume", "k", "--catch-up", "lates"], "no policy; did you mean latest?"),
         (["resume", "k", "--max", "5"], "'--max': goes with `--catch-up all`"),
         (["resume", "k", "--catch-up", "latest", "--rate", "5/1s"], "'--rate': goes with"),
