@@ -188,3 +188,45 @@ def test_other_instants_are_a_warning_of_check_and_apply_with_both_readings(
 
 def test_croniter_is_not_asked_for_what_it_cannot_judge():
     assert croniter_check.instants("H 3 * * *", NOW, 3) is None
+
+
+CODE = """
+# {padding}
+from engine import Context, cron, workflow
+
+
+@workflow(
+    name="{name}",
+    schedule=[
+        cron("* 5 * * *", timezone="UTC"),{mark}
+        cron("*/7 * * * *", timezone="UTC"),
+    ]
+)
+class Feed:
+    async def run(self, ctx: Context) -> None: ...
+"""
+
+
+def test_a_schedule_in_code_is_warned_of_and_silenced_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = "schedules: [{key: a, workflow: w, every: 1h, external: true}]"
+    (tmp_path / "schedules.yaml").write_text(file)
+    for name, mark, keys in (
+        ("doubtful", "", ["doubtful", "doubtful-2"]),
+        ("silenced", "  # sched: ok", ["silenced-2"]),
+    ):
+        text = CODE.format(name=name, padding="\n# " * 20, mark=mark)  # longer than the file
+        (tmp_path / f"its_{name}.py").write_text(text)
+        assert run(["check", "--import", f"its_{name}", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["warnings"]
+        assert [each["key"] for each in found] == keys
+        assert {each["file"] for each in found} == {f"its_{name}.py"}
+
+
+def test_the_hint_of_a_json_file_proposes_no_comment_in_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    entry = {"key": "a", "workflow": "w", "cron": "* 5 * * *", "timezone": "UTC"}
+    (tmp_path / "s.json").write_text(json.dumps({"schedules": [entry]}))
+    _, _, err = checked(capsys, "s.json")
+    assert err.strip().endswith("write the file as YAML, with # sched: ok behind it")

@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -362,7 +362,6 @@ _MEANT: Final = re.compile(r"#\s*sched:\s*ok\b")
 """Comment of a line whose cron expression is meant as it is."""
 _COMPARED: Final = 1_000
 """Schedules of a file that croniter computes too; it may take 30 ms for one."""
-_SILENCING: Final = "if it is meant, write # sched: ok behind it"
 
 
 def doubtful(
@@ -379,13 +378,7 @@ def doubtful(
     """
     crons = {each.key: each.cron for each in file.schedules}
     found = [
-        Mismatch(
-            Code.CRON_DOUBTFUL,
-            each.key,
-            warning.message,
-            f"{warning.cure}; {_SILENCING}",
-            ("cron",),
-        )
+        Mismatch(Code.CRON_DOUBTFUL, each.key, warning.message, warning.cure, ("cron",))
         for number, each in enumerate(file.schedules)
         if not any(crons.get(rule.parent) == each.cron for rule in each.follows)
         for warning in (
@@ -396,17 +389,41 @@ def doubtful(
     if not found:
         return []
     lines = {each.name: each.text.splitlines() for each in source.texts()}
-    return [each for each in locate(found, source) if not _is_meant(each, crons, lines)]
+    code = {each.file: _lines_of(each.file) for each in source.declared}
+    return [
+        replace(each, cure=f"{each.cure}; {_silencing(each.file or '')}")
+        for each in locate(found, source)
+        if not _is_meant(each, crons, lines, code)
+    ]
+
+
+def _silencing(file: str) -> str:
+    """Return what to write if an expression is meant; JSON has no comments."""
+    where = "the file as YAML, with # sched: ok" if file.endswith(".json") else "# sched: ok"
+    return f"if it is meant, write {where} behind it"
+
+
+def _lines_of(module: str) -> list[str]:
+    with suppress(OSError, ValueError):
+        return Path(module).read_text(encoding="utf-8").splitlines()
+    return []
 
 
 def _is_meant(
-    problem: Problem, crons: Mapping[str, str | None], lines: Mapping[str, Sequence[str]]
+    problem: Problem,
+    crons: Mapping[str, str | None],
+    lines: Mapping[str, Sequence[str]],
+    code: Mapping[str, Sequence[str]],
 ) -> bool:
-    """Return whether the line of a problem says so; in a large file its place is not known."""
-    every = lines.get(problem.file or "") or [*chain.from_iterable(lines.values())]
-    if problem.line:
-        return _MEANT.search(every[problem.line - 1]) is not None
+    """Return whether the line of a problem says so.
+
+    In a large file its place is not known, and in code it is that of the whole decorator.
+    """
+    file = problem.file or ""
+    if problem.line and file in lines:
+        return _MEANT.search(lines[file][problem.line - 1]) is not None
     cron = crons.get(problem.key or "") or ""
+    every = code[file] if file in code else [*chain.from_iterable(lines.values())]
     return any(cron in line and _MEANT.search(line) for line in every)
 
 
