@@ -24,7 +24,7 @@ from temporalio.exceptions import (
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
-from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
+from engine.flow.failures import CompensationFailed, NotUndone, plain_text, refusal, was_refused
 from engine.flow.fire import MEMO_KEY
 from engine.flow.step_calls import (
     ChildOptions,
@@ -331,7 +331,7 @@ async def _report_end(handle: Any) -> None:
             return
         why, undone = found["error"], found["undone"]
     except Exception as error:  # noqa: BLE001 - nobody waits for this task
-        why, undone = f"its result cannot be read: {error}", False
+        why, undone = f"its result cannot be read: {plain_text(error)}", False
     refused = refusal(
         f"the child {handle.id} ended while no run waited for it ({why})",
         "Reset the run to a place before it started this child",

@@ -100,7 +100,7 @@ def refusal(why: str, cure: str = _CURE) -> ApplicationError:
 _OF_PYDANTIC = re.compile(r"\n *For further information visit \S+")
 
 
-def plain_text(error: BaseException | None) -> str:
+def plain_text(error: BaseException | str | None) -> str:
     """Return the text of an error without the addresses that pydantic puts into it."""
     return _OF_PYDANTIC.sub("", str(error))
 

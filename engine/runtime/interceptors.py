@@ -10,11 +10,17 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from temporalio import activity, workflow
 from temporalio.api.failure.v1 import Failure
-from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DefaultFailureConverter,
+    PayloadConverter,
+    SerializationContext,
+    WithSerializationContext,
+)
 from temporalio.exceptions import (
     ApplicationError,
     ApplicationErrorCategory,
@@ -360,12 +366,24 @@ def wait_after(note: StepNote, attempt: int) -> timedelta | None:
     return timedelta(seconds=seconds * (1 + chance))
 
 
-class EndingFailures(DefaultFailureConverter):
+class EndingFailures(DefaultFailureConverter, WithSerializationContext):
     """Failure converter that ends the attempts of a step whose input cannot be read.
 
     The SDK reads the input before any interceptor, and reports that as a failure like any other.
-    Failures of what a workflow must not call say what to write instead, in queries too.
+    An undo step with an ``Undo`` waits, like a run, for code that can read what another version
+    has recorded. Failures of what a workflow must not call say what to write instead, in queries
+    too.
     """
+
+    def __init__(self, step: str = "") -> None:
+        super().__init__()
+        self._step = step_named(step)
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """See the base class."""
+        if isinstance(context, ActivitySerializationContext) and context.activity_type:
+            return type(self)(context.activity_type)
+        return self
 
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
@@ -378,12 +396,14 @@ class EndingFailures(DefaultFailureConverter):
             return
         # A codec that cannot reach its keys raises other errors; it may read the input later.
         if isinstance(exception.__cause__, TypeError | ValueError):
-            failure.message = (
-                f"the input of the step cannot be read: {plain_text(exception.__cause__)};"
-                " call it with what its annotations say"
-            )
+            cure = "call it with what its annotations say"
+            waits = self._step is not None and self._step.sees_result
+            if waits:
+                cure = "it waits for a worker whose code can"
+            why = plain_text(exception.__cause__)
+            failure.message = f"the input of the step cannot be read: {why}; {cure}"
             failure.application_failure_info.type = Code.INPUT_INVALID
-            failure.application_failure_info.non_retryable = True
+            failure.application_failure_info.non_retryable = not waits
 
 
 _UNREADABLE = "Failed decoding arguments"

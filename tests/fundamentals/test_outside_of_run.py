@@ -33,10 +33,10 @@ from tests.waiting import eventually
 async def runs(client: Client) -> AsyncIterator[Runs]:
     for each in (DID, BANK, RESULTS):
         each.clear()
+    client = Client(**client.config() | {"plugins": [SchedulePlugin(None)]})
     async with Worker(
-        client, task_queue="outside", workflows=outside.ALL, activities=outside.STEPS,
-        plugins=[SchedulePlugin(None)],
-    ):  # fmt: skip
+        client, task_queue="outside", workflows=outside.ALL, activities=outside.STEPS
+    ):
         yield Runs(client, "outside", outside)
 
 
@@ -63,7 +63,8 @@ async def test_a_result_of_another_type_waits_for_fitting_code_and_nothing_is_un
         "outside-answer/1" if how == "step" else f"the child child:{runs.id}:outside-answering:1"
     )
     _, shown = task_failure(await handle.fetch_history()) or ("", "")
-    assert shown.startswith(f"the result of {place} cannot be read: Expected value to be int")
+    assert shown.startswith(f"the result of {place} cannot be read: 1 validation error for int")
+    assert "pydantic.dev" not in shown
     assert shown.endswith("the run waits for code whose type fits")
     assert (await handle.describe()).status.name == "RUNNING"
     assert [f"charge {how}"] + (["answer step"] if how == "step" else []) == DID
@@ -91,6 +92,25 @@ async def test_a_next_run_is_not_given_what_it_could_not_read(runs):
     assert failure.message.startswith("the input of the next run is no int: ")
     assert DID[0] == "charge unfit"
     assert DID[1].startswith("refund ")
+
+
+async def test_an_undo_step_waits_for_code_that_can_read_the_result_it_undoes(runs):
+    handle = await runs.start("outside-held@1", "held")
+
+    async def waits() -> str:
+        pending = (await handle.describe()).raw_description.pending_activities
+        return next((each.last_failure.message for each in pending if each.attempt > 1), "")
+
+    said = await eventually(waits, timeout=30)
+    assert said.startswith("the input of the step cannot be read: ")
+    assert "no kind of receipt: held" in said
+    assert said.endswith("it waits for a worker whose code can")
+    RESULTS.clear()  # a worker of newer code
+    with pytest.raises(WorkflowFailureError) as failed:
+        await handle.result()
+    assert isinstance(failed.value.cause, ActivityError)
+    assert str(failed.value.cause.cause).endswith("as planned")
+    assert DID == ["release held"]
 
 
 # --- what an undo step is given ---

@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHist
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import TemporalUnavailable
+from engine.flow import plain_text
 from engine.ledger import FailingStep
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.settings import Settings
@@ -239,10 +240,8 @@ def _unread(history: WorkflowHistory, failure: Failure) -> str:
         elif kind == "workflow_task_completed_event_attributes":
             came = []
     which = " or ".join(came) or "a step"
-    return (
-        f"the result of {which} cannot be read: {failure.cause.message or failure.message};"
-        " the run waits for code whose type fits"
-    )
+    why = plain_text(failure.cause.message or failure.message)
+    return f"the result of {which} cannot be read: {why}; the run waits for code whose type fits"
 
 
 # --- history files ---

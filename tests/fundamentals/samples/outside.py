@@ -56,6 +56,28 @@ async def give_back(undo: Undo[Trip, Trip | None]) -> None:
     DID.append(f"return {undo.input.number} {result and result.number}")
 
 
+@dataclass
+class Receipt:
+    """A result of a kind that a worker of older code does not know, as after `outside-fail`."""
+
+    kind: str
+
+    def __post_init__(self) -> None:
+        """Refuse the kind, as an enum would."""
+        if RESULTS.get("older"):
+            raise ValueError(f"no kind of receipt: {self.kind}")
+
+
+@step(name="outside-hold")
+async def hold(what: str) -> Receipt:
+    return Receipt(what)
+
+
+@undo(name="outside-release")
+async def release(undo: Undo[str, Receipt | None]) -> None:
+    DID.append(f"release {undo.result and undo.result.kind}")
+
+
 @step(name="outside-charge")
 async def charge(what: str) -> None:
     DID.append(f"charge {what}")
@@ -79,6 +101,7 @@ async def slow(what: str) -> None:
 
 @step(name="outside-fail")
 async def fail() -> None:
+    RESULTS["older"] = True
     raise FatalError("as planned")
 
 
@@ -93,6 +116,15 @@ class Unread:
         except Exception:
             DID.append("caught")
             raise
+
+
+@workflow(name="outside-held")
+class Held:
+    """Undoes a step whose result a worker of older code cannot read."""
+
+    async def run(self, ctx: Context, what: str) -> None:
+        await ctx.step(hold, what, compensate=release)
+        await ctx.step(fail)
 
 
 @workflow(name="outside-answering")
@@ -267,7 +299,7 @@ class Asked:
 
 
 ALL: list[Any] = [
-    Unread, Answering, Chain, Unfit, Changed, Booked, Ended, Again, Once, Entity, Wants,
+    Unread, Answering, Held, Chain, Unfit, Changed, Booked, Ended, Again, Once, Entity, Wants,
     Early, Hasty, Asked,
 ]  # fmt: skip
-STEPS: list[Any] = [answer, book, cancel, give_back, charge, refund, slow, fail]
+STEPS: list[Any] = [answer, book, cancel, give_back, hold, release, charge, refund, slow, fail]
