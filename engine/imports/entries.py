@@ -474,7 +474,9 @@ def read_text(name: str) -> str:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise ImportUnreadable(f"{name} cannot be read: {why}", cure="name a file, or - ") from None
+        raise ImportUnreadable(
+            f"{name} cannot be read: {why}", cure="name a file, or - for stdin"
+        ) from None
 
 
 def load_object(name: str, example: str) -> Any:

@@ -91,6 +91,20 @@ async def test_a_head_above_64_kb_is_refused_even_if_it_arrives_at_once(api):
             assert (answer.status_code, answer.json()["status"]) == (431, 431)
 
 
+async def test_a_head_has_64_kb_also_if_it_arrives_in_pieces(api):
+    async with served(api) as port:
+        for end, status in (("\r\n\r\n", b"200"), ("a" * 40_000, b"400")):
+            async with Client(port) as slow, Client(port) as other:
+                piece = "a" * 30_000
+                slow.writer.write(
+                    f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {piece}".encode()
+                )
+                await slow.writer.drain()
+                assert await other.ask("/healthz") == 200, "the piece was read before"
+                slow.writer.write(f"{piece}{end}".encode())
+                assert (await slow.reader.readline()).split()[1] == status
+
+
 async def test_a_request_whose_head_does_not_arrive_in_time_ends(
     api, monkeypatch: pytest.MonkeyPatch
 ):

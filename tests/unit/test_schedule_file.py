@@ -46,6 +46,19 @@ def test_a_file_with_ten_mistakes_gives_ten_located_problems():
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("NightlyReport", "nightly-report"),
+        ("Nightly Report", "nightly-report"),
+        ("billing/Sync2S3", "billing-sync2-s3"),
+    ],
+)
+def test_a_key_that_is_none_is_proposed_as_it_could_be_written(key, meant):
+    (found,) = problems(f"schedules: [{{key: {key}, workflow: b, everyMs: 1000}}]")
+    assert found.cure.endswith(f"for example {meant}")
+
+
 # --- the frame ---
 
 
