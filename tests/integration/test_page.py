@@ -413,6 +413,8 @@ async def test_shadow_mode_and_the_last_window_of_a_limit_are_shown(api, browser
     assert 'class="pill wait"' not in (await browser.get("/?key=limited")).text
     limited = (await browser.get("/schedules/limited")).text
     assert limited.count("<li><span>") == 2
+    assert "<dt>Left to start</dt><dd>2 of 2</dd>" in limited
+    assert "Left to start" not in watched
 
 
 async def test_what_a_form_has_said_is_shown_once_and_cannot_be_forged(browser):

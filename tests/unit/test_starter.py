@@ -76,6 +76,7 @@ async def test_after_a_call_without_an_answer_nothing_is_sent_to_another_tempora
     answer = await starter.start(claim, FOR_EVER)
     assert answer is not None
     assert (answer.outcome.status, answer.failure) == ("starting", "unavailable")
+    assert answer.outcome.error == "no start was sent: another namespace answers"
     assert server.asked == []
     starter.confirm = nothing_to_confirm
     answer = await starter.start(claim, FOR_EVER)

@@ -290,7 +290,7 @@ class Starter:
             return None
         if (doubts := self._doubts) != self._cleared:
             if (why := await self.confirm()) is not None:
-                return replace(self._unknown(claim, LookupError(why)), failure="unavailable")
+                return replace(self._unknown(claim, _unsent(why)), failure="unavailable")
             self._cleared = doubts
         if not claim.fresh:
             answer = await self._look(claim)
@@ -443,7 +443,7 @@ class Starter:
             return self._unknown(claim, error)
         if run is None:
             why = await self.confirm()
-            return self._unknown(claim, LookupError(why)) if why else self._forgotten(claim)
+            return self._unknown(claim, _unsent(why)) if why else self._forgotten(claim)
         info = None
         try:
             info = await read_chain_info(self._client, run, rpc_timeout=timeout)
@@ -573,7 +573,13 @@ def _retry(declared: RunRetry | None) -> Retry | None:
     )
 
 
+def _unsent(why: str) -> LookupError:
+    return LookupError(f"no start was sent: {why}")
+
+
 def _words(error: Exception) -> str:
     if isinstance(error, RPCError):
         return f"{error.status.name}: {error.message}"
+    if type(error) is LookupError:  # of this module
+        return str(error)
     return f"{type(error).__name__}: {error}"
