@@ -29,7 +29,7 @@ from engine.cli.target import (
     Target,
     command,
 )
-from engine.errors import Code, EngineError, LedgerUnavailable, TemporalUnavailable
+from engine.errors import Code, EngineError, LedgerError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger.postgres.address import place_of
 from engine.schedules import KEY_ATTRIBUTE, ScheduleFile, first_of
 from engine.service import (
@@ -303,7 +303,13 @@ def _section(heading: str, lines: Sequence[str]) -> None:
 _SIGNS = {True: ("ok", "green"), False: ("wrong", "red"), None: ("?", "yellow")}
 
 
-@command(commands, of=Reading)
+class Examination(Reading):
+    """One call of ``sched doctor``, which leaves what it finds as it is."""
+
+    migrates = False
+
+
+@command(commands, of=Examination)
 def doctor(
     session: Session, schedules: Schedules = DEFAULT_FILE, setup: SetupFunction = None
 ) -> None:
@@ -334,10 +340,11 @@ def doctor(
 
     try:
         found = session.ask(examine)
-    except LedgerUnavailable as error:
+    except LedgerError as error:
         temporal = asyncio.run(facts(()))
+        part = "postgresql" if isinstance(error, LedgerUnavailable) else "migrations"
         found = [
-            Finding("postgresql", False, error.message, error.cure),
+            Finding(part, False, error.message, error.cure),
             Finding(
                 "temporal", *((None, temporal) if isinstance(temporal, str) else (True, "answers"))
             ),

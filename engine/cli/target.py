@@ -601,11 +601,12 @@ ANSWERS_WITHIN: Final = 2.0
 
 @asynccontextmanager
 async def open_service(
-    of: Target, *, patience: float | None = None
+    of: Target, *, patience: float | None = None, migrates: bool = True
 ) -> AsyncIterator[ScheduleService]:
     """Open the service on the ledger of this target.
 
-    ``patience``: seconds to wait for each answer; None is those of a worker.
+    ``patience``: seconds to wait for each answer; None is those of a worker. ``migrates``: whether
+    a schema that is not up to date is brought there.
 
     Raises:
         LedgerUnavailable: the ledger cannot be reached.
@@ -618,6 +619,7 @@ async def open_service(
             actor=actor(),
             data_converter=data_converter,
             patience=patience,
+            migrates=migrates,
         ) as opened:
             yield opened
     except LedgerUnavailable as error:
@@ -689,6 +691,8 @@ class Session:
 
     patience: float | None = None
     """Seconds to wait for each answer of the ledger; None is those of a worker."""
+    migrates = True
+    """Whether a ledger that is not up to date is brought there first."""
 
     def __init__(self, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
         self.data_dir, self.as_json = data_dir, as_json
@@ -709,7 +713,8 @@ class Session:
 
     async def answer(self, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
         """Return the answer to a question, as ``ask`` does, in a running event loop."""
-        async with open_service(self.target, patience=self.patience) as opened:
+        opening = open_service(self.target, patience=self.patience, migrates=self.migrates)
+        async with opening as opened:
             return await question(opened)
 
     def print(self, document: object, text: str | Iterable[str]) -> None:

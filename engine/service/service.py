@@ -218,11 +218,12 @@ class ScheduleService(
         data_converter: DataConverter | Callable[[], DataConverter | None] | None = None,
         client: Client | Callable[[], Awaitable[Client]] | None = None,
         patience: float | None = None,
+        migrates: bool = True,
     ) -> AsyncIterator[ScheduleService]:
         """Open a service on a PostgreSQL ledger for the duration of the block.
 
         ``patience``: seconds for which a connection or a statement is waited for; None is those of
-        a worker.
+        a worker. ``migrates``: see ``Ledger.connect``.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -232,7 +233,12 @@ class ScheduleService(
         from engine.ledger import Ledger
 
         ledger = await Ledger.connect(
-            database_url, namespace=namespace, schema=schema, connections=2, patience=patience
+            database_url,
+            namespace=namespace,
+            schema=schema,
+            connections=2,
+            patience=patience,
+            migrates=migrates,
         )
         try:
             yield cls(

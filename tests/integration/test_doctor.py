@@ -118,6 +118,21 @@ def seen(tzdata: str = "2026f", replica: str = "r") -> SeenReplica:
     )  # fmt: skip
 
 
+def test_a_ledger_that_is_not_there_is_named_and_not_made(installation, capsys, monkeypatch):
+    monkeypatch.setenv("SCHED_SCHEMA", "nowhere")
+    code, found = findings(capsys)
+    assert (code, found["migrations"]["good"], found["temporal"]["good"]) == (1, False, True)
+    assert found["migrations"]["hint"].startswith("`sched migrate` brings it up to date")
+    assert not run_apart(has_schema("nowhere"))
+
+
+async def has_schema(name: str) -> bool:
+    admin = await asyncpg.connect(os.environ["SCHED_DATABASE_URL"])
+    found = await admin.fetchval("SELECT to_regnamespace($1)", name)
+    await admin.close()
+    return found is not None
+
+
 async def bound_elsewhere(name: str) -> None:
     admin = await asyncpg.connect(os.environ["SCHED_DATABASE_URL"])
     await admin.execute(

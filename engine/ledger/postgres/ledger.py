@@ -50,6 +50,7 @@ from engine.ledger.postgres.schema import (
     missing_indexes,
     read_applied,
     refuse_shadows,
+    require_up_to_date,
 )
 from engine.ledger.postgres.stored_access import AccessStore
 from engine.ledger.postgres.stored_alerts import AlertStore, WatchReads
@@ -173,6 +174,7 @@ class Ledger(
         connections: int = 5,
         on_statement: OnStatement | None = None,
         patience: float | None = None,
+        migrates: bool = True,
     ) -> Ledger:
         """Connect, and migrate the schema.
 
@@ -185,11 +187,12 @@ class Ledger(
                 in seconds, and whether it failed.
             patience: seconds for which a connection, or a statement of a tick, is waited for; None
                 is those of a worker.
+            migrates: whether a schema that is not up to date is brought there; else it is refused.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
             LedgerTooNew: it was written by a newer version.
-            LedgerError: it is older than PostgreSQL 15, or the role may not use it.
+            LedgerError: it is older than PostgreSQL 15, not up to date, or the role may not use it.
         """
         check_schema_name(schema)
         opened = await Connections.open(
@@ -201,7 +204,9 @@ class Ledger(
         )
         try:
             await refuse_shadows(opened, schema)
-            migrated = await migrate(opened, schema)
+            if not migrates:
+                await require_up_to_date(opened, schema)
+            migrated = await migrate(opened, schema) if migrates else ()
         except BaseException:
             await opened.close()
             raise

@@ -230,6 +230,20 @@ async def _taken(turn: _MigrationRun, deadline: float) -> bool:
         ) from error
 
 
+async def require_up_to_date(connections: Connections, schema: str) -> None:
+    """Check that no step is missing but those of indexes.
+
+    Raises:
+        LedgerError: one is, or the ledger was made by other migrations than those of this code.
+        LedgerTooNew: see ``migrate``.
+    """
+    if not await _MigrationRun(connections, schema, migrations()).is_up_to_date():
+        raise LedgerError(
+            f"the schema {schema} is not there, or not up to date",
+            cure="`sched migrate` brings it up to date; SCHED_SCHEMA names another one",
+        )
+
+
 async def read_applied(connections: Connections, schema: str) -> dict[int, AppliedMigration] | None:
     """Return the migrations recorded in the ledger; None if it does not exist yet.
 
