@@ -600,9 +600,10 @@ async def test_each_caller_has_limits_of_its_own(shared_database_url):
 
 
 async def test_refused_requests_are_logged_without_secrets_and_limited_for_an_address(
-    shared_database_url, caplog
+    shared_database_url, caplog, monkeypatch
 ):
-    rates = {"refused": Rate(5, timedelta(minutes=1))}
+    monkeypatch.setattr(access, "_TRUST", 0.0)  # each is looked up
+    rates = {"refused": Rate(6, timedelta(minutes=1))}
     async with rest_api(shared_database_url, rates=rates) as api, api.client() as client:
         mine = await api.token("mine", "read", keys=["billing.*"])
         forged = [f"sched_{number:016x}_{'a' * 43}" for number in range(10)]
@@ -612,9 +613,10 @@ async def test_refused_requests_are_logged_without_secrets_and_limited_for_an_ad
             (await client.get(f"{PATH}/filed", headers=signs)).status_code,
             (await client.post(f"{PATH}/billing.filed/pause", headers=signs)).status_code,
             (await client.get(PATH, headers={"Host": "evil.example"})).status_code,
+            (await client.get("/", headers={"Host": "evil.example"})).status_code,
             *[(await client.post("/signin", data={"token": each})).status_code for each in forged],
         ]
-        assert seen == [403, 403, 403, 401, 401, *[429] * 8]
+        assert seen == [403, 403, 403, 403, 401, 401, *[429] * 8]
         late = await client.get(PATH, headers={"Authorization": f"Bearer {forged[0]}"})
         assert (late.status_code, late.headers["retry-after"]) == (429, "60")
         assert (await client.get(f"{PATH}/billing.filed", headers=signs)).status_code == 200
@@ -626,6 +628,7 @@ async def test_refused_requests_are_logged_without_secrets_and_limited_for_an_ad
             " operate, and token mine has read"
         ),
         f"GET {PATH} of 127.0.0.1 is refused: the API has no name 'evil.example'",
+        "GET / of 127.0.0.1 is refused: the API has no name 'evil.example'",
         "POST /signin of 127.0.0.1 is refused: the token is not in force",
         (
             "POST /signin of 127.0.0.1 is refused: the token is not in force; its next ones are"
