@@ -13,31 +13,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice, pairwise
+from itertools import islice
 from typing import Any, Final, Literal
 
 from engine.errors import ScheduleError
 from engine.imports.entries import Draft, NotExpressed
 from engine.schedules import Cron, epoch_seconds, from_seconds, zone
-from engine.schedules.describe import changes
+from engine.schedules.describe import MONTH_NAMES, WEEKDAY_NAMES, changes, runs, step_of
 
 # --- fields ---
 
-WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-MONTHS: Final = (
-    "JAN",
-    "FEB",
-    "MAR",
-    "APR",
-    "MAY",
-    "JUN",
-    "JUL",
-    "AUG",
-    "SEP",
-    "OCT",
-    "NOV",
-    "DEC",
-)
+WEEKDAYS: Final = tuple(name[:3].upper() for name in WEEKDAY_NAMES)
+MONTHS: Final = tuple(name[:3].upper() for name in MONTH_NAMES)
 _DAY, _WEEKDAY = -3, -1
 """Places in an expression."""
 _EVERY_WEEKDAY: Final = frozenset(range(7))
@@ -57,8 +44,7 @@ def values_text(values: Collection[int], least: int, most: int) -> str:
         raise NotExpressed(f"a field has no value from {least} to {most}")
     if wanted == [*range(least, most + 1)]:
         return "*"
-    steps = {after - before for before, after in pairwise(wanted)}
-    if len(wanted) >= _RUN and len(steps) == 1 and (step := steps.pop()) > 1:
+    if len(wanted) >= _RUN and (step := step_of(wanted)) > 1:
         if wanted == [*range(least, most + 1, step)]:
             return f"*/{step}"
         return f"{wanted[0]}-{wanted[-1]}/{step}"
@@ -66,12 +52,11 @@ def values_text(values: Collection[int], least: int, most: int) -> str:
 
 
 def _ranges(wanted: Sequence[int]) -> Iterator[str]:
-    for _, group in groupby(enumerate(wanted), lambda pair: pair[1] - pair[0]):
-        run = [value for _, value in group]
-        if len(run) >= _RUN:
-            yield f"{run[0]}-{run[-1]}"
+    for first, last in runs(wanted):
+        if last - first + 1 >= _RUN:
+            yield f"{first}-{last}"
         else:
-            yield from map(str, run)
+            yield from map(str, range(first, last + 1))
 
 
 def weekdays_text(values: Collection[int]) -> str:
