@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.hooks import Hook
@@ -34,9 +34,16 @@ from engine.schedules.loader.nodes import (
     Unreadable,
     cut,
 )
-from engine.schedules.loader.relations import Relations, unmet, with_present_parents
+from engine.schedules.loader.relations import (
+    chain_faults,
+    inherited,
+    parents_of,
+    unmet,
+    with_present_parents,
+)
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile
+from engine.schedules.rules import KINDS, Fault
 from engine.schedules.terms import BROKEN
 from engine.schedules.timing.spec import EVALUATOR_VERSION
 from engine.schedules.timing.zones import TZDATA_VERSION
@@ -45,6 +52,9 @@ from engine.schedules.validators import show
 # --- head and list of schedules ---
 # Reader of the tree of one file: its head, and its list of schedules.
 
+_RELATED: Final = ("after", "needs", "was")
+_MOST_RELATED: Final = 200
+"""Maximum listed faults between schedules."""
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
@@ -87,7 +97,12 @@ class FileReader:
         self.keys: dict[str, Node] = {}
         self.has_every_key = False
         self.calendars: dict[str, str | None] = {}
-        self.relations = Relations()
+        # Of schedules that follow others: their nodes by key, those to read after their parents
+        # with their places, and those whose parents' times are not known, or in another file.
+        self._related: dict[str, MapNode] = {}
+        self._waiting: list[tuple[int, MapNode]] = []
+        self._timeless: set[str] = set()
+        self._apart: list[Schedule] = []
 
     def read(self) -> None:
         """Fill in the attributes from the text, and report its problems."""
@@ -150,21 +165,72 @@ class FileReader:
         found: list[Schedule | None] = []
         while items:
             node = items.pop()  # frees its part of the tree, which is larger than the text
-            late = self.relations.note(node, len(found))
+            late = self._is_late(node, len(found))
             schedule = None if late else read_schedule(node, shared, self.report)
             found.append(schedule)
             self._check_expectations(schedule, node)
             self._check_twin(node)
         self._read_related(found, shared)
 
+    def _is_late(self, node: Node, place: int) -> bool:
+        """Note a schedule that follows others; return whether it is read after its parents."""
+        if not isinstance(node, MapNode) or not any(name in node.entries for name in _RELATED):
+            return False
+        key = node.entries["key"][1].plain() if "key" in node.entries else None
+        if isinstance(key, str):
+            self._related.setdefault(key, node)
+        late = not {*KINDS} & node.entries.keys() and any(parents_of(_sound(node)))
+        if late:
+            self._waiting.append((place, node))
+        return late
+
     def _read_related(self, found: list[Schedule | None], shared: Shared) -> None:
         """Read the schedules that take their parents' times."""
-        relations = self.relations
-        relations.keys = self.keys.keys()
-        for place, node, schedule in relations.read(found, shared, self.report):
+        for place, node, schedule in self._read_late(found, shared):
             found[place] = schedule
             self._check_expectations(schedule, node)
         self.schedules = [each for each in found if each is not None]
+
+    def _read_late(
+        self, found: Sequence[Schedule | None], shared: Shared
+    ) -> Iterator[tuple[int, Node, Schedule]]:
+        known = {schedule.key: schedule for schedule in found if schedule}
+        known |= {schedule.was: schedule for schedule in found if schedule and schedule.was}
+        waiting, before = self._waiting, -1
+        while waiting and len(waiting) != before:
+            before, rest = len(waiting), []
+            for place, node in waiting:
+                taken = inherited(_sound(node), known)
+                if taken is None:
+                    rest.append((place, node))
+                elif schedule := read_schedule(node, shared, self.report, taken):
+                    known.setdefault(schedule.key, schedule)
+                    yield place, node, schedule
+            waiting = rest
+        for place, node in waiting:
+            schedule = read_schedule(node, shared, self.report, timeless=True)
+            if schedule:
+                self._timeless.add(schedule.key)
+                if not any(key in self.keys for key in parents_of(_sound(node))):
+                    self._apart.append(schedule)
+                yield place, node, schedule
+
+    def judge(self, schedules: Sequence[Schedule], keys: Collection[str] | None) -> None:
+        """Report the faults between the schedules of all files whose place is in this one."""
+        faults = [*chain_faults(schedules, keys, self._timeless), *self._apart_faults(keys or ())]
+        here = ((key, fault) for key, fault in faults if key in self._related)
+        for key, fault in islice(here, _MOST_RELATED):
+            report_faults([fault], self._related[key], self.report, key)
+
+    def _apart_faults(self, keys: Collection[str]) -> Iterator[tuple[str, Fault]]:
+        """Yield a fault for each schedule that would take the times of a parent elsewhere."""
+        for schedule in self._apart:
+            parent = next((rule.parent for rule in schedule.follows if rule.parent in keys), None)
+            if parent is not None:
+                message = f"the schedule does not say when it fires, and its parent {parent} is"
+                cure = "give one of every, everyMs, cron and at"
+                fault = Fault((), Code.KIND_INVALID, f"{message} in another file", cure)
+                yield schedule.key, fault
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
         if schedule is not None and self.expectations and schedule.expect:
@@ -219,6 +285,12 @@ class FileReader:
 
     def _empty(self, place: Node, message: str) -> None:
         self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)
+
+
+def _sound(node: MapNode) -> dict[str, Any]:
+    """Return the fields of a schedule that could be read, without its input."""
+    values = {name: value.plain() for name, (_, value) in node.entries.items() if name != "input"}
+    return {name: value for name, value in values.items() if value is not BROKEN}
 
 
 # --- digest of a file ---
@@ -377,7 +449,7 @@ def load_several(
     keys = {key for each in found for key in each.keys}
     known = keys if all(each.has_every_key for each in found) else None
     for each in found:
-        each.relations.judge(schedules, known, each.report)
+        each.judge(schedules, known)
     _report_contradictions(found)
     alone = len(texts) == 1
     problems = [one for each in found for one in each.named(each.report.sorted(), alone=alone)]

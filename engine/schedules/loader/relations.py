@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, Final
 
 from engine.errors import Code
-from engine.schedules.loader.entries import Shared, read_schedule, report_faults
-from engine.schedules.loader.nodes import MapNode, Node, Report
 from engine.schedules.model import Schedule
 from engine.schedules.rules import KINDS, Fault, error_of, suggest
-from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
+from engine.schedules.terms import SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
 from engine.schedules.timing.cron_parser import depends_on_key
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
@@ -228,98 +225,6 @@ def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
     yield from (each["schedule"] for each in first if each.get("window", "same") == "same")
     yield from (key for key in listed if isinstance(key, str))
     yield from (each["schedule"] for each in first if each.get("window", "same") != "same")
-
-
-# --- relations within one file ---
-# Schedules of one file that follow others: the places of these fields, and inherited times.
-
-_RELATED: Final = ("after", "needs", "was")
-_MOST: Final = 200
-"""Maximum listed faults between schedules."""
-
-
-class Relations:
-    """Schedules of one file that follow others.
-
-    Attributes:
-        keys: of all schedules of the file, valid or not.
-    """
-
-    def __init__(self) -> None:
-        self.keys: Collection[str] = ()
-        self._nodes: dict[str, MapNode] = {}
-        self._waiting: list[tuple[int, MapNode]] = []
-        self._timeless: set[str] = set()
-        self._apart: list[Schedule] = []
-
-    def note(self, node: Node, place: int) -> bool:
-        """Record the schedule at ``place``; return whether it must be read after its parents."""
-        if not isinstance(node, MapNode) or not any(name in node.entries for name in _RELATED):
-            return False
-        key = node.entries["key"][1].plain() if "key" in node.entries else None
-        if isinstance(key, str):
-            self._nodes.setdefault(key, node)
-        if any(name in node.entries for name in KINDS) or not [*parents_of(_values(node))]:
-            return False
-        self._waiting.append((place, node))
-        return True
-
-    def read(
-        self, found: Sequence[Schedule | None], shared: Shared, report: Report
-    ) -> Iterator[tuple[int, Node, Schedule]]:
-        """Yield the schedules that take their parents' times, each with its place and node.
-
-        Args:
-            found: the schedules read so far.
-            shared: the defaults of the file.
-            report: collects the problems.
-        """
-        known = {schedule.key: schedule for schedule in found if schedule}
-        known |= {schedule.was: schedule for schedule in found if schedule and schedule.was}
-        waiting, before = self._waiting, -1
-        while waiting and len(waiting) != before:
-            before, rest = len(waiting), []
-            for place, node in waiting:
-                taken = inherited(_values(node), known)
-                if taken is None:
-                    rest.append((place, node))
-                elif schedule := read_schedule(node, shared, report, taken):
-                    known.setdefault(schedule.key, schedule)
-                    yield place, node, schedule
-            waiting = rest
-        for place, node in waiting:
-            schedule = read_schedule(node, shared, report, timeless=True)
-            if schedule:
-                self._timeless.add(schedule.key)
-                if not any(key in self.keys for key in parents_of(_values(node))):
-                    self._apart.append(schedule)
-                yield place, node, schedule
-
-    def judge(
-        self, schedules: Sequence[Schedule], keys: Collection[str] | None, report: Report
-    ) -> None:
-        """Report the faults between these schedules whose place is in this file."""
-        faults = [*chain_faults(schedules, keys, self._timeless), *self._apart_faults(keys or ())]
-        here = ((key, fault) for key, fault in faults if key in self._nodes)
-        for key, fault in islice(here, _MOST):
-            report_faults([fault], self._nodes[key], report, key)
-
-    def _apart_faults(self, keys: Collection[str]) -> Iterator[tuple[str, Fault]]:
-        """Yield a fault for each schedule that would take the times of a parent elsewhere."""
-        for schedule in self._apart:
-            parent = next((rule.parent for rule in schedule.follows if rule.parent in keys), None)
-            if parent is not None:
-                message = "the schedule does not say when it fires, and its parent"
-                cure = "give one of every, everyMs, cron and at"
-                yield (
-                    schedule.key,
-                    Fault((), Code.KIND_INVALID, f"{message} {parent} is in another file", cure),
-                )
-
-
-def _values(node: MapNode) -> dict[str, Any]:
-    values = {name: value.plain() for name, (_, value) in node.entries.items() if name != "input"}
-    return {name: value for name, value in values.items() if value is not BROKEN}
 
 
 # --- expectations ---
