@@ -213,7 +213,7 @@ class FireStatements(FireReads, InTransaction):
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
         """Lock those of these fires whose send has not begun, and return their IDs."""
-        return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
+        return set(await self.column("lock_unsent", list(fire_ids)))
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         """Apply the decisions of overlap on open fires of one schedule."""
@@ -230,8 +230,8 @@ class FireStatements(FireReads, InTransaction):
 
     async def options_of(self, workflow_id: str) -> dict[str, Any] | None:
         """Return the fields of its definition that a run has of its own; None without any."""
-        rows = await self.run("run_options", workflow_id)
-        return json.loads(rows[0]["options"]) if rows and rows[0]["options"] else None
+        options = await self.value("run_options", workflow_id)
+        return json.loads(options) if options else None
 
     async def declare_starts(self, workflow: str, *, by: str) -> None:
         """Write the row to which the fires of a workflow's starts belong, unless it is there."""
@@ -265,8 +265,7 @@ class FireStatements(FireReads, InTransaction):
 
     async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         """Skip those of these fires whose send has not begun, and return their IDs."""
-        rows = await self.run("give_up_runs", workflow_ids, reason, reason.code)
-        return frozenset(row["workflow_id"] for row in rows)
+        return frozenset(await self.column("give_up_runs", workflow_ids, reason, reason.code))
 
     async def note_ahead(self, step: Plan) -> None:
         """Write decisions on windows to come; cursor and next fire time stay."""
@@ -280,8 +279,7 @@ class FireStatements(FireReads, InTransaction):
 
     async def count_reruns(self, window: Window, workflow_id: str) -> int:
         """Return the highest rerun number of the window; its own run has ``workflow_id``."""
-        (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
-        return int(row["reruns"])
+        return await self.value("count_reruns", workflow_id, window.key, window.fire_time) or 0
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
         """Return the row of this window, alone or in a range; of several series the newest."""
@@ -316,8 +314,7 @@ class FireStatements(FireReads, InTransaction):
 
         Only the archive knows what a window without a row was.
         """
-        rows = await self.run("forgotten_until", key)
-        return rows[0]["forgotten_until"] if rows else None
+        return await self.value("forgotten_until", key)
 
 
 # --- bad ends ---
@@ -337,8 +334,7 @@ class DeadLetterStatements(InTransaction):
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
-        rows = await self.run("resolve_dead_letters", list(workflow_ids))
-        return {row["workflow_id"] for row in rows}
+        return set(await self.column("resolve_dead_letters", list(workflow_ids)))
 
     async def ended(self, limit: int, *, sealed: bool) -> list[Ended]:
         """Lock and return fires that ended badly and whose follow-up runs are not decided yet.
@@ -368,13 +364,11 @@ class BackfillStatements(InTransaction):
     async def lock_laying(self, serving: Serving) -> str | None:
         """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
         of = serving.project, serving.lanes, list(serving.types)
-        rows = await self.run("lock_laying", *of, TIME_RULES, self.binding)
-        return rows[0]["key"] if rows else None
+        return await self.value("lock_laying", *of, TIME_RULES, self.binding)
 
     async def request_backfill(self, new: Backfill) -> int:
         """Write a requested backfill and return its number."""
-        (row,) = await self.run("request_backfill", *values("request_backfill", new))
-        return int(row["id"])
+        return await self.value("request_backfill", *values("request_backfill", new)) or 0
 
     async def move_backfill(self, to: Backfill) -> None:
         """Write the progress and state of a backfill."""
@@ -392,8 +386,7 @@ class BackfillStatements(InTransaction):
 
     async def count_waiting(self, key: str, most: int) -> int:
         """Return how many fires of a key wait for a place, at most ``most``."""
-        (row,) = await self.run("count_waiting", key, most)
-        return int(row["waiting"])
+        return await self.value("count_waiting", key, most) or 0
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]

@@ -17,9 +17,7 @@ class Upkeep(TickStatements):
 
     async def remembered_for(self) -> timedelta | None:
         """Return how long Temporal may still remember a closed run; None if not announced."""
-        (row,) = await self.run("remembered_for")
-        retention: timedelta | None = row["retention"]
-        return retention
+        return await self.value("remembered_for")
 
     async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
         """Return keys in order after ``after``, including retired ones."""
@@ -30,8 +28,7 @@ class Upkeep(TickStatements):
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
         """Return the fire time of the ``keep``-th newest row; None when there are fewer."""
-        rows = await self.run("edge_of_kept", key, keep)
-        return rows[0]["fire_time"] if rows else None
+        return await self.value("edge_of_kept", key, keep)
 
     async def old_fires(
         self, key: str, since: datetime, until: datetime, limit: int, *, windows: bool = True

@@ -83,17 +83,14 @@ class ReplicaStatements(LedgerPart):
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""
-        (row,) = await self.run("living", alive)
-        return int(row["replicas"])
+        return await self.value("living", alive) or 0
 
     async def unvouched_until(self, margin: timedelta | None) -> datetime | None:
         """Return up to when windows without a row may have run, and Temporal has forgotten it.
 
         ``margin``: as in ``announce``.
         """
-        (row,) = await self.run("unvouched_until", margin, self.binding)
-        until: datetime | None = row["until"]
-        return until
+        return await self.value("unvouched_until", margin, self.binding)
 
     async def withdraw(self, serving: Serving) -> None:
         """Remove this replica's announcement."""
@@ -101,13 +98,11 @@ class ReplicaStatements(LedgerPart):
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         """Return the other zone rules of replicas that announced themselves within ``alive``."""
-        rows = await self.run("other_rules", project, TZDATA_VERSION, alive)
-        return [row["tzdata"] for row in rows]
+        return await self.column("other_rules", project, TZDATA_VERSION, alive)
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """Take or keep a duty; return its watermark (at first the epoch), or None if not ours."""
-        rows = await self.run("hold_duty", duty, holder, lease)
-        return rows[0]["watermark"] if rows else None
+        return await self.value("hold_duty", duty, holder, lease)
 
     async def release_duty(self, duty: str, holder: str) -> None:
         """Release the duty, unless it has another holder by now."""

@@ -332,6 +332,15 @@ class Statements:
         """Run ``queries/<name>.sql``; its first argument is the namespace."""
         return await self._fetch(query(name), self.namespace, *arguments)
 
+    async def value(self, name: str, *arguments: object) -> Any | None:
+        """Return the first value of a query's first row; None without any."""
+        rows = await self.run(name, *arguments)
+        return rows[0][0] if rows else None
+
+    async def column(self, name: str, *arguments: object) -> list[Any]:
+        """Return the first value of each row of a query."""
+        return [row[0] for row in await self.run(name, *arguments)]
+
     async def many(
         self,
         name: str,

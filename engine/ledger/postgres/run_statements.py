@@ -141,8 +141,7 @@ class RunStatements(LedgerPart):
 
     async def anything_ended(self) -> bool:
         """Return whether a fire ended badly whose follow-up runs are not decided yet."""
-        (row,) = await self.run("anything_ended")
-        return bool(row["ended"])
+        return bool(await self.value("anything_ended"))
 
     async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
         """Note which steps of open runs keep failing; return the IDs of the runs it wrote.

@@ -82,8 +82,7 @@ class ScheduleReads(Statements):
 
     async def count_schedules(self, project: str) -> int:
         """Return how many schedules of the project are not retired."""
-        (row,) = await self.run("count_schedules", project)
-        return int(row["living"])
+        return await self.value("count_schedules", project) or 0
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """Return the next start of each of the project's schedules, earliest first.
@@ -134,8 +133,7 @@ class ScheduleReads(Statements):
 
     async def definition(self, key: str, version: int) -> Schedule:
         """Return one version of a schedule's definition."""
-        (row,) = await self.run("definition", key, version)
-        return parse_definition(row["definition"])
+        return parse_definition(str(await self.value("definition", key, version)))
 
 
 # --- definitions and holds ---
@@ -260,8 +258,7 @@ class ScheduleStatements(ScheduleReads, InTransaction):
 
     async def asked_under(self, request_id: str) -> str | None:
         """Return the key of the schedule that an application declared under this request ID."""
-        rows = await self.run("asked_under", request_id)
-        return rows[0]["key"] if rows else None
+        return await self.value("asked_under", request_id)
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """Retire schedules and revoke what is ``claimed`` or ``queued``. Rows are kept forever."""
@@ -347,8 +344,7 @@ class ProjectStatements(InTransaction):
 
     async def is_superseded(self, project: str, digest: str) -> bool:
         """Return whether this file was applied to the project, and another one since."""
-        (row,) = await self.run("is_superseded", project, digest)
-        return bool(row["found"])
+        return bool(await self.value("is_superseded", project, digest))
 
     async def raise_epoch(self) -> None:
         """Raise the epoch, so that replicas resolve the workflows of schedules again."""
@@ -356,14 +352,12 @@ class ProjectStatements(InTransaction):
 
     async def seal(self, project: str) -> str | None:
         """Return the encoded key of the digests of a project's inputs; None if these are plain."""
-        rows = await self.run("seal", project)
-        return rows[0]["digest_key"] if rows else None
+        return await self.value("seal", project)
 
     async def seal_project(self, project: str, digest_key: str, *, by: str) -> str:
         """Seal the inputs of a project from now on; return the first key given."""
         await self.run("seal_project", project, digest_key, by)
-        (row,) = await self.run("seal", project)
-        return str(row["digest_key"])
+        return str(await self.seal(project))
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
@@ -386,13 +380,12 @@ class ProjectStatements(InTransaction):
 
     async def retention(self) -> timedelta | None:
         """Return how long Temporal keeps closed runs; None if no worker has read it yet."""
-        rows = await self.run("retention")
-        return rows[0]["retention"] if rows else None
+        return await self.value("retention")
 
     async def announced_input(self, task_queue: str, workflow_type: str) -> dict[str, Any] | None:
         """Return what a workflow type takes, as its workers announced it; None if unknown."""
-        rows = await self.run("announced_input", task_queue, workflow_type)
-        return json.loads(rows[0]["input"]) if rows and rows[0]["input"] else None
+        text = await self.value("announced_input", task_queue, workflow_type)
+        return json.loads(text) if text else None
 
 
 # --- ticks ---

@@ -27,25 +27,23 @@ class AccessStore:
     """
 
     def __init__(self, statements: Statements) -> None:
-        self._run, self._filtered = statements.run, statements.filtered
+        self._ledger, self._run = statements, statements.run
 
     async def add(self, new: TokenRow) -> datetime | None:
         """Write a token and return when; None if one in force has its name."""
-        rows = await self._run("add_token", *values("add_token", new))
-        return rows[0]["created_at"] if rows else None
+        return await self._ledger.value("add_token", *values("add_token", new))
 
     async def tokens(self) -> list[TokenRow]:
         """Return every token, those that were revoked last."""
-        return list(map(_as_token, await self._filtered("tokens", {})))
+        return list(map(_as_token, await self._ledger.filtered("tokens", {})))
 
     async def has_tokens(self) -> bool:
         """Return whether there is a token, in force or not."""
-        (row,) = await self._run("has_tokens")
-        return bool(row["found"])
+        return bool(await self._ledger.value("has_tokens"))
 
     async def token(self, token_id: str) -> TokenRow | None:
         """Return the token of this id, in force or not."""
-        rows = await self._filtered("tokens", {"id": token_id})
+        rows = await self._ledger.filtered("tokens", {"id": token_id})
         return _as_token(rows[0]) if rows else None
 
     async def revoke(self, name: str, *, by: str) -> bool:
