@@ -90,7 +90,8 @@ class Queue:
 
 # --- fields with nested fields ---
 # In this table and in that of `Schedule` each field of the file stands once: its type, its check
-# with the shape of its values for editors, its default, and the sentence that editors show.
+# with the shape of its values for editors, its traits, its names elsewhere, the sentence that
+# editors show, and its default.
 
 CONFIG: Final = ConfigDict(
     frozen=True,

@@ -22,7 +22,7 @@ from engine.schedules.planner import (
     plan,
 )
 from engine.schedules.rules import Trait, fields_with
-from engine.schedules.terms import MINUTE_MS, TICK, code_of, epoch_ms, from_ms
+from engine.schedules.terms import MINUTE_MS, TICK, Window, code_of, epoch_ms, from_ms
 
 # --- outages and results ---
 
@@ -161,8 +161,8 @@ class Timeline:
         self._start, self._last, self._took = start, end - TICK, length or timedelta(0)
         self._in_line = schedule.overlap != "allow"
         self._patient = schedule.model_copy(update={"grace": LONGEST})
-        self._open: dict[int, tuple[OpenFire, datetime, datetime]] = {}  # with start and end
-        self._waiting: deque[OpenFire] = deque()
+        self._open: dict[int, tuple[Window, datetime, datetime]] = {}  # with start and end
+        self._waiting: deque[Window] = deque()
 
     @property
     def started(self) -> int:
@@ -222,19 +222,21 @@ class Timeline:
         """
         # A plan gives places to the first in line only, and counts the others.
         front = [*islice(self._waiting, self._schedule.max_concurrent_runs)]
-        fires = (*(fire for fire, _, _ in self._open.values()), *front) if self._in_line else ()
         unread = ALL_READ._replace(waiting=len(self._waiting) - len(front))
+        fires = tuple(_fire(window, "queued") for window in front)
+        if self._in_line:
+            fires = (*(_fire(window, "started") for window, _, _ in self._open.values()), *fires)
         schedule = self._patient if patient else self._schedule
         asked = replace(state, schedule=schedule, open_fires=fires, unread=unread)
         decided = plan(asked, now, limit=_AT_ONCE)
         for move in decided.moves:
             if move.to == "start":
-                fire = self._waiting.popleft()
+                window = self._waiting.popleft()
                 self.counts["queued"] -= 1
-                self._start_run(fire, now, "queued" if fire.fire_time < now else "on_time")
+                self._start_run(window, now, "queued" if window.fire_time < now else "on_time")
             else:  # a run that is stopped ends at once
-                fire, begin, _ = self._open[move.fire.fire_id]
-                self._open[fire.fire_id] = fire, begin, now
+                window, begin, _ = self._open[move.fire.fire_id]
+                self._open[window.bucket] = window, begin, now
         for decision in decided.decisions:
             self._record(decision, None if patient else now)
         places = [end for _, _, end in self._open.values()] if self._waiting else []
@@ -242,28 +244,32 @@ class Timeline:
         return replace(state, cursor=decided.cursor, started=self.started), due
 
     def _record(self, decision: Decision, now: datetime | None) -> None:
-        window, name = decision.window, decision.window.workflow_id(suffixed=False)
-        fire = OpenFire(window.bucket, name, "queued", window.fire_time)
+        window = decision.window
         if decision.verdict == "claimed":
-            self._start_run(fire, decision.not_before or now, decision.timing or "on_time")
+            self._start_run(window, decision.not_before or now, decision.timing or "on_time")
         elif decision.verdict == "queued":
-            self._waiting.append(fire)
+            self._waiting.append(window)
             self.counts["queued"] += 1
         elif window.fire_time >= self._start:
             self.counts[_OUTCOME_OF[code_of(decision.reason)]] += decision.windows
 
-    def _start_run(self, fire: OpenFire, at: datetime | None, outcome: WindowOutcome) -> None:
+    def _start_run(self, window: Window, at: datetime | None, outcome: WindowOutcome) -> None:
         """Start a run at ``at``, or as its window says, or at the end of the outage around it."""
-        meant = fire.fire_time + self._schedule.delay(fire.fire_time)
+        meant = window.fire_time + self._schedule.delay(window.fire_time)
         begin = self._awake(max(at or meant, self._start))
-        fire = OpenFire(fire.fire_id, fire.workflow_id, "started", fire.fire_time, _NEVER)
-        self._open[fire.fire_id] = fire, begin, begin + self._took
-        if fire.fire_time < self._start:
+        self._open[window.bucket] = window, begin, begin + self._took
+        if window.fire_time < self._start:
             self.first_sight += 1
         elif outcome == "on_time" and begin - meant > self._schedule.grace:
             self.counts["late"] += 1
         else:
             self.counts[outcome] += 1
+
+
+def _fire(window: Window, status: Literal["queued", "started"]) -> OpenFire:
+    """Return the fire of a window; a run is open as long as it is known."""
+    name = window.workflow_id(suffixed=False)
+    return OpenFire(window.bucket, name, status, window.fire_time, _NEVER)
 
 
 # --- simulation ---
