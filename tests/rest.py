@@ -64,16 +64,22 @@ class RestApi:
 
 @asynccontextmanager
 async def rest_api(
-    database_url: str, *, namespace: str | None = None, **options: Any
+    database: str | Ledger, *, namespace: str | None = None, **options: Any
 ) -> AsyncIterator[RestApi]:
     """Yield an API on a ledger with two schedules of a file, whose workflow a worker serves.
 
-    Without a namespace it has one of its own.
+    Args:
+        database: its address, or a ledger whose connections it uses.
+        namespace: by default one of its own.
+        options: of the API.
     """
-    ledger = await Ledger.connect(
-        database_url, namespace=namespace or f"test-{uuid4().hex}", connections=5
-    )
+    namespace = namespace or f"test-{uuid4().hex}"
+    if isinstance(database, str):
+        ledger = await Ledger.connect(database, namespace=namespace, connections=5)
+    else:
+        ledger = Ledger(database._connections, namespace)
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(ledger, load_schedules(FILE), by="test")
     yield RestApi(ledger, create_app(ledger, ApiOptions(**{"open_door": True, **options})))
-    await ledger.close()
+    if isinstance(database, str):
+        await ledger.close()

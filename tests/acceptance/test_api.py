@@ -123,6 +123,7 @@ async def test_the_guide_is_followed_to_the_letter_with_a_token(url, sched, tmp_
     assert token not in process.output
 
 
+@pytest.mark.prove
 async def test_more_half_requests_than_descriptors_keep_nobody_out(url, tmp_path):
     process = Process(tmp_path, url, SCHED_LOG_FORMAT="text")
     held: list[socket.socket] = []

@@ -16,6 +16,7 @@ import pytest
 
 from engine.ledger.fires import Outcome
 from tests.acceptance.browser import PageServer, chromium, needs_chromium, page_server
+from tests.examples import PROVING
 from tests.page_story import IMAGE, SCRIPT, SERVED
 from tests.rest import SERVING
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 pytestmark = needs_chromium
 
-VIEWS = ["/", "/schedules/payments.settle", "/schedules/invoices.reminders", "/week", "/dead",
-         "/workers", "/alerts", "/signin"]  # fmt: skip
+VIEWS = ["/", "/schedules/payments.settle", "/week", "/dead"]
+if PROVING:
+    VIEWS += ["/schedules/invoices.reminders", "/workers", "/alerts", "/signin"]
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 UI = "http://127.0.0.1:9"
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from engine.api import executions, files, following, problems
 from engine.api.access import Caller
@@ -25,13 +26,13 @@ from tests.rest import BILLING, FILE, PATH, SERVING, rest_api
 from tests.waiting import eventually
 
 
-@pytest.fixture
-async def api(shared_database_url):
-    async with rest_api(shared_database_url) as found:
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(connected):
+    async with rest_api(connected) as found:
         yield found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(api):
     async with api.client() as found:
         yield found
@@ -680,17 +681,18 @@ async def test_a_simulation_that_would_take_too_much_of_the_processor_is_refused
         assert "more than 0 s of processor time" in answer.json()["detail"]
 
 
-async def test_workers_and_readiness_are_shown(api, client):
-    (worker,) = (await client.get("/api/v1/workers")).json()["workers"]
-    assert (worker["replica"], worker["types"]) == ("replica-a", ["noop@1"])
-    assert (await client.get("/healthz")).json() == {"status": "ok"}
-    assert (await client.get("/readyz")).status_code == 200
-    await api.ledger.close()
-    assert (await client.get("/healthz")).status_code == 200
-    assert (await client.get("/readyz")).status_code == 503
-    away = await client.get(PATH)
-    assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-    assert "127.0.0.1" not in away.json()["detail"], "where the database is stays in the log"
+async def test_workers_and_readiness_are_shown(shared_database_url):
+    async with rest_api(shared_database_url) as api, api.client() as client:
+        (worker,) = (await client.get("/api/v1/workers")).json()["workers"]
+        assert (worker["replica"], worker["types"]) == ("replica-a", ["noop@1"])
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        assert (await client.get("/readyz")).status_code == 200
+        await api.ledger.close()
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        away = await client.get(PATH)
+        assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+        assert "127.0.0.1" not in away.json()["detail"], "where the database is stays in the log"
 
 
 # --- executions ---

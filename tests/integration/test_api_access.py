@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+import pytest_asyncio
 from fastapi import APIRouter
 
 from engine.api import access
@@ -48,9 +49,9 @@ BODIES = {
 BELOW = {"operate": ["read"], "admin": ["read", "operate"], "read": []}
 
 
-@pytest.fixture
-async def api(shared_database_url):
-    async with rest_api(shared_database_url) as found:
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(connected):
+    async with rest_api(connected) as found:
         yield found
 
 
@@ -71,11 +72,11 @@ async def ask(
 # --- routes and tokens ---
 
 
-def test_every_route_is_in_the_table_and_the_table_has_no_other(api_routes):
+async def test_every_route_is_in_the_table_and_the_table_has_no_other(api_routes):
     assert api_routes == ROUTES.keys() | PAGE_ROUTES.keys() | OPEN_ROUTES
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def api_routes(api) -> set[str]:
     return {
         f"{method} {route.path_format}"

@@ -86,7 +86,7 @@ def served(shared_database_url) -> Iterator[Served]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("caller", ["all", "some", None])
+@pytest.mark.parametrize("caller", ["all", "some", pytest.param(None, marks=pytest.mark.prove)])
 def test_no_request_that_the_document_allows_makes_the_server_fail(served, caller):
     """More examples: SCHED_PROVE_EXAMPLES=200."""
     schema = schemathesis.openapi.from_url(

@@ -149,6 +149,7 @@ async def test_a_watch_names_the_clock_as_the_cause_and_takes_no_worker_for_dead
     await looking
 
 
+@pytest.mark.prove
 async def test_a_clock_set_an_hour_back_moves_no_cursor_back_and_fires_no_window_again(
     clock, watched
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from temporalio.worker import Worker
 
 from engine.runtime import SchedulePlugin, Settings
@@ -15,6 +16,7 @@ from tests.waiting import eventually
 FILE = "schedules: [{key: unlucky, workflow: fails, everyMs: 1000}]"
 
 
+@pytest.mark.prove
 async def test_each_run_that_closes_between_two_looks_is_reported_once(client, database_url):
     told: list[Event] = []
     plugin = SchedulePlugin(

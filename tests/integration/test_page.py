@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from engine.api import problems
 from engine.api.access import PAGE_ROUTES
@@ -31,13 +32,13 @@ BELOW = {"operate": ["read"], "read": []}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-@pytest.fixture
-async def api(shared_database_url):
-    async with rest_api(shared_database_url, ui_url="http://127.0.0.1:8233") as found:
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(connected):
+    async with rest_api(connected, ui_url="http://127.0.0.1:8233") as found:
         yield found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def browser(api):
     """A browser on this machine, before the ledger has a token."""
     async with api.client() as client:

@@ -149,6 +149,7 @@ async def test_a_namespace_that_forgets_too_fast_is_refused_at_start(temporal, d
     await ledger.close()
 
 
+@pytest.mark.prove
 async def test_a_broken_file_keeps_the_last_good_definitions(
     client, database_url, ledger, tmp_path
 ):

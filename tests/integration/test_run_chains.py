@@ -96,7 +96,10 @@ async def ended(ledger: Ledger, fire: Any) -> str:
     return await eventually(found, timeout=30)
 
 
-@pytest.mark.parametrize(("terminate", "how"), [(False, "cancelled"), (True, "terminated")])
+@pytest.mark.parametrize(
+    ("terminate", "how"),
+    [(False, "cancelled"), pytest.param(True, "terminated", marks=pytest.mark.prove)],
+)
 async def test_a_run_that_has_continued_as_new_is_ended(
     client, database_url, ledger, terminate, how
 ):

@@ -79,7 +79,7 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS)
 async def test_an_edited_interval_loses_no_window_and_doubles_none(edit, virtual_ledger, clock):
     before, after = EDITS[edit]
-    length = 200 * HOUR
+    length = 100 * HOUR
     clock.move_to(BEGIN)
     work = Clockwork(virtual_ledger, clock)
     await work.ledger.announce(SERVING, engine="0", tzdata="0", retention=DAY)

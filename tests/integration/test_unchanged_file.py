@@ -139,7 +139,7 @@ async def test_a_broken_file_is_reported_at_each_start(home):
         assert remarks == [GOES_ON.format(path)]
 
 
-@pytest.mark.parametrize("text", [None, "schedules: ["])
+@pytest.mark.parametrize("text", [pytest.param(None, marks=pytest.mark.prove), "schedules: ["])
 async def test_a_worker_without_its_file_is_not_ready_and_works_with_the_ledgers(home, text):
     path = home.folder / "s.yaml"
     path.write_text(entry("a"))
