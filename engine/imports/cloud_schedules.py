@@ -31,7 +31,7 @@ from engine.imports.entries import (
 WORKFLOW: Final = "run_target"
 _CURE: Final = "write aws scheduler get-schedule …, or gcloud scheduler jobs list --format json"
 _NO_EXPRESSION: Final = (
-    "aws scheduler list-schedules leaves it out: give what get-schedule prints of each"
+    "rules of events have none; aws scheduler list-schedules leaves it out, get-schedule prints it"
 )
 _EXPRESSION: Final = re.compile(r"(cron|rate|at)\((.*)\)")
 _RATE: Final = re.compile(r"(\d+) (minute|hour|day)s?")
