@@ -387,14 +387,13 @@ async def _of_file(opened: ScheduleService, path: Path, file: ScheduleFile | Fin
 
 def _print_findings(found: Sequence[Finding]) -> None:
     width = max(len(each.name) for each in found)
-    out = console()
+    indent = f"{'':<5}  {'':<{width}}  "
     for each in found:
         word, colour = _SIGNS[each.good]
-        out.print(
-            f"{word:<5}  {each.name:<{width}}  {each.text}", style="" if each.good else colour
-        )
+        line = f"{word:<5}  {each.name:<{width}}  {each.text}"
+        _hanging(line, indent, style="" if each.good else colour)
         if each.hint is not None:
-            out.print(f"{'':<5}  {'':<{width}}  {each.hint}")
+            _hanging(f"{indent}{each.hint}", indent)
 
 
 def _seconds(length: timedelta) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from engine.cli.app import run
+from engine.cli.status import _print_findings
 from engine.cli.target import Session
 from engine.errors import Code, TemporalUnavailable
 from engine.ledger import Facts, Load, SeenReplica, Totals
-from engine.service import Condition, ServerState, StatusReport
+from engine.service import Condition, Finding, ServerState, StatusReport
 from engine.service.status import _in_order, _workers
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
@@ -127,6 +128,19 @@ def test_a_long_line_hangs_on_a_narrow_terminal(monkeypatch, capsys):
     assert lines[begin].startswith("  the run")
     assert all(line.startswith("    ") for line in lines[begin + 1 :])
     assert max(map(len, lines)) <= 80
+
+
+def test_findings_hang_below_their_texts_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    long = Finding("search attributes", None, "not asked: " + "no " * 40, "see " + "it " * 40)
+    _print_findings([Finding("clock", True, "fine"), long])
+    first, second, *others = capsys.readouterr().out.splitlines()
+    assert first == "ok     clock              fine"
+    assert second.startswith("?      search attributes  not asked: no")
+    assert all(line.startswith(" " * 26) and line[26] != " " for line in others)
+    assert max(map(len, (second, *others))) <= 80
 
 
 def test_a_silent_replica_that_was_replaced_leaves_the_workers():
