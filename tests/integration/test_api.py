@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -674,6 +675,12 @@ async def test_a_simulation_that_would_take_too_much_of_the_processor_is_refused
     )
     assert (await asked(good)).json()["windows"] == 20 * 30 * 24
     assert (await asked(good + "#" * (1 << 19))).status_code == 413
+    watched = set[str]()
+    with monkeypatch.context() as patch:
+        limit = lambda: watched.add(sys._getframe(1).f_code.co_name)  # noqa: E731
+        patch.setattr(files, "_Limit", lambda: limit)
+        assert (await asked(good)).status_code == 200
+    assert watched >= {"begin", "_simulated", "simulate", "_watched"}, "its reading, count and runs"
     monkeypatch.setattr(files, "_MOST_SECONDS", 0.0)
     for body in (good, "schedules:\n" + "- {}\n" * 50):
         answer = await asked(body)

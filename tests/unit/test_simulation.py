@@ -567,8 +567,9 @@ def ends_after(calls: int):
         "schedules:\n" + "- a\n" * 2000,
         "schedules:\n" + "".join(f"- {{key: k{n}, workflow: w, every: 1h}}\n" for n in range(2000)),
         '{"schedules": [' + ", ".join(["{}"] * 2000) + "]}",
+        "queues:\n" + "".join(f"  q{n}: 1\n" for n in range(2000)) + "schedules: []",
     ],
-    ids=["empty", "in a line", "no mappings", "good", "json"],
+    ids=["empty", "in a line", "no mappings", "good", "json", "queues"],
 )
 def test_a_reading_that_costs_too_much_ends_in_the_middle(text):
     with pytest.raises(Enough):
