@@ -689,12 +689,13 @@ class ApplicationSchedules(ReadOperations):
             project: whose workers start it.
             kind: the Temporal type of its workflow; None while no worker has announced one.
         """
-        if kind is None:
+        if kind is None and not schedule.starts_nothing:
             async with self._ledger.transaction() as transaction:
                 announced = await transaction.announced([schedule.task_queue])
             return workflow_workers.unresolved_workflow_hint(schedule, announced)
         served = await self.served()
-        place = workflow_workers.missing_worker_at(project, schedule.lane, kind, served)
+        workflow = kind or schedule.workflow
+        place = workflow_workers.missing_worker_at(project, schedule.lane, workflow, served)
         return workflow_workers.no_worker_lives({place: 1}) if place else None
 
 

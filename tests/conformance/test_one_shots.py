@@ -312,6 +312,15 @@ async def test_a_worker_that_learns_the_workflow_later_can_start_it(bench, servi
     assert (await service.find(asked.key)).workflow_type == "brand-new@1"
 
 
+async def test_shadow_mode_waits_for_no_workflow_until_it_is_to_end(bench, service):
+    shadow = {"everyMs": 3600000, "mode": "shadow"}
+    assert (await service.schedule_repeat("brand-new", **shadow)).waiting is None
+    ends = await service.schedule_repeat("brand-new", **shadow, shadowUntil="2100-01-01T00:00:00Z")
+    assert "knows brand-new" in ends.waiting
+    elsewhere = await service.schedule_repeat("brand-new", **shadow, project="elsewhere")
+    assert elsewhere.waiting.startswith("no worker lives that starts what comes due of project")
+
+
 async def test_they_are_listed_by_who_asked_for_them_and_by_what_their_metadata_say(bench, service):
     await bench.declare(FILE)
     for key, owner in (("a", "ann"), ("b", "bob"), ("c", "bob")):
