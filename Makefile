@@ -12,7 +12,7 @@ PROOFS := prove-tests prove-time prove-account prove-flow prove-kills prove-line
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house metrics cli bench prove $(PROOFS) ci lock wheel clean
+.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house metrics cli views bench prove $(PROOFS) ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ house: $(STAMP) ## Measure engine/: modules, lines, import edges
 
 cli: $(STAMP) ## Write the commands of docs/cli.md from their code
 	$(BIN)/python -m tests.cli_page
+
+views: $(STAMP) ## Write the views of docs/json.md from their code
+	$(BIN)/python -m tests.json_page
 
 metrics: $(STAMP) ## Write the table of docs/metrics.md from the instruments
 	$(BIN)/python -m tests.metrics_page

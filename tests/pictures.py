@@ -73,8 +73,8 @@ async def _of_page(page: Page, home: Home) -> None:
 async def _of_run(page: Page, home: Home, failed: dict[str, object]) -> None:
     ui = re.search(r"Web UI +(\S+)", home.log)
     assert ui, home.log
-    name = str(failed["workflow_id"]).replace(":", "%3A")
-    address = f"{ui[1]}/namespaces/default/workflows/{name}/{failed['run_id']}/timeline"
+    name = str(failed["workflowId"]).replace(":", "%3A")
+    address = f"{ui[1]}/namespaces/default/workflows/{name}/{failed['runId']}/timeline"
     await page.goto(address)
     await page.get_by_text("Failed", exact=True).first.wait_for()
 

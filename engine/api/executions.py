@@ -5,7 +5,6 @@ Also those of webhooks, which get the same as events, and of the workers that st
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -30,20 +29,7 @@ from engine.api.bodies import (
 from engine.api.following import FirePlace, Following, LeftOut
 from engine.api.problems import documented
 from engine.api.requests import GuardedRoute, api_state, streamed
-from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who
-from engine.api.views import (
-    ExecutionDetails,
-    ExecutionList,
-    ExecutionView,
-    HookList,
-    HookView,
-    LetterList,
-    LetterView,
-    NextFires,
-    WorkerList,
-    WorkerView,
-    as_answer,
-)
+from engine.api.schedules import Cursor, KeyPath, PageSize, Service, Who, as_answer
 from engine.errors import (
     CursorInvalid,
     LedgerUnavailable,
@@ -51,9 +37,9 @@ from engine.errors import (
     TemporalUnavailable,
     WindowNotFound,
 )
-from engine.schedules import exact_text
 from engine.service import FIRST_MOMENT, LAST_MOMENT, DeadLetter, Fire, ReasonCode, ScheduleService
 from engine.service.pages import as_cursor, place_of_cursor
+from engine.views import answers, json_text
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["executions"])
 
@@ -81,12 +67,12 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get(
     "/schedules/{key}/executions",
-    response_model=ExecutionList,
+    response_model=answers.FIRES.model,
     responses={**documented(400, 404, 422, 429), **_STREAM},
 )
 @router.get(
     "/schedules/{key}/fires",
-    response_model=ExecutionList,
+    response_model=answers.FIRES.model,
     responses={**documented(400, 404, 422, 429), **_STREAM},
 )
 async def list_executions(
@@ -123,16 +109,19 @@ async def list_executions(
     )
     page = found[:limit]
     more = fire_cursor(page[-1]) if len(found) > limit else None
-    listed = ExecutionList(executions=[ExecutionView.of(each) for each in page], next_cursor=more)
-    return as_answer(listed)
+    return as_answer(answers.FIRES(executions=page, next_cursor=more))
 
 
-@router.get("/schedules/{key}/executions/{workflow_id:path}", responses=documented(400, 404))
+@router.get(
+    "/schedules/{key}/executions/{workflow_id:path}",
+    response_model=answers.FIRE_DETAILS.model,
+    responses=documented(400, 404),
+)
 async def show_execution(
     key: RowKey,
     workflow_id: Annotated[str, Path(max_length=1000, description="The id of its run.")],
     service: Service,
-) -> ExecutionDetails:
+) -> Response:
     """Show an execution: its tries, why it failed, and of an open run the steps in progress."""
     fire = await service.fire(workflow_id)
     if fire is None or fire.key not in await service.keys_of(key):
@@ -143,7 +132,7 @@ async def show_execution(
     with suppress(TemporalUnavailable, SettingsInvalid):
         steps = await service.steps_in_progress(fire, within=_PATIENCE)
     details = await service.run_details(workflow_id)
-    return ExecutionDetails.of(fire).with_details(details, steps)
+    return as_answer(answers.FIRE_DETAILS(fire, details, steps_in_progress=steps))
 
 
 def fire_cursor(fire: Fire) -> str:
@@ -198,10 +187,9 @@ def _stream(
 def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:
     name = as_cursor(place[0].isoformat(), place[1]) if place else None
     if isinstance(each, LeftOut):
-        between = {"from": exact_text(each.since), "to": exact_text(each.until)}
-        return ServerSentEvent(data=json.dumps(between), event="gap", id=name)
-    text = ExecutionView.of(each).model_dump_json()
-    return ServerSentEvent(data=text, event="execution", id=name)
+        between = answers.GAP(**{"from": each.since, "to": each.until})
+        return ServerSentEvent(data=json_text(between), event="gap", id=name)
+    return ServerSentEvent(data=json_text(each), event="execution", id=name)
 
 
 # --- next fires, dead letters, workers ---
@@ -213,13 +201,15 @@ _MOST_READS: Final = 20
 _MOST_DETAILS: Final = 50
 
 
-@router.get("/schedules/{key}/next", responses=documented(400, 404))
+@router.get(
+    "/schedules/{key}/next", response_model=answers.NEXT_FIRES.model, responses=documented(400, 404)
+)
 async def next_fires(
     key: KeyPath,
     service: Service,
     limit: Annotated[int, Query(ge=1, le=_MOST_NEXT)] = 5,
     begin: Annotated[Moment | None, Query(alias="from")] = None,
-) -> NextFires:
+) -> Response:
     """List the next windows that start a run; a schedule that is held has none."""
     row = await service.schedule(key)
     times: list[datetime] = []
@@ -227,10 +217,10 @@ async def next_fires(
         after = begin or datetime.now(UTC)
         times = [*islice(row.starts(after, LAST_MOMENT), limit)]
     zone = row.schedule.timezone if row.schedule else None
-    return NextFires(key=key, timezone=zone, state=row.state, fire_times=times)
+    return as_answer(answers.NEXT_FIRES(row, timezone=zone, fire_times=times))
 
 
-@router.get("/dead", responses=documented(400, 404))
+@router.get("/dead", response_model=answers.DEAD_LETTERS.model, responses=documented(400, 404))
 async def list_dead(
     service: Service,
     caller: Who,
@@ -240,16 +230,18 @@ async def list_dead(
     details: Annotated[
         bool, Query(description="Add errors with their traces, and tries; of 50 at most.")
     ] = False,
-) -> LetterList:
+) -> Response:
     """List fires that failed and were not dealt with, newest fire time first."""
     mine = await letters_for(caller, service, key=key, limit=limit)
     if key is not None and not mine:
         await service.schedule(key)
     if not details:
-        return LetterList(letters=[LetterView.of(each) for each in mine])
-    read = [await service.run_details(each.workflow_id) for each in mine[:_MOST_DETAILS]]
-    pairs = zip(mine, read, strict=False)
-    return LetterList(letters=[LetterView.of(each).with_details(more) for each, more in pairs])
+        return as_answer(answers.DEAD_LETTERS(letters=mine))
+    found = [
+        answers.DEAD_LETTER_DETAILS(each, await service.run_details(each.workflow_id))
+        for each in mine[:_MOST_DETAILS]
+    ]
+    return as_answer(answers.DEAD_LETTERS(letters=found))
 
 
 async def letters_for(
@@ -274,10 +266,10 @@ async def letters_for(
     return mine[:limit]
 
 
-@router.get("/workers", responses=documented())
-async def list_workers(service: Service) -> WorkerList:
+@router.get("/workers", response_model=answers.WORKERS.model, responses=documented())
+async def list_workers(service: Service) -> Response:
     """List the workers, each with what it serves and when it last announced itself."""
-    return WorkerList(workers=[WorkerView.of(each) for each in await service.workers()])
+    return as_answer(answers.WORKERS(workers=await service.workers()))
 
 
 # --- webhooks ---
@@ -286,14 +278,19 @@ async def list_workers(service: Service) -> WorkerList:
 HookPath = Annotated[str, Path(max_length=500, description="The `id` of the webhook.")]
 
 
-@router.get("/hooks", responses=documented())
-async def list_hooks(service: Service) -> HookList:
+@router.get("/hooks", response_model=answers.HOOKS.model, responses=documented())
+async def list_hooks(service: Service) -> Response:
     """List the webhooks, those of files too."""
-    return HookList(hooks=[HookView.of(each) for each in await service.hooks()])
+    return as_answer(answers.HOOKS(hooks=await service.hooks()))
 
 
-@router.post("/hooks", status_code=201, responses=documented(400, 409, 413, 415, 422, 429))
-async def declare_hook(body: HookRequest, service: Service) -> HookView:
+@router.post(
+    "/hooks",
+    status_code=201,
+    response_model=answers.SUBSCRIPTION.model,
+    responses=documented(400, 409, 413, 415, 422, 429),
+)
+async def declare_hook(body: HookRequest, service: Service) -> Response:
     """Have events sent to an address, from the next one on; one that is known is changed."""
     made = await service.declare_hook(
         body.url,
@@ -303,14 +300,18 @@ async def declare_hook(body: HookRequest, service: Service) -> HookView:
         project=body.project,
         reason=body.reason,
     )
-    return HookView.of(made)
+    return as_answer(made, 201)
 
 
-@router.patch("/hooks/{hook}", responses=documented(400, 404, 409, 413, 415, 422))
-async def change_hook(hook: HookPath, body: HookChange, service: Service) -> HookView:
+@router.patch(
+    "/hooks/{hook}",
+    response_model=answers.SUBSCRIPTION.model,
+    responses=documented(400, 404, 409, 413, 415, 422),
+)
+async def change_hook(hook: HookPath, body: HookChange, service: Service) -> Response:
     """Change what a webhook gets, or how it is signed; a field that is not named stays."""
     changes = body.model_dump(include=body.model_fields_set - {"reason"})
-    return HookView.of(await service.change_hook(hook, changes, reason=body.reason))
+    return as_answer(await service.change_hook(hook, changes, reason=body.reason))
 
 
 @router.delete("/hooks/{hook}", status_code=204, responses=documented(400, 404, 409))

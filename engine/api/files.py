@@ -9,18 +9,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BeforeValidator, Field
+from fastapi import APIRouter, Query, Request, Response
 
 from engine.api.access import PREFIX
 from engine.api.bodies import Moment
-from engine.api.problems import FileProblem, documented, documented_body
+from engine.api.problems import documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
-from engine.api.schedules import Service
-from engine.api.views import ApiView, taken_from
-from engine.errors import BodyTooLarge, Code, ScheduleError
+from engine.api.schedules import Service, as_answer
+from engine.errors import BodyTooLarge, Code, Problem, ScheduleError
 from engine.schedules import ScheduleFile, cron_doubts, load_schedules
 from engine.schedules.simulation import Outage, Simulation, simulate
+from engine.views import answers
 
 router = APIRouter(prefix=PREFIX, route_class=GuardedRoute, tags=["files"])
 
@@ -52,80 +51,36 @@ def _name_of(request: Request) -> str:
 _MOST_WARNINGS: Final = 100
 
 
-class StartsView(ApiView):
-    """StartsView of the coming days: their number, and the first of them."""
-
-    count: int
-    fire_times: list[datetime] = taken_from("first")
-
-
-class ChangeView(ApiView):
-    """Effect of an apply on one schedule."""
-
-    key: str
-    change: str = taken_from("kind")
-    edits: list[str]
-    appear: StartsView = taken_from("moved", "appear")
-    vanish: StartsView = taken_from("moved", "vanish")
-    fires_on_apply: list[datetime] = taken_from("fires")
-
-
-class Refusal(ApiView):
-    """Why a file would not be applied."""
-
-    code: str
-    message: str
-
-
-class PlanView(ApiView):
-    """Effect of an apply of the file, which did not happen."""
-
-    project: str
-    begin: datetime = taken_from("now", serialization_alias="from")
-    end: datetime = taken_from("until", serialization_alias="to")
-    same_file: bool = taken_from("same")
-    refused: Refusal | None
-    refused_keys: list[str]
-    changes: list[ChangeView]
-    unchanged: Annotated[int, BeforeValidator(len)]
-    absent: list[str]
-    foreign: dict[str, str]
-    unknown: dict[str, str]
-    resumed: list[str]
-    queues: list[str]
-    fires_on_apply: int = taken_from("fires")
-    warnings: list[FileProblem] = Field(
-        default=[], description="Values that are valid, and probably not what was meant."
-    )
-
-
-@router.post("/plan", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
+@router.post(
+    "/plan",
+    response_model=answers.PLAN.model,
+    openapi_extra=_BODY,
+    responses=documented(400, 409, 413, 415, 422, 429),
+)
 async def plan(
     request: Request,
     service: Service,
     *,
     prune: Annotated[bool, Query(description="Include what a prune would retire.")] = False,
     force: Annotated[bool, Query(description="As a forced apply would do it.")] = False,
-) -> PlanView:
+) -> Response:
     """Show what applying the file in the body would change, and which fires move."""
     async with api_state(request).files:
         body = await request.body()
         file = await asyncio.to_thread(load_schedules, body, _name_of(request))
-    planned = PlanView.of(await service.plan(file, prune=prune, force=force))
-    return planned.model_copy(update={"warnings": _warnings(file)})
+    found = await service.plan(file, prune=prune, force=force)
+    return as_answer(answers.PLAN(found, warnings=_warnings(file)))
 
 
-def _warnings(file: ScheduleFile) -> list[FileProblem]:
+def _warnings(file: ScheduleFile) -> list[Problem]:
     """Return the warnings about a file, the first of them."""
-    names, now = FileProblem.model_fields, datetime.now(UTC)
-    read = (FileProblem(**{name: getattr(each, name) for name in names}) for each in file.warnings)
-    code = str(Code.CRON_DOUBTFUL)
+    now = datetime.now(UTC)
     doubts = (
-        FileProblem(code=code, message=each.message, cure=each.cure, key=schedule.key)
+        Problem(Code.CRON_DOUBTFUL, each.message, each.cure, key=schedule.key)
         for schedule in file.schedules
         for each in cron_doubts(schedule, now)
     )
-    return [*islice(chain(read, doubts), _MOST_WARNINGS)]
+    return [*islice(chain(file.warnings, doubts), _MOST_WARNINGS)]
 
 
 # --- simulate ---
@@ -157,49 +112,19 @@ class _Limit:
             )
 
 
-class TotalsView(ApiView):
-    """Windows of one schedule by outcome."""
-
-    key: str
-    windows: int
-    outcomes: dict[str, int]
-
-
-class SimulationView(ApiView):
-    """Windows of a file between two moments."""
-
-    begin: datetime = Field(serialization_alias="from")
-    end: datetime = Field(serialization_alias="to")
-    windows: int
-    totals: dict[str, int]
-    schedules: list[TotalsView]
-    most_starts_in_a_minute: int
-
-    @classmethod
-    def of_run(cls, found: Simulation) -> SimulationView:
-        """Return the view of a simulation."""
-        rows = [
-            TotalsView(key=each.key, windows=each.windows, outcomes=dict(each.counts))
-            for each in found.schedules
-        ]
-        return cls(
-            begin=found.start,
-            end=found.end,
-            windows=found.total.windows,
-            totals=dict(found.totals),
-            schedules=rows,
-            most_starts_in_a_minute=max(found.starts, default=0),
-        )
-
-
-@router.post("/simulate", openapi_extra=_BODY, responses=documented(400, 409, 413, 415, 422, 429))
+@router.post(
+    "/simulate",
+    response_model=answers.SIMULATION.model,
+    openapi_extra=_BODY,
+    responses=documented(400, 409, 413, 415, 422, 429),
+)
 async def simulate_file(
     request: Request,
     begin: Annotated[Moment, Query(alias="from", examples=["2026-12-01T00:00:00Z"])],
     end: Annotated[Moment, Query(alias="to", examples=["2026-12-08T00:00:00Z"])],
     outage_from: Annotated[Moment | None, Query(alias="outageFrom")] = None,
     outage_to: Annotated[Moment | None, Query(alias="outageTo")] = None,
-) -> SimulationView:
+) -> Response:
     """Count the windows of the file in the body between two moments, of 31 days at most."""
     if (outage_from is None) != (outage_to is None):
         raise ScheduleError("an outage needs outageFrom and outageTo", cure="send both or none")
@@ -211,12 +136,13 @@ async def simulate_file(
         text = f"a file to simulate has at most {_MOST_BYTES} bytes"
         raise BodyTooLarge(text, cure="send a part of it, or use `sched simulate`")
     async with api_state(request).files:
-        return await asyncio.to_thread(_simulated, body, name, begin, end, outages)
+        found = await asyncio.to_thread(_simulated, body, name, begin, end, outages)
+    return as_answer(found)
 
 
 def _simulated(
     body: bytes, name: str, begin: datetime, end: datetime, outages: Sequence[Outage]
-) -> SimulationView:
+) -> Simulation:
     limit, windows = _Limit(), 0
     file = load_schedules(body, name, watch=limit)
     for each in file.schedules:
@@ -228,7 +154,6 @@ def _simulated(
             cure="name a shorter time, or use `sched simulate`",
         )
     try:
-        found = simulate(file.schedules, begin, end, outages=outages, watch=limit)
-        return SimulationView.of_run(found)
+        return simulate(file.schedules, begin, end, outages=outages, watch=limit)
     except ValueError as error:
         raise ScheduleError(str(error)) from None

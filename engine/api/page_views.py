@@ -32,16 +32,7 @@ from engine.api.executions import RowKey, fire_cursor, fire_place, letters_for
 from engine.errors import RequestMalformed, SettingsInvalid, TemporalUnavailable, TokenRequired
 from engine.page.charts import Durations, Lane, Strip, durations, lane, strip
 from engine.page.layout import ASSETS, asset
-from engine.page.text import (
-    as_yaml,
-    clock,
-    problem_of,
-    run_link,
-    runs_link,
-    shadowed,
-    shown_status,
-    took,
-)
+from engine.page.text import as_yaml, clock, run_link, runs_link, shadowed, shown_status, took
 from engine.page.week import WeekLoads
 from engine.schedules import TICK, Schedule, readable
 from engine.schedules.describe import describe, missing, note
@@ -141,7 +132,7 @@ async def list_schedules(request: Request) -> Response:
             ListedSchedule(
                 row,
                 row.next_start_at if row.state == "active" else None,
-                problem_of(row),
+                row.problem,
                 summary,
                 strip(summary.recent),
             )
@@ -237,7 +228,7 @@ async def show_schedule(request: Request, key: RowKey) -> Response:
         return {
             "row": row,
             "summary": summary,
-            "problem": problem_of(row),
+            "problem": row.problem,
             "zone": timezone,
             "words": describe(row.schedule, now=now) if row.schedule else None,
             "yaml": "\n".join(as_yaml(row.schedule)) if row.schedule else None,

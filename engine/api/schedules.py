@@ -11,6 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
+from pydantic_core import to_json
 
 from engine.api.access import PREFIX, Caller
 from engine.api.bodies import (
@@ -33,18 +34,6 @@ from engine.api.bodies import (
 )
 from engine.api.problems import documented, documented_body
 from engine.api.requests import GuardedRoute, api_state
-from engine.api.views import (
-    BackfillView,
-    CancelResult,
-    PauseResult,
-    RequestedRun,
-    ResumeResult,
-    ScheduleList,
-    ScheduleView,
-    SkipResult,
-    as_answer,
-    schedule_json,
-)
 from engine.errors import (
     AccessDenied,
     KeyInUse,
@@ -76,6 +65,7 @@ from engine.service import (
     Status,
     checked_project,
 )
+from engine.views import answers, as_json
 
 router = APIRouter(prefix=f"{PREFIX}/schedules", route_class=GuardedRoute, tags=["schedules"])
 
@@ -119,6 +109,14 @@ Service = Annotated[ScheduleService, Depends(service_of)]
 Who = Annotated[Caller, Depends(caller_of)]
 
 
+def as_answer(
+    answer: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an answer: a record, or the JSON of a view, which FastAPI would validate."""
+    document = answer if isinstance(answer, dict) else as_json(answer)
+    return Response(to_json(document), status, headers, "application/json")
+
+
 # --- versions ---
 
 
@@ -159,12 +157,13 @@ async def _shown(service: ScheduleService, row: ScheduleRow, status: int = 200) 
         waiting = await service.waiting(row.schedule, row.project, row.workflow_type)
         doubts = cron_doubts(row.schedule, datetime.now(UTC))
         warnings = [f"{each.message}; {each.cure}" for each in doubts]
-    more = {"waiting": waiting, "warnings": warnings}
-    return as_answer({**schedule_json(row), **more}, status, headers)
+    answer = answers.DETAILED_SCHEDULE(row, waiting=waiting, warnings=warnings)
+    return as_answer(answer, status, headers)
 
 
 # --- declarations ---
 
+_DETAILS: Final = answers.DETAILED_SCHEDULE.model
 DECLARATION: Final = declaration_schema()
 """JSON Schema of a declaration."""
 
@@ -191,7 +190,7 @@ _DECLARATION: Final = documented_body(
 @router.post(
     "",
     status_code=201,
-    response_model=ScheduleView,
+    response_model=_DETAILS,
     openapi_extra=_DECLARATION,
     responses=documented(400, 409, 413, 415, 422, 429),
 )
@@ -233,10 +232,10 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
 
 @router.put(
     "/{key}",
-    response_model=ScheduleView,
+    response_model=_DETAILS,
     openapi_extra=_DECLARATION,
     responses={
-        201: {"model": ScheduleView, "description": "It was created."},
+        201: {"model": _DETAILS, "description": "It was created."},
         **documented(400, 409, 412, 413, 415, 422, 429),
     },
 )
@@ -412,7 +411,9 @@ _FILTERS: Final = {
 }
 
 
-@router.get("", response_model=ScheduleList, openapi_extra=_FILTERS, responses=documented(400))
+@router.get(
+    "", response_model=answers.SCHEDULES.model, openapi_extra=_FILTERS, responses=documented(400)
+)
 async def list_schedules(request: Request) -> Response:
     """List the schedules that the caller may see, by key."""
     caller, service = await caller_of(request), await service_of(request)
@@ -421,11 +422,10 @@ async def list_schedules(request: Request) -> Response:
     if not caller.has_every_key:
         filters["keys"] = caller.keys
     page = await service.list(limit=asked.limit, cursor=asked.cursor, **filters)
-    rows = [schedule_json(row) for row in page.schedules]
-    return as_answer({"schedules": rows, "nextCursor": page.cursor})
+    return as_answer(answers.SCHEDULES(page, next_cursor=page.cursor))
 
 
-@router.get("/{key}", response_model=ScheduleView, responses=documented(400, 404))
+@router.get("/{key}", response_model=_DETAILS, responses=documented(400, 404))
 async def show_schedule(key: KeyPath, service: Service) -> Response:
     """Show a schedule. Its ETag is what an edit has to name."""
     return await shown(service, key)
@@ -441,7 +441,7 @@ _EDIT: Final = documented_body(
 
 @router.patch(
     "/{key}",
-    response_model=ScheduleView,
+    response_model=_DETAILS,
     openapi_extra=_EDIT,
     responses=documented(400, 404, 409, 412, 413, 415, 422, 428),
 )
@@ -467,7 +467,7 @@ async def edit_schedule(
     return await _shown(service, row)
 
 
-@router.delete("/{key}", response_model=ScheduleView, responses=documented(400, 404, 409, 412))
+@router.delete("/{key}", response_model=_DETAILS, responses=documented(400, 404, 409, 412))
 async def retire_schedule(
     key: KeyPath,
     service: Service,
@@ -481,7 +481,7 @@ async def retire_schedule(
 
 @router.post(
     "/{key}/rename",
-    response_model=ScheduleView,
+    response_model=_DETAILS,
     responses=documented(400, 404, 409, 412, 413, 415, 422),
 )
 async def rename(
@@ -500,7 +500,7 @@ _WHEN_BODY: Final = documented_body(
 
 @router.post(
     "/{key}/reschedule",
-    response_model=ScheduleView,
+    response_model=_DETAILS,
     openapi_extra=_WHEN_BODY,
     responses=documented(400, 404, 409, 413, 415, 422),
 )
@@ -520,22 +520,24 @@ _OF_RUNS: Final = documented(400, 404, 409, 413, 415, 422, 429)
 _OF_WINDOWS: Final = documented(400, 404, 409, 413, 415, 422)
 
 
-@router.post("/{key}/pause", responses=_OF_WINDOWS)
-async def pause(key: KeyPath, body: PauseRequest, service: Service) -> PauseResult:
+@router.post("/{key}/pause", response_model=answers.PAUSED.model, responses=_OF_WINDOWS)
+async def pause(key: KeyPath, body: PauseRequest, service: Service) -> Response:
     """Pause a schedule until it is resumed, or until a moment. Open runs continue."""
-    return PauseResult.of(await service.pause(key, reason=body.reason, until=body.until))
+    return as_answer(await service.pause(key, reason=body.reason, until=body.until))
 
 
-@router.post("/{key}/resume", responses=_OF_WINDOWS)
-async def resume(key: KeyPath, body: ResumeRequest, service: Service) -> ResumeResult:
+@router.post("/{key}/resume", response_model=answers.RESUMED.model, responses=_OF_WINDOWS)
+async def resume(key: KeyPath, body: ResumeRequest, service: Service) -> Response:
     """Resume a paused schedule. Missed windows start only on request."""
-    return ResumeResult.of(await service.resume(key, reason=body.reason, catch_up=body.catch_up))
+    return as_answer(await service.resume(key, reason=body.reason, catch_up=body.catch_up))
 
 
-@router.post("/{key}/trigger", status_code=202, responses=_OF_RUNS)
+@router.post(
+    "/{key}/trigger", status_code=202, response_model=answers.REQUESTED.model, responses=_OF_RUNS
+)
 async def trigger(
     key: KeyPath, body: TriggerRequest, request: Request, service: Service
-) -> RequestedRun:
+) -> Response:
     """Start a run now, besides the schedule's windows; of a paused schedule too."""
     identity: str | None = request.state.identity
     derived = f"idem-{identity[:48]}" if identity else None
@@ -547,11 +549,13 @@ async def trigger(
         own_input=body.own_input,
         wait=body.wait,
     )
-    return RequestedRun.of(done)
+    return as_answer(done, 202)
 
 
-@router.post("/{key}/rerun", status_code=202, responses=_OF_RUNS)
-async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> RequestedRun:
+@router.post(
+    "/{key}/rerun", status_code=202, response_model=answers.REQUESTED.model, responses=_OF_RUNS
+)
+async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> Response:
     """Start another run of a window that was decided, whatever became of it."""
     done = await service.rerun(
         key,
@@ -562,37 +566,42 @@ async def rerun(key: KeyPath, body: RerunRequest, service: Service) -> Requested
         overlap=body.overlap,
         own_input=body.own_input,
     )
-    return RequestedRun.of(done)
+    return as_answer(done, 202)
 
 
-@router.post("/{key}/backfill", status_code=202, responses=_OF_RUNS)
-async def backfill(key: KeyPath, body: BackfillRequest, service: Service) -> BackfillView:
+@router.post(
+    "/{key}/backfill",
+    status_code=202,
+    response_model=answers.BACKFILL_REQUESTED.model,
+    responses=_OF_RUNS,
+)
+async def backfill(key: KeyPath, body: BackfillRequest, service: Service) -> Response:
     """Request runs for past windows that had none; workers start them."""
     if body.dry_run:
         seen = await service.preview_backfill(
             key, body.begin, body.end, overlap=body.overlap, include=body.include
         )
-        return BackfillView.of(seen)
+        return as_answer(seen, 202)
     done = await service.backfill(
         key, body.begin, body.end, reason=body.reason, overlap=body.overlap, include=body.include
     )
-    return BackfillView.of(done)
+    return as_answer(done, 202)
 
 
-@router.post("/{key}/skip", responses=_OF_WINDOWS)
-async def skip(key: KeyPath, body: WindowRequest, service: Service) -> SkipResult:
+@router.post("/{key}/skip", response_model=answers.SKIPPED.model, responses=_OF_WINDOWS)
+async def skip(key: KeyPath, body: WindowRequest, service: Service) -> Response:
     """Skip one window before its run is sent."""
-    return SkipResult.of(await service.skip(key, body.at, reason=body.reason))
+    return as_answer(await service.skip(key, body.at, reason=body.reason))
 
 
-@router.post("/{key}/unskip", responses=_OF_WINDOWS)
-async def unskip(key: KeyPath, body: WindowRequest, service: Service) -> SkipResult:
+@router.post("/{key}/unskip", response_model=answers.SKIPPED.model, responses=_OF_WINDOWS)
+async def unskip(key: KeyPath, body: WindowRequest, service: Service) -> Response:
     """Undo the skip of a window that has not opened yet."""
-    return SkipResult.of(await service.unskip(key, body.at, reason=body.reason))
+    return as_answer(await service.unskip(key, body.at, reason=body.reason))
 
 
-@router.post("/{key}/cancel", responses=_OF_WINDOWS)
-async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> CancelResult:
+@router.post("/{key}/cancel", response_model=answers.CANCELLED.model, responses=_OF_WINDOWS)
+async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> Response:
     """Cancel a run, or every open run and backfill.
 
     An application's schedule is then retired, unless it `goesOn`.
@@ -604,4 +613,4 @@ async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> CancelR
     done = await service.cancel(
         name, reason=body.reason, terminate=body.terminate, goes_on=body.goes_on
     )
-    return CancelResult.of(done)
+    return as_answer(done)

@@ -200,6 +200,21 @@ class Comparison:
         """Whether each window had one run, by one of the two."""
         return not (self.differences or self.alone)
 
+    @property
+    def only_ours(self) -> int:
+        """Number of windows whose run the other scheduler has not."""
+        return self.count("only_ours")
+
+    @property
+    def only_theirs(self) -> int:
+        """Number of their runs that are of no window."""
+        return self.count("only_theirs")
+
+    @property
+    def doubled(self) -> int:
+        """Number of windows that have two runs."""
+        return self.count("doubled")
+
     def count(self, kind: DifferenceKind) -> int:
         """Return the number of differences of one kind."""
         return sum(each.kind == kind for each in self.differences)

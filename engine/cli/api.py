@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from engine.cli.output import fields, instant_text
+from engine.cli.output import answers, instant_text
 from engine.cli.target import (
     DEFAULT_DATA_DIR,
     DataDir,
@@ -417,7 +417,7 @@ def create(
     )
     end = f", until {instant_text(made.row.expires_at)}" if made.row.expires_at else ""
     session.print(
-        {**token_json(made.row), "token": made.secret},
+        answers.NEW_TOKEN(made.row, token=made.secret),
         [
             made.secret,
             f"{name} may {scope} {_shown_keys(made.row)}{end}; `sched token revoke` ends it",
@@ -444,7 +444,7 @@ def list_tokens(session: Session) -> None:
     """Show every token, with its scope, its keys and its last use."""
     rows: Sequence[TokenRow] = session.ask(lambda opened: opened.tokens())
     session.print_rows(
-        [token_json(row) for row in rows],
+        rows,
         ("NAME", "SCOPE", "KEYS", "PLACES", "STATE", "EXPIRES", "LAST USED", "FROM", "CREATED BY"),
         [
             (
@@ -470,13 +470,4 @@ def list_tokens(session: Session) -> None:
 def revoke(session: Session, name: Name) -> None:
     """Revoke a token; the next request that carries it is refused."""
     session.ask(lambda opened: opened.revoke_token(name))
-    session.print({"name": name, "revoked": True}, f"{name} is revoked")
-
-
-def token_json(row: TokenRow) -> dict[str, object]:
-    """Return a token as in ``sched token list --json``, without its digest."""
-    return fields(
-        row,
-        "id name scope keys projects task_queues external state created_at created_by expires_at"
-        " revoked_at revoked_by used_at used_from",
-    )
+    session.print(answers.REVOKED(name=name, revoked=True), f"{name} is revoked")

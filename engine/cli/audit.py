@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from engine.cli.output import counted, fields, instant_text, print_json, print_table
+from engine.cli.output import counted, instant_text, print_json, print_table
 from engine.cli.run_names import workflow_id
 from engine.cli.target import (
     AnyKey,
@@ -81,29 +81,11 @@ def audit(
 
     report = session.ask(read)
     if session.as_json:
-        print_json(report_json(report))
+        print_json(report)
     else:
         _print(report)
     not_compared = against is not None and not report.against_temporal
     raise typer.Exit(1 if not_compared or not report.is_clean else 0)
-
-
-def report_json(report: AuditReport) -> dict[str, Any]:
-    """Return a report as in ``sched audit --json``."""
-    return {
-        **fields(report, "since until against_temporal rules complete=is_clean verdicts=verdict"),
-        **fields(report, "notes unknown"),
-        "schedules": [_audit_json(each) for each in report.schedules],
-    }
-
-
-def _audit_json(audit: KeyAudit) -> dict[str, Any]:
-    of_fault = "kind fire_time last_fire_time windows workflow_id what"
-    names = "key project verdict expected statuses due held outside unchecked fault_windows notes"
-    return {
-        **fields(audit, names),
-        "faults": [fields(fault, of_fault) for fault in audit.faults],
-    }
 
 
 def _print(report: AuditReport) -> None:
@@ -187,20 +169,5 @@ def explain(
         return await opened.explain(window.key, window.at)
 
     found = session.ask(read)
-    session.print(explanation_json(found), found.text)
+    session.print(found, found.text)
     raise typer.Exit(1 if found.is_fault else 0)
-
-
-def explanation_json(found: Explanation) -> dict[str, Any]:
-    """Return an explanation as in ``sched explain --json``."""
-    row = found.row
-    names = (
-        "series bucket fire_time last_fire_time windows status reason reason_code timing missed"
-        " missed_from workflow_id run_id started_at closed_at decided_at waited_since attempts"
-        " replica definition_version history"
-    )
-    return {
-        **fields(found, "key at is_window is_missing local_time definition_version rules text"),
-        "decision": fields(row, names) if row else None,
-        **fields(found, "replay"),
-    }

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, cast, get_args
 
@@ -20,15 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from engine.cli.output import (
-    backfill_json,
-    confirm,
-    counted,
-    fields,
-    instant_text,
-    print_json,
-    print_table,
-)
+from engine.cli.output import answers, confirm, counted, instant_text, print_json, print_table
 from engine.cli.target import Key, Reason, Session, command, moment, one_of
 from engine.service import (
     INCLUDED,
@@ -160,7 +152,9 @@ async def _report(
         with _shown(quiet=session.as_json) as show:
             done = await _followed(opened, done, show)
         fires = await opened.laid(done)
-    session.print(as_document(asked, done, fires), [describe_end(done)] if wait else [])
+    started = [fire.workflow_id for fire in fires]
+    document = answers.BACKFILL_FOLLOWED(replace(asked, backfill=done), started=started)
+    session.print(document, [describe_end(done)] if wait else [])
     return done
 
 
@@ -226,14 +220,10 @@ async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_WindowSp
 
 def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_WindowSpan]) -> None:
     if session.as_json:
-        print_json(
-            {
-                **fields(seen.backfill, "key from=first to=last overlap include windows"),
-                "counts": fields(seen, _COUNTS),
-                "cost": seen.cost,
-                "spans": [fields(each, "from=first to=last windows starts why") for each in spans],
-            }
-        )
+        shown = [
+            answers.WINDOW_SPAN(each, **{"from": each.first, "to": each.last}) for each in spans
+        ]
+        print_json(answers.BACKFILL_PREVIEW(seen, spans=shown))
         return
     print_table(
         ("FIRST", "LAST", "WINDOWS", "STARTS", "WHY"),
@@ -251,9 +241,6 @@ def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_Win
     typer.echo("nothing was asked for: without --dry-run it is")
 
 
-_COUNTS = "would_start starts left_alone"
-
-
 def describe_end(done: Backfill) -> str:
     """Return a sentence with the result of a backfill."""
     alone = sum(done.left_alone.values())
@@ -261,23 +248,6 @@ def describe_end(done: Backfill) -> str:
     if done.state == "ended":
         line += f", {done.windows - done.done} not laid: {done.ended_reason}"
     return line
-
-
-def as_document(
-    asked: BackfillRequested, done: Backfill, fires: Sequence[Fire]
-) -> dict[str, object]:
-    """Return the output of ``--json``; ``started`` lists the laid fires after ``--wait``."""
-    alone = done.left_alone if done.state != "laying" else asked.left_alone
-    return {
-        **backfill_json(done),
-        **fields(done, "until=last"),
-        "started": [fire.workflow_id for fire in fires],
-        "left_alone": [
-            {"workflow_id": None, "why": why, "windows": number} for why, number in alone.items()
-        ],
-        "counts": fields(asked, _COUNTS),
-        "cost": asked.cost,
-    }
 
 
 Show = Callable[[Backfill], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +21,18 @@ from engine.cli.operate import (
     decided_soon,
     request_run,
 )
-from engine.cli.output import console, counted, fields, instant_text, print_json, print_table, why
+from engine.cli.output import (
+    answers,
+    console,
+    counted,
+    in_camel_case,
+    instant_text,
+    print_json,
+    print_table,
+    why,
+)
 from engine.cli.run_names import workflow_id
-from engine.cli.run_page import RunReader, details_json, details_lines, effort_line, labelled
+from engine.cli.run_page import RunReader, details_lines, effort_line, labelled
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -44,7 +53,7 @@ from engine.cli.target import (
     rows_of,
 )
 from engine.errors import EngineError
-from engine.schedules import SEALED, Overlap, Sealed, readable
+from engine.schedules import SEALED, Overlap, Sealed
 from engine.service import DeadLetter, FailingStep, Fire, Requested, ScheduleService
 
 Name = Annotated[
@@ -97,7 +106,7 @@ def list_letters(
 
     letters, every, runs = session.ask(read)
     session.print_rows(
-        [letter_json(letter, session.target) for letter in letters],
+        [answers.LISTED_LETTER(each, **_more(each, session.target)) for each in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "CAUSE", "RUN", "WHY"),
         [
             (
@@ -128,7 +137,13 @@ def _list_failing(session: Session, key: str | None, limit: int) -> None:
     fires = session.ask(lambda opened: rows_of(opened, key, opened.failing(key=key, limit=limit)))
     where = session.target
     session.print_rows(
-        [failing_json(fire, step, where) for fire in fires for step in fire.failing],
+        [
+            answers.LISTED_STEP(
+                step, fire, link=where.run_link(step.child or fire.workflow_id, step.run_id)
+            )
+            for fire in fires
+            for step in fire.failing
+        ],
         _STEPS,
         _step_rows(fires),
         spare=("RUN",),
@@ -161,15 +176,6 @@ def _attempts(step: FailingStep) -> str:
     return f"{step.attempts} of {step.max_attempts}" if step.max_attempts else str(step.attempts)
 
 
-def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, object]:
-    """Return one step that keeps failing as in ``sched dead list --failing --json``."""
-    return {
-        **fields(fire, "key series bucket fire_time workflow_id started_at"),
-        **fields(step),
-        "link": where.run_link(step.child or fire.workflow_id, step.run_id),
-    }
-
-
 @command(group, of=Reading)
 def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) -> None:
     """Show one dead letter: error, tries, input, what was not undone, and its run in the Web UI."""
@@ -183,7 +189,7 @@ def show(session: Session, name: Name, bucket: Bucket = None, at: Opens = None) 
             session.print_lines([*([""] if documents else []), *_page(letter, where)])
             of = await runs.read(letter)
             session.print_lines(details_lines(of))
-            documents.append(letter_json(letter, where) | details_json(of))
+            documents.append(answers.LETTER_PAGE(letter, of, **_more(letter, where)))
         return documents
 
     found = session.ask(read)
@@ -262,7 +268,7 @@ def _rerun_all(
         failed = failed or bool(refused)
         text = [f"{key}: {counted(len(asked), 'run')} asked for"]
         text += [f"{run} has no run: {cause}" for run, cause in refused.items()]
-        return {"key": key, "asked": asked, "refused": refused}, "\n".join(text)
+        return answers.RERUNS(key=key, asked=asked, refused=refused), "\n".join(text)
 
     left = Left(lambda row: row.key in by_key, "without a window to run again")
     act_on_each(session, "rerun dead letters of", named, act, left=left, yes=yes, dry_run=dry_run)
@@ -315,7 +321,7 @@ def drop(
         return await opened.drop_all_dead(key=name, reason=reason)
 
     dropped = session.ask(act)
-    session.print({"dropped": dropped}, f"{counted(dropped, 'letter')} dropped")
+    session.print(answers.DROPPED(dropped=dropped), f"{counted(dropped, 'letter')} dropped")
 
 
 def _opens(at: str | None) -> datetime | None:
@@ -328,18 +334,12 @@ def _not_undone(left: Mapping[str, object]) -> str:
     return f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{named}"
 
 
-def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
-    """Return one letter as in ``sched dead list --json``."""
-    names = (
-        "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
-        " workflow=workflow_type status cause reason error attempts starting_at started_at died_at"
-        " duration_ms tries step_retries definition_version"
-    )
+def _more(letter: DeadLetter, where: Target) -> dict[str, Any]:
+    """Return what the views of a letter have beside its columns."""
     return {
-        **fields(letter, names),
         "has_input": bool(letter.arguments),
-        "input": readable(letter.arguments[0]) if letter.arguments else None,
-        **fields(letter, "not_undone"),
+        "input": letter.arguments[0] if letter.arguments else None,
+        "not_undone": [in_camel_case(each) for each in letter.not_undone],
         "link": where.run_link(letter.workflow_id, letter.run_id),
     }
 

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from engine.cli.output import console, fields, instant_text, print_json
+from engine.cli.output import answers, console, instant_text, print_json
 from engine.cli.target import AnyKey, Limit, Reading, Session, command, on_signal, open_service
 from engine.events import ScheduleEvent
-from engine.schedules import ALL_EVENTS, place_of_url
-from engine.service import Delivery, ScheduleService, Subscription
+from engine.schedules import ALL_EVENTS
+from engine.service import ScheduleService, Subscription
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -62,7 +62,7 @@ def events(
 def _show_newest(session: Session, key: str | None, name: str, limit: int) -> None:
     found = session.ask(lambda opened: opened.events(key=key, name=name, limit=limit))
     session.print_rows(
-        [each.to_json() for each in found],
+        found,
         ("AT", "SEQ", "NAME", "KEY", "RUN", "WHY"),
         map(_row, found),
         spare=("SEQ", "RUN"),
@@ -81,7 +81,7 @@ def _follow(session: Session, key: str | None, name: str) -> None:
 
     def show(event: ScheduleEvent) -> None:
         if session.as_json:
-            print_json(event.to_json(), indent=None)
+            print_json(event, indent=None)
             return
         at, _, shown, its, run, why = (str(each or "") for each in _row(event))
         out.print(Text("  ".join(filter(None, (at, its, shown, run, why)))))
@@ -107,7 +107,7 @@ def _follow(session: Session, key: str | None, name: str) -> None:
 def _show_subscribers(session: Session) -> None:
     found = session.ask(lambda opened: opened.subscriptions())
     session.print_rows(
-        [_subscription_json(each) for each in found],
+        found,
         ("NAME", "KIND", "EVENTS", "KEYS", "POSITION", "STATE"),
         [
             (
@@ -131,16 +131,10 @@ def _state(each: Subscription) -> str:
     return f"fails since {instant_text(each.failing_since)}: {each.failing_error}"
 
 
-def _subscription_json(each: Subscription) -> dict[str, object]:
-    names = "name kind project origin events keys position failing_since failing_error retry_at"
-    shown = fields(each, names)
-    return {**shown, "url": place_of_url(each.url) if each.url else None}
-
-
 def _show_dead(session: Session, limit: int) -> None:
     found = session.ask(lambda opened: opened.dead_events(limit=limit))
     session.print_rows(
-        [_dead_json(each) for each in found],
+        found,
         ("GIVEN UP", "NAME", "ID", "SUBSCRIBER", "ATTEMPTS", "WHY"),
         [
             (
@@ -158,11 +152,6 @@ def _show_dead(session: Session, limit: int) -> None:
     )
 
 
-def _dead_json(each: Delivery) -> dict[str, object]:
-    names = "id=event.event_id event.key name subscription attempts first_at died_at error"
-    return fields(each, names)
-
-
 def _redeliver(session: Session, event_id: str) -> None:
     async def ask(opened: ScheduleService) -> int:
         return await opened.redeliver(event_id)
@@ -170,6 +159,6 @@ def _redeliver(session: Session, event_id: str) -> None:
     number = session.ask(ask)
     to = "1 subscriber" if number == 1 else f"{number} subscribers"
     text = f"{event_id} is delivered again to {to}" if number else f"{event_id} was not given up"
-    session.print({"id": event_id, "deliveries": number}, text)
+    session.print(answers.REDELIVERED(id=event_id, deliveries=number), text)
     if not number:
         raise typer.Exit(1)

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -20,11 +20,12 @@ from rich.text import Text
 from engine.cli.next import describe_silent
 from engine.cli.output import (
     WaitForWorker,
+    answers,
     clock,
     console,
     counted,
-    fields,
     instant_text,
+    json_schema,
     print_json,
     project_without_worker,
     wait_for_worker,
@@ -68,13 +69,21 @@ commands = typer.Typer(rich_markup_mode=None)
 
 
 @commands.command("schema")
-def print_schema() -> None:
+def print_schema(
+    output: Annotated[
+        bool, typer.Option("--output", help="That of what commands print with --json instead.")
+    ] = False,
+) -> None:
     """Print the JSON Schema of the schedule file, for editors.
 
     Save it beside the file (sched schema > schedules.schema.json) and begin the file with:
     # yaml-language-server: $schema=schedules.schema.json
     """
-    sys.stdout.write(json_schema_text())
+    if not output:
+        sys.stdout.write(json_schema_text())
+        return
+
+    print_json(json_schema())
 
 
 # --- missing time zones ---
@@ -153,8 +162,11 @@ def check(
         file = _with_doubts(file, path, strict=strict)
     except ScheduleFileError as error:
         if as_json:
-            problems = [asdict(found) for found in error.problems]
-            print_json({"file": str(path), "problems": problems})
+            nothing = dict.fromkeys(("keys", "over", "no_timezone", "warnings"), ())
+            found = answers.CHECKED(
+                file=path, project=None, declared={}, problems=error.problems, **nothing
+            )
+            print_json(found)
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
@@ -205,10 +217,8 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     over, missing = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
-        warnings = [asdict(found) for found in file.warnings]
-        head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
-        more = {"no_timezone": missing, "problems": [], "warnings": warnings}
-        print_json({**head, "declared": file.places, **more})
+        more = {"file": path, "keys": keys, "over": over, "no_timezone": missing, "problems": ()}
+        print_json(answers.CHECKED(file, declared=file.places, **more))
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")
@@ -328,9 +338,8 @@ def apply_file(
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     report, retired, alone = session.ask(write)
-    warnings, problems = ([*map(asdict, each)] for each in (file.warnings, wrong))
     session.print(
-        {**asdict(report), "retired": retired, "warnings": warnings, "problems": problems},
+        answers.APPLY_REPORT(report, file, retired=retired, problems=wrong),
         chain(
             _describe_applied(report, _source(file, path), retired, prune=prune),
             (problem.located(file.name) for problem in wrong),
@@ -469,7 +478,7 @@ def migrate(session: Session) -> None:
     applied, left = session.ask(connect)
     names = ", ".join(f"{version:04}" for version in applied)
     session.print(
-        {"applied": applied, "indexes_left": left},
+        answers.MIGRATED(applied=applied, indexes_left=left),
         f"applied {names}" if applied else "the ledger is up to date",
     )
     if left and not session.as_json:
@@ -522,9 +531,8 @@ def plan(
     problems = locate(unknown_workflows(found.unknown), _source(file, path))
     problems += wrong_inputs_of(file, path, imports) + unfit_attributes_of(session, file, path)
     if session.as_json:
-        warnings = [*map(asdict, file.warnings)]
-        document = as_document(found, file)
-        print_json({**document, "problems": [*map(asdict, problems)], "warnings": warnings})
+        more = {"file": file.name, "declared": file.places, "problems": problems}
+        print_json(answers.LOCATED_PLAN(found, file, **more))
     else:
         _warn(file)
         _show(found, file, problems)
@@ -643,40 +651,3 @@ def _summary(found: DryRun) -> str:
     if found.refused_keys:
         named.append(f"{len(found.refused_keys)} refused")
     return f"{', '.join(named)}; fires on apply: {found.fires}"
-
-
-_PROJECT = "revision file_digest applied_at file_name applied_by refused"
-
-
-def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
-    """Return the output of ``--json``."""
-    drift = (
-        "key origin paused_since=pause.at paused_until=pause.until paused_by=pause.by pause.reason"
-        " skipped"
-    )
-    return {
-        "file": file.name,
-        "declared": file.places,
-        **fields(found, "project from=now to=until"),
-        "last": found.last and fields(found.last, _PROJECT),
-        "same_file": found.same,
-        "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
-        "refused_keys": found.refused_keys,
-        "changes": [_change_json(change) for change in found.changes],
-        "unchanged": len(found.unchanged),
-        **fields(found, "absent foreign fires_on_apply=fires"),
-        "drift": [fields(row, drift) for row in found.drift],
-        **fields(
-            found,
-            "misnamed in_vain resumed queues hooks left_behind retention_ms=retention forgetful",
-        ),
-    }
-
-
-def _change_json(change: Change) -> dict[str, Any]:
-    moved = {"appear": change.moved.appear, "vanish": change.moved.vanish}
-    return {
-        **fields(change, "key change=kind was likely_was edits"),
-        **{name: fields(starts, "count fire_times=first") for name, starts in moved.items()},
-        **fields(change, "fires_on_apply=fires"),
-    }

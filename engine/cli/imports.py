@@ -69,11 +69,11 @@ class Output:
 
     def write(self, found: Import) -> None:
         """Write the file to stdout and what differs to stderr; exit with 1 if it is not all."""
-        from engine.imports.schedule_file import as_document, as_lines, as_yaml_file
+        from engine.imports.schedule_file import IMPORT, as_lines, as_yaml_file
 
         text = as_yaml_file(found, project=self.project)
         if self.as_json:
-            print_json(as_document(found, text))
+            print_json(IMPORT(found, yaml=text))
         else:
             sys.stdout.write(text)
             for line in as_lines(found):

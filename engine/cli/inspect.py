@@ -18,21 +18,17 @@ from rich.text import Text
 from engine.cli.output import (
     EFFORT,
     OUTCOME,
+    answers,
     colour_of,
     console,
     counted,
-    fields,
-    fire_json,
     instant_text,
     is_to_be_laid,
     outcome,
     print_json,
     print_table,
-    problem_of,
-    schedule_json,
     shown_state,
     shown_status,
-    summary_json,
     took,
     why,
     without_worker,
@@ -173,11 +169,11 @@ def list_schedules(
 
     rows, stuck, summaries, remark = session.ask(read)
     if session.as_json:
-        more = [summary_json(each) for each in summaries] if wide else [{}] * len(rows)
+        each_last = summaries if wide else [None] * len(rows)
         print_json(
             [
-                {**schedule_json(row), "stuck_runs": stuck[row.key], **also}
-                for row, also in zip(rows, more, strict=True)
+                answers.LISTED_SCHEDULE(row, stuck_runs=stuck[row.key], last_runs=last)
+                for row, last in zip(rows, each_last, strict=True)
             ]
         )
     elif rows and wide:
@@ -216,7 +212,7 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
         for row in rows
         if row.next_fire_at
         and row.state == "active"
-        and not problem_of(row)
+        and not row.problem
         and row.next_fire_at < now - _LATE
     ]
     if not late:
@@ -231,7 +227,7 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
 
 def _problem(row: ScheduleRow, stuck: int) -> str | None:
     cannot = f"{counted(stuck, 'run')} stuck: `sched show {row.key}`" if stuck else None
-    return "; ".join(filter(None, [problem_of(row), cannot])) or None
+    return "; ".join(filter(None, [row.problem, cannot])) or None
 
 
 def _print(rows: Sequence[ScheduleRow], stuck: Mapping[str, int]) -> None:
@@ -381,7 +377,14 @@ def list_fires(
     with_code = f" with the reason code {reason_code}" if reason_code else ""
     state = f"is {status} now" if status else "has been decided yet"
     session.print_rows(
-        [fire_json(fire, laying) for fire in fires],
+        [
+            answers.LISTED_FIRE(
+                fire,
+                backfill_pending=is_to_be_laid(fire, laying),
+                link=session.target.run_link(fire.workflow_id, fire.run_id),
+            )
+            for fire in fires
+        ],
         ("FIRE TIME", "KEY", *OUTCOME, "RUN", "REASON"),
         (_fire_row(fire, laying) for fire in fires),
         spare=("TIMING", "LAG", "RUN", *EFFORT),
@@ -404,7 +407,7 @@ def _follow(
 
     def show(fire: Fire, progress: str) -> None:
         if session.as_json:
-            print_json({**fire_json(fire), "progress": progress or None}, indent=None)
+            print_json(answers.FOLLOWED_FIRE(fire, progress=progress or None), indent=None)
             return
         note = progress or why(fire)
         out.print(
@@ -452,17 +455,12 @@ def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> Non
     """Show the actions on schedules and runs, newest first."""
     rows = session.ask(lambda opened: rows_of(opened, key, opened.actions(key=key, limit=limit)))
     session.print_rows(
-        [action_json(row) for row in rows],
+        rows,
         ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),
         map(_action_row, rows),
         spare=("STATE", "RUN", "BY"),
         none=f"no action{f' on {key}' if key else ''} yet",
     )
-
-
-def action_json(row: ActionRow) -> dict[str, object]:
-    """Return one action as in ``sched log --json``."""
-    return fields(row, "at by verb key project reason workflow_id before after")
 
 
 def _action_row(row: ActionRow) -> tuple[object, ...]:

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from engine.cli.output import (
+    answers,
     clock,
     counted,
     instant_text,
@@ -120,21 +121,17 @@ class Upcoming:
         clocks = clock_note(self.source.spec, self.fire_time)
         return "; ".join(filter(None, (self.remark, clocks, last)))
 
-    def as_json(self) -> dict[str, object]:
-        """Return the fire as in ``sched next --json``; ``local_time`` is ISO 8601 with its offset.
-
-        ``key`` is null for a cron expression.
-        """
+    def as_json(self) -> dict[str, Any]:
+        """Return the fire as in ``sched next --json``."""
         shown = local(self.fire_time, self.source.timezone)
         precision = "milliseconds" if shown.microsecond else "seconds"
-        return {
-            "key": self.source.key or None,
-            "fire_time": instant_text(self.fire_time),
-            "local_time": shown.isoformat(timespec=precision),
-            "timezone": self.source.timezone,
-            "bucket": self.source.spec.bucket(self.fire_time),
-            "note": self.note,
-        }
+        return answers.UPCOMING(
+            self,
+            self.source,
+            key=self.source.key or None,
+            local_time=shown.isoformat(timespec=precision),
+            bucket=self.source.spec.bucket(self.fire_time),
+        )
 
 
 def upcoming(source: FireSource, after: datetime, count: int) -> list[Upcoming]:

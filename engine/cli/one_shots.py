@@ -9,14 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.output import (
-    WaitForWorker,
-    clock,
-    fields,
-    fire_json,
-    key_without_worker,
-    wait_for_worker,
-)
+from engine.cli.output import WaitForWorker, clock, key_without_worker, wait_for_worker
 from engine.cli.target import (
     InputCode,
     Key,
@@ -201,12 +194,7 @@ def start(
     if done.fire and done.fire.status == "claimed" and at is not None:
         status = f"begins {clock(done.fire.fire_time, 'UTC', seconds=True)}"
     again = "" if done.new else f", started before by {done.start.requested_by}"
-    document = {
-        **fields(done, "workflow_id new start.requested start.requested_at start.requested_by"),
-        "fire": fire_json(done.fire) if done.fire else None,
-        "waiting": done.waiting,
-    }
-    session.print(document, f"{done.workflow_id}: {status}{again}")
+    session.print(done, f"{done.workflow_id}: {status}{again}")
     if done.waiting:
         typer.echo(done.waiting, err=True)
 
@@ -247,8 +235,7 @@ def _moment(moment: str, timezone: str | None) -> str:
 def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) -> None:
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
-    document = fields(asked, "key project next_fire_at definition=schedule.shown waiting")
-    session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
+    session.print(asked, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting and warns:
         kept = "the request is kept, and rejected past its grace if no worker can start it by then"
         typer.echo(f"{asked.waiting}\n{kept}; `sched cancel {asked.key}` withdraws it", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -14,10 +14,9 @@ import typer
 
 from engine.cli.output import (
     WaitForWorker,
+    answers,
     confirm,
     counted,
-    fields,
-    fire_json,
     instant_text,
     key_without_worker,
     wait_for_worker as wait_for_a_worker,
@@ -85,7 +84,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Several: do not ask.")]
 Preview = Annotated[
     bool, typer.Option("--dry-run", help="Several: show which they are, and change nothing.")
 ]
-Answer = tuple[dict[str, Any], str]
+Answer = tuple[object, str]
 """The answer about one key: for ``--json``, and as text."""
 _LISTED = 20
 
@@ -146,7 +145,7 @@ def act_on_each(
     if others:
         typer.echo(f"{left.why}: {first_of(others, _LISTED)}", err=True)
     if dry_run:
-        session.print([{"key": key} for key in keys], keys)
+        session.print([answers.NAMED(key=key) for key in keys], keys)
         return
     if keys:
         confirm(f"{verb} {'it' if len(keys) == 1 else 'them'}?", yes=yes)
@@ -162,16 +161,16 @@ async def _answers(
     opened: ScheduleService,
     keys: Sequence[str],
     act: Callable[[ScheduleService, str], Awaitable[Answer]],
-) -> tuple[int, list[dict[str, Any]]]:
+) -> tuple[int, list[object]]:
     """Act on one key after the other; print the text of each, and return what ``--json`` prints."""
-    failed, documents = 0, []
+    failed, documents = 0, list[object]()
     for key in keys:
         try:
             document, text = await act(opened, key)
         except EngineError as error:
             failed += 1
             typer.echo(f"sched: {error.code}: {key}: {error}", err=True)
-            documents.append({"key": key, "error": error.to_json()})
+            documents.append(answers.REFUSED(key=key, error=error.to_json()))
             continue
         documents.append(document)
         if not session.as_json:
@@ -248,10 +247,7 @@ def pause(
     async def act(opened: ScheduleService, key: str) -> Answer:
         done = await opened.pause(key, reason=reason, until=end)
         again = "again " if done.before else ""
-        return (
-            fields(done, "key paused=pause before"),
-            f"{key} is paused {again}{done.pause.lasts}: {reason}",
-        )
+        return done, f"{key} is paused {again}{done.pause.lasts}: {reason}"
 
     named = Selector(tuple(keys or ()), project, tag, every)
     left = Left(
@@ -288,7 +284,7 @@ def resume(
     async def act(opened: ScheduleService, key: str) -> Answer:
         catch_up = await _made_up(opened, key, asked) if asked else None
         done = await opened.resume(key, reason=reason, catch_up=catch_up)
-        return fields(done), _describe_resume(done)
+        return done, _describe_resume(done)
 
     named = Selector(tuple(keys or ()), project, tag, every)
     left = Left(lambda row: row.pause is not None, "not paused")
@@ -390,7 +386,7 @@ def retire(
     async def act(opened: ScheduleService, key: str) -> Answer:
         done = await opened.retire(key, reason=reason)
         again = "is retired" if done.changed else "was retired before"
-        return fields(done), f"{key} {again}; its open runs continue"
+        return done, f"{key} {again}; its open runs continue"
 
     left = Left(lambda _: True, "")
     act_on_each(session, "retire", named, act, left=left, yes=yes, dry_run=dry_run)
@@ -412,7 +408,7 @@ def _retire_project(
     of = f"of project {project}: {first_of(keys, _LISTED)}" if keys else f"of project {project}"
     typer.echo(f"retire {counted(len(keys), 'schedule')} {of}{note}", err=True)
     if dry:
-        session.print([{"key": key} for key in keys], keys)
+        session.print([answers.NAMED(key=key) for key in keys], keys)
         return
     if keys or forget:
         confirm("go on?", yes=yes)
@@ -420,7 +416,7 @@ def _retire_project(
         lambda opened: opened.retire_project(project, reason=reason, forget=forget, force=force)
     )
     session.print(
-        {"project": project, "retired": list(done), "forgotten": forget},
+        answers.RETIRED_PROJECT(project=project, retired=done, forgotten=forget),
         f"project {project}: {counted(len(done), 'schedule')} retired"
         f"{', and forgotten' if forget else ''}; open runs continue",
     )
@@ -479,7 +475,7 @@ async def _next_window(opened: ScheduleService, key: str) -> datetime:
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
-    session.print(fields(done), f"{done.workflow_id} of {instant_text(done.fire_time)} {outcome}")
+    session.print(done, f"{done.workflow_id} of {instant_text(done.fire_time)} {outcome}")
 
 
 # --- trigger and rerun ---
@@ -628,8 +624,7 @@ def request_run(
         return asked, alone, held
 
     asked, alone, held = session.ask(act)
-    document = {**fire_json(asked.fire), "new": asked.new}
-    session.print(document, describe_request(asked, alone=bool(alone), held=held))
+    session.print(asked, describe_request(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
     if asked.fire.status in STARTS_NOTHING:
@@ -728,8 +723,8 @@ def cancel(
         except NotCancellable:
             if not several:
                 raise
-            return asdict(Cancelled(name)), f"{name}: nothing is open"
-        return asdict(done), "\n".join(_describe_cancel(done, word))
+            return Cancelled(name), f"{name}: nothing is open"
+        return done, "\n".join(_describe_cancel(done, word))
 
     if named.single is not None:
         named = replace(named, keys=(workflow_id(session, named.single),))

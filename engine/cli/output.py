@@ -7,9 +7,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +22,6 @@ from engine.page.text import (
     counted,
     fire_lag,
     local,
-    problem_of,
     relative,
     run_link,
     runs_link,
@@ -37,20 +33,23 @@ from engine.page.text import (
     why,
 )
 from engine.runtime.workflow_workers import missing_worker_at, no_worker_lives
-from engine.safe_text import escaped, json_text
-from engine.schedules import in_ms, instant_text
-from engine.service import Backfill, Binding, Fire, RunSummary, ScheduleRow, ScheduleService, Served
+from engine.safe_text import escaped
+from engine.schedules import instant_text
+from engine.service import Backfill, Binding, Fire, ScheduleRow, ScheduleService, Served
+from engine.views import answers, in_camel_case, json_schema, json_text
 
 __all__ = [
     "ASKED_LATER",
+    "answers",
     "as_yaml",
     "clock",
     "counted",
     "escaped",
     "fire_lag",
+    "in_camel_case",
     "instant_text",
+    "json_schema",
     "local",
-    "problem_of",
     "relative",
     "run_link",
     "runs_link",
@@ -128,7 +127,7 @@ def console(*, wraps: bool = False) -> Console:
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print one JSON document; without ``indent`` on one line."""
+    """Print one JSON document, records by their views; without ``indent`` on one line."""
     sys.stdout.write(json_text(value, indent=indent) + "\n")
 
 
@@ -144,40 +143,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on; write --yes", param_hint="--yes")
     typer.confirm(question, abort=True, err=True)
-
-
-def fields(record: object, names: str | None = None) -> dict[str, Any]:
-    """Return attributes of a record as they are printed in JSON.
-
-    Args:
-        record: the record; those in it are printed likewise, with all of their fields.
-        names: the attributes in this order, each printed by its name; None are all fields.
-            ``from=first`` prints ``first`` as ``from``. ``pause.at`` is that of its pause, printed
-            as ``at``, and null without a pause.
-    """
-    found = {}
-    for each in names.split() if names is not None else record.__dataclass_fields__:  # type: ignore[attr-defined] # of a dataclass
-        shown, _, path = each.rpartition("=")
-        value, steps = record, path.split(".")
-        for step in steps:
-            value = None if value is None else getattr(value, step)
-        found[shown or steps[-1]] = _plain(value)
-    return found
-
-
-def _plain(value: object) -> object:
-    match value:
-        case datetime():
-            return instant_text(value)
-        case timedelta():
-            return in_ms(value)
-        case Path():
-            return str(value)
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case Mapping():
-            return {name: _plain(each) for name, each in value.items()}
-    return fields(value) if is_dataclass(value) else value
 
 
 def print_table(
@@ -248,27 +213,6 @@ def colour_of(status: str) -> str:
     return _COLOURS.get(status, "")
 
 
-def schedule_json(row: ScheduleRow) -> dict[str, object]:
-    """Return one schedule as in ``sched list --json``."""
-    return {
-        **fields(row, "key project workflow schedule.kind spec=schedule.when schedule.timezone"),
-        **fields(row, "schedule.topic"),
-        "tags": [*row.schedule.tags] if row.schedule else [],
-        "state": row.state,
-        **({"shadow": True} if row.in_shadow else {}),
-        **fields(row, "status next_fire_at=next_start_at last_fire_at last_status workflow_type"),
-        "origin": row.origin,
-        "error": problem_of(row),
-    }
-
-
-def summary_json(of: RunSummary) -> dict[str, object]:
-    """Return what ``sched list --wide --json`` adds to a schedule."""
-    rate = None if of.success_rate is None else round(of.success_rate, 4)
-    names = "median_duration_ms last_failure_at last_failure last_failure_error=error"
-    return {"last_runs": of.runs, "success_rate": rate, **fields(of, names)}
-
-
 EFFORT = ("TOOK", "TRIES", "RETRIES")
 OUTCOME = ("STATUS", "TIMING", "LAG", *EFFORT)
 """Columns of `outcome`; the last ones tell how long a run took, and how often it was tried."""
@@ -294,35 +238,12 @@ def effort_text(tries: int | None, step_retries: int | None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def backfill_json(of: Backfill) -> dict[str, object]:
-    """Return a backfill as in ``sched show --json``."""
-    return fields(
-        of,
-        "id key state ended_reason from=first to=last cursor overlap include windows done laid"
-        " left_alone requested_by requested_at ended_at reason error",
-    )
-
-
 def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
     """Return whether a backfill may still start windows of this row."""
     return any(
         each.key == fire.key and each.is_pending(fire.cause, fire.fire_time, fire.last_fire_time)
         for each in laying
     )
-
-
-def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
-    """Return one fire as in ``sched fires --json``; ``laying``: see `is_to_be_laid`."""
-    names = (
-        "key series bucket fire_time windows last_fire_time workflow_id run_id status reason"
-        " reason_code timing starting_at started_at closed_at lag_ms duration_ms tries step_retries"
-        " error replica definition_version"
-    )
-    return {
-        **fields(fire, names),
-        "backfill_pending": is_to_be_laid(fire, laying),
-        **fields(fire, "failing stuck=is_stuck"),
-    }
 
 
 # --- schedules without a worker ---
@@ -343,12 +264,7 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
         served: the announcements of live workers.
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
-    return any_without_worker((row for row in fires if not problem_of(row)), served)
-
-
-def binding_json(each: Binding) -> dict[str, object]:
-    """Return a Temporal namespace of the ledger as in ``sched status --json``."""
-    return fields(each, "number namespace_id place current bound_at bound_by closed_at open")
+    return any_without_worker((row for row in fires if not row.problem), served)
 
 
 def binding_text(each: Binding) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import dropwhile
 
 import typer
 
 from engine.cli.output import (
+    answers,
     effort_text,
-    fields,
-    fire_json,
     instant_text,
     key_without_worker,
     print_json,
@@ -43,16 +42,15 @@ class RunReport:
     """Why a run failed, its tries and its undo steps, each the oldest first.
 
     Attributes:
-        undo: the undo steps that ran, from Temporal's history; see ``InTemporal``.
-        running: the steps in progress.
+        undo_steps: the undo steps that ran, from Temporal's history; see ``InTemporal``.
         second_runs: see ``RunDetails``.
         not_asked: why Temporal, which knows more than the ledger, was not asked.
     """
 
     failure: tuple[FailureLink, ...]
     tried: tuple[Try, ...] = ()
-    undo: tuple[dict[str, str], ...] = ()
-    running: tuple[StepInProgress, ...] = ()
+    undo_steps: tuple[dict[str, str], ...] = ()
+    steps_in_progress: tuple[StepInProgress, ...] = ()
     second_runs: tuple[str, ...] = ()
     not_asked: str | None = None
 
@@ -107,17 +105,6 @@ def _only_try(of: Fire | DeadLetter) -> tuple[Try, ...]:
     )
 
 
-def details_json(of: RunReport) -> dict[str, object]:
-    """Return the failure, the tries and the undo steps, if any ran, of a run as in ``--json``."""
-    return {
-        **fields(of, "failure tried"),
-        **({"undo_steps": [*of.undo]} if of.undo else {}),
-        **(fields(of, "steps_in_progress=running") if of.running else {}),
-        **({"second_runs": [*of.second_runs]} if of.second_runs else {}),
-        **(fields(of, "not_asked") if of.not_asked else {}),
-    }
-
-
 def effort_line(of: Fire | DeadLetter) -> str:
     """Return how long a run took, with its tries and the retries of its steps; empty if unknown."""
     return ", ".join(filter(None, (took(of.duration_ms), effort_text(of.tries, of.step_retries))))
@@ -137,8 +124,10 @@ def details_lines(of: RunReport) -> list[str]:
         lines.append(f"try {each.number:<6} {instant_text(each.started_at)} {end}{told}")
     for number, link in enumerate(of.failure):
         lines += _link_lines("error" if number == 0 else "caused by", link)
-    lines += [f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo]
-    lines += [f"in step    {each}" for each in of.running]
+    lines += [
+        f"undo       {each['step']} of {each['undoes']}: {each['state']}" for each in of.undo_steps
+    ]
+    lines += [f"in step    {each}" for each in of.steps_in_progress]
     lines += [f"ran twice  run {each} was started under its id" for each in of.second_runs]
     return [*lines, *labelled({"not asked": of.not_asked})]
 
@@ -190,8 +179,7 @@ def run_to_its_end(
     completed = fire.status == "completed"
     result = result_of(session, fire.workflow_id) if completed else None
     if session.as_json:
-        head = {**fire_json(fire), "new": asked.new, "result": result}
-        print_json({**head, **fields(details, "failure")})
+        print_json(answers.ENDED_RUN(replace(asked, fire=fire), details, result=result))
     else:
         lines = [
             _end_of(fire, within),

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from engine.cli import temporal
-from engine.cli.output import counted, fields
+from engine.cli.output import answers, counted
 from engine.cli.run_names import workflow_id
 from engine.cli.target import (
     ANSWERS_WITHIN,
@@ -81,7 +81,7 @@ def history(
     kept = [each for each in written if each.file is not None]
     lines = [f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written]
     lines.append(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
-    session.print([fields(each, "workflow_id run_id file events") for each in written], lines)
+    session.print([answers.EXPORTED(each) for each in written], lines)
     raise typer.Exit(0 if kept else 1)
 
 
@@ -134,10 +134,9 @@ def versions(
     rerunning a dead letter needs its version again.
     """
     found = asyncio.run(_versions(workflow, session.target))
-    names = "workflow version newest workers schedules open_runs removable"
     nothing = f"no living worker or schedule has {workflow or 'a workflow with a version'}"
     lines = [_version_line(each) for each in found] or [nothing]
-    session.print([fields(each, names) for each in found], lines)
+    session.print([answers.WORKFLOW_VERSION(each) for each in found], lines)
 
 
 def _version_line(each: WorkflowVersion) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,21 +15,18 @@ from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     EFFORT,
     OUTCOME,
+    answers,
     as_yaml,
-    backfill_json,
     clock,
     console,
     counted,
-    fields,
-    fire_json,
     instant_text,
+    is_to_be_laid,
     outcome,
     print_json,
     print_table,
-    problem_of,
     relative,
     runs_link,
-    schedule_json,
     shadow_mode,
     shadowed,
     shown_status,
@@ -37,7 +34,7 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.run_names import workflow_id
-from engine.cli.run_page import RunReader, details_json, details_lines, effort_line, labelled
+from engine.cli.run_page import RunReader, details_lines, effort_line, labelled
 from engine.cli.target import Reading, RunName, Session, Target, command, moment
 from engine.schedules import Rule
 from engine.schedules.describe import describe
@@ -96,7 +93,7 @@ def show(
             overflow=await opened.overflow(key),
             children=tuple(await opened.children(key)),
             backfills=tuple(await opened.backfills(key, limit=SHOWN)),
-            gaps=tuple(await opened.data_gaps(key)),
+            data_gaps=tuple(await opened.data_gaps(key)),
             failing=await opened.failing(key=key, limit=_ASKED),
         )
 
@@ -119,7 +116,7 @@ class Page:
         skips: skipped windows that are still to come.
         children: the schedules that wait for its windows.
         backfills: the last backfills, newest first.
-        gaps: data ranges that no run covers, newest first.
+        data_gaps: data ranges that no run covers, newest first.
         failing: the fires of open runs with a step that keeps failing, newest first.
         alone: warnings that no worker serves it or polls its task queue; empty if one does.
         overflow: how many windows found the queue full, and when the last of them opened.
@@ -135,7 +132,7 @@ class Page:
     overflow: tuple[int, datetime | None] = (0, None)
     children: tuple[str, ...] = ()
     backfills: tuple[Backfill, ...] = ()
-    gaps: tuple[DataGap, ...] = ()
+    data_gaps: tuple[DataGap, ...] = ()
     failing: Sequence[Fire] = ()
 
     @property
@@ -164,36 +161,28 @@ class Page:
         }
         return {"runs": runs_link(ui, self.target.namespace, self.row.key), **runs}
 
-    def as_json(self) -> dict[str, object]:
-        """Return the output of ``--json``: the fields of ``sched list --json`` and all others."""
-        row, links = self.row, self.links
-        laying = self.backfills
+    def as_json(self) -> dict[str, Any]:
+        """Return the output of ``--json``."""
+        links = self.links
         fires = [
-            {**fire_json(fire, laying), "link": links.get(fire.workflow_id)} for fire in self.fires
+            answers.LISTED_FIRE(
+                fire,
+                backfill_pending=is_to_be_laid(fire, self.backfills),
+                link=links.get(fire.workflow_id),
+            )
+            for fire in self.fires
         ]
-        return {
-            **schedule_json(row),
-            **fields(row, "definition=schedule.shown definition_version effective_from series"),
-            **fields(row, "former_keys=former successor"),
-            "tzdata": self._tzdata,
-            **fields(row, "paused=pause schedule.overlap"),
-            "max_concurrent_runs": self._places,
-            **({} if row.limit_left is None else fields(row, "limit_left")),
-            "parents": [rule.to_json() for rule in self._parents],
-            "children": [*self.children],
-            "queued": [fire_json(fire) for fire in self.queued],
-            "queue_full": {"windows": self.overflow[0], "last": instant_text(self.overflow[1])},
-            "skips": [fire_json(fire) for fire in self.skips],
-            "backfills": [backfill_json(each) for each in self.backfills],
-            "data_gaps": [fields(gap, "bucket data_from data_to") for gap in self.gaps],
-            "last_fires": fires,
-            "next": [fire.as_json() for fire in self.next],
-            "links": {"runs": links["runs"]} if links else {},
-            "failing": [fire_json(fire) for fire in self.failing],
-        }
+        return answers.FULL_SCHEDULE(
+            self.row,
+            self,
+            queue_full=dict(zip(("windows", "last"), self.overflow, strict=True)),
+            last_fires=fires,
+            next=[fire.as_json() for fire in self.next],
+            link=links.get("runs"),
+        )
 
     @property
-    def _places(self) -> int | None:
+    def max_concurrent_runs(self) -> int | None:
         """Limit of open runs; None is no limit."""
         schedule = self.row.schedule
         return (
@@ -201,11 +190,6 @@ class Page:
             if schedule is None or schedule.overlap == "allow"
             else schedule.max_concurrent_runs
         )
-
-    @property
-    def _tzdata(self) -> str:
-        """Version of the zone rules by which the replicas last computed its windows."""
-        return self.row.rules.rpartition("/")[2]
 
     def print(self) -> None:
         """Print the text output."""
@@ -224,9 +208,9 @@ class Page:
 
     def _print_declared(self, sentences: Console) -> None:
         row = self.row
-        if problem := problem_of(row):
+        if problem := row.problem:
             sentences.print(f"problem: {problem}", style="red")
-        for warning in (*filter(None, [self.alone]), *(gap.description for gap in self.gaps)):
+        for warning in (*filter(None, [self.alone]), *(gap.description for gap in self.data_gaps)):
             sentences.print(warning, style="yellow")
         if row.former:
             sentences.print(f"renamed; before it was {', '.join(reversed(row.former))}")
@@ -238,7 +222,7 @@ class Page:
         sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"
             f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
-            f" zone rules {self._tzdata}"
+            f" zone rules {row.tzdata}"
         )
         if row.limit_left is not None and row.schedule:
             sentences.print(f"{row.limit_left} of {row.schedule.limit} windows are left to start")
@@ -271,14 +255,15 @@ class Page:
         return f"active, {word} {shown}, {relative(moment, self.now)}"
 
     @property
-    def _parents(self) -> tuple[Rule, ...]:
+    def parents(self) -> tuple[Rule, ...]:
+        """The schedules whose windows it waits for."""
         return self.row.schedule.follows if self.row.schedule else ()
 
     def _relations(self) -> list[str]:
         """Return lines about the schedules that it follows, and those that follow it."""
         parents = [
             f"{rule.parent} ({rule.when}{', latest' if rule.window == 'latest' else ''})"
-            for rule in self._parents
+            for rule in self.parents
         ]
         lines = [f"follows {', '.join(parents)}"] if parents else []
         return [*lines, *([f"followed by {', '.join(self.children)}"] if self.children else [])]
@@ -371,7 +356,7 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
         session.print_lines(_window_lines(fire, link))  # before Temporal is asked
         details = await RunReader(opened, where).read(fire)
         session.print_lines(details_lines(details))
-        return {**fire_json(fire), "link": link, **details_json(details)}
+        return answers.FIRE_PAGE(fire, details, link=link)
 
     found = session.ask(read)
     if found is None:

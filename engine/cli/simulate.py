@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from engine.cli.output import counted, fields, instant_text, print_json
+from engine.cli.output import answers, counted, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment, parsed
 from engine.schedules import ScheduleFile, parse_duration
-from engine.schedules.simulation import OUTCOMES, Outage, Simulation, simulate as simulate_schedules
+from engine.schedules.simulation import Outage, Simulation, simulate as simulate_schedules
 from engine.service import ScheduleService, not_found
 
 From = Annotated[
@@ -110,32 +110,11 @@ def _duration(text: str, file: ScheduleFile) -> tuple[str, timedelta]:
     return key, parsed(length_, parse_duration, "--duration")
 
 
-def _as_json(found: Simulation) -> dict[str, object]:
+def _as_json(found: Simulation) -> dict[str, Any]:
+    open_runs = found.most_open or (None,) * len(found.starts)
     minutes = (
-        {
-            "minute": instant_text(found.minute(n)),
-            "starts": starts,
-            **({"most_open": found.most_open[n]} if found.most_open else {}),
-        }
-        for n, starts in enumerate(found.starts)
-        if starts or (found.most_open and found.most_open[n])
+        answers.MINUTE(minute=found.minute(n), starts=starts, most_open=most)
+        for n, (starts, most) in enumerate(zip(found.starts, open_runs, strict=True))
+        if starts or most
     )
-    return {
-        "from": instant_text(found.start),
-        "to": instant_text(found.end),
-        "outages": [
-            {"from": instant_text(each.begin), "to": instant_text(each.end)}
-            for each in found.outages
-        ],
-        "windows": found.total.windows,
-        "totals": found.totals,
-        "schedules": [
-            {
-                **fields(each, "key windows"),
-                **{name: each.counts.get(name, 0) for name in OUTCOMES},
-                **fields(each, "first_sight overlap_unknown follows"),
-            }
-            for each in found.schedules
-        ],
-        "minutes": list(minutes),
-    }
+    return answers.LOAD(found, minutes=[*minutes])

@@ -5,21 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import typer
 
-from engine.cli.output import (
-    binding_json,
-    binding_text,
-    console,
-    fields,
-    instant_text,
-    print_json,
-    relative,
-)
+from engine.cli.output import answers, binding_text, console, instant_text, print_json, relative
 from engine.cli.target import (
     DEFAULT_FILE,
     Reading,
@@ -60,7 +52,7 @@ def workers(session: Session) -> None:
     """
     rows = session.ask(lambda opened: opened.workers())
     session.print_rows(
-        [worker_json(row) for row in rows],
+        rows,
         (
             "HOST",
             "STATE",
@@ -76,15 +68,6 @@ def workers(session: Session) -> None:
         map(_worker_row, rows),
         spare=("STARTED", "VERSION", "REPLICA"),
         none="no worker has announced itself; `sched up` or `sched worker` starts one",
-    )
-
-
-def worker_json(row: WorkerRow) -> dict[str, object]:
-    """Return one worker as in ``sched workers --json``."""
-    return fields(
-        row,
-        "replica host version tzdata project task_queue types started_at seen_at age_ms=age claims"
-        " state",
     )
 
 
@@ -111,14 +94,14 @@ def queues(session: Session) -> None:
     """Show every step queue: its limits, and how many of its steps run now."""
     rows = session.ask(lambda opened: opened.queues())
     session.print_rows(
-        [queue_json(row, use) for row, use in rows],
+        [answers.QUEUE(row, running=_running(row, use)) for row, use in rows],
         ("QUEUE", "PROJECT", "LIMITS", "RUNNING", "STATE"),
         [
             (
                 row.queue,
                 row.project,
                 row.limits,
-                _use_text(row, use),
+                _use_text(_running(row, use)),
                 f"dropped {instant_text(row.dropped_at)}" if row.dropped_at else "declared",
             )
             for row, use in rows
@@ -128,23 +111,17 @@ def queues(session: Session) -> None:
     )
 
 
-def _use_text(row: QueueRow, use: Sequence[QueueUse]) -> str:
+def _running(row: QueueRow, use: Sequence[QueueUse]) -> dict[str, int] | None:
+    """Return how many steps run by task queue; None without a concurrency, which has no slots."""
     if row.limits.concurrency is None:
-        return "not counted"  # only a concurrency has slots
-    return ", ".join(f"{each.running} on {each.task_queue}" for each in use) or "none"
+        return None
+    return {each.task_queue: each.running for each in use}
 
 
-def queue_json(row: QueueRow, use: Sequence[QueueUse]) -> dict[str, object]:
-    """Return one step queue as in ``sched queues --json``."""
-    limits = row.limits
-    return {
-        **fields(row, "queue project limits.concurrency limits.per_key"),
-        "rate": None if limits.rate is None else str(limits.rate),
-        "running": None
-        if limits.concurrency is None
-        else {each.task_queue: each.running for each in use},
-        **fields(row, "declared_at dropped_at"),
-    }
+def _use_text(running: Mapping[str, int] | None) -> str:
+    if running is None:
+        return "not counted"
+    return ", ".join(f"{number} on {queue}" for queue, number in running.items()) or "none"
 
 
 # --- status ---
@@ -187,29 +164,11 @@ def status(session: Session, setup: SetupFunction = None) -> None:
 
     report = asyncio.run(read())
     if session.as_json:
-        print_json(status_json(report))
+        print_json(report)
     else:
         _print_causes(report)
     if not report.is_good:
         raise typer.Exit(1)
-
-
-def status_json(report: StatusReport) -> dict[str, object]:
-    """Return the report as in ``sched status --json``."""
-    totals = report.totals
-    condition = "name code cause project key since text"
-    return {
-        **fields(report, "good=is_good at"),
-        "servers": [fields(each, "server answers error") for each in report.servers],
-        "bindings": [binding_json(each) for each in report.bindings],
-        "workers": [worker_json(each) for each in report.workers],
-        **fields(report, "unserved lag_ms=lag"),
-        **({} if totals is None else fields(totals, "queued pending open_runs dead_letters")),
-        "overdue": [fields(each, condition) for each in report.overdue],
-        "conditions": [fields(each, condition) for each in report.others],
-        "stuck": [fields(each, "key workflow_id run_id failing") for each in report.stuck],
-        "alerts": [fields(each, f"{condition} opened_at") for each in report.alerts],
-    }
 
 
 def _print_server(each: ServerState, place: str = "") -> None:
@@ -349,12 +308,11 @@ def doctor(
                 "temporal", *((None, temporal) if isinstance(temporal, str) else (True, "answers"))
             ),
         ]
-    session.print(
-        {"good": all(each.good for each in found), "findings": [fields(each) for each in found]}, ()
-    )
+    good = all(each.good for each in found)
+    session.print(answers.FINDINGS(good=good, findings=found), ())
     if not session.as_json:
         _print_findings(found)
-    if not all(each.good for each in found):
+    if not good:
         raise typer.Exit(1)
 
 

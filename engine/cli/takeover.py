@@ -6,22 +6,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from temporalio.client import Client
 
 from engine.audit.comparison import Comparison, LoggedStarts, SourceKind, TheirSource
 from engine.audit.native import NativeSchedules, NativeStarts
-from engine.cli.output import (
-    binding_json,
-    binding_text,
-    counted,
-    fields,
-    instant_text,
-    print_json,
-    print_table,
-)
+from engine.cli.output import binding_text, counted, instant_text, print_json, print_table
 from engine.cli.target import (
     AnyKey,
     Key,
@@ -38,7 +30,7 @@ from engine.cli.target import (
 from engine.cli.temporal import connected, described
 from engine.runtime import Setup
 from engine.schedules import first_of, parse_duration
-from engine.service import MoveReport, ScheduleService
+from engine.service import MoveReport, ScheduleService, TakenOver
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -128,7 +120,7 @@ def compare(
 
     found = session.ask(read)
     if session.as_json:
-        print_json([_comparison_json(each) for each in found])
+        print_json(found)
     else:
         _print(found)
     raise typer.Exit(0 if found and all(each.is_equal for each in found) else 1)
@@ -154,16 +146,6 @@ async def _client(session: Session, setup: str | None) -> Client:
     return await connected(session.target, Setup.load(setup))
 
 
-def _comparison_json(each: Comparison) -> dict[str, Any]:
-    return {
-        **fields(each, "key project since until source is_equal equal ours held"),
-        "only_ours": each.count("only_ours"),
-        "only_theirs": each.count("only_theirs"),
-        "doubled": each.count("doubled"),
-        **fields(each, "differences notes"),
-    }
-
-
 def _print(found: Sequence[Comparison]) -> None:
     if not found:
         typer.echo("no schedule is in shadow mode: name a KEY to compare it all the same")
@@ -175,9 +157,9 @@ def _print(found: Sequence[Comparison]) -> None:
                 each.key,
                 each.equal,
                 each.ours,
-                each.count("only_ours"),
-                each.count("only_theirs"),
-                each.count("doubled"),
+                each.only_ours,
+                each.only_theirs,
+                each.doubled,
                 str(each.source),
             )
             for each in found
@@ -222,16 +204,17 @@ def takeover(
     whenever either of the two acts. Repeating the command changes nothing.
     """
 
-    async def act(opened: ScheduleService) -> dict[str, Any]:
+    async def act(opened: ScheduleService) -> TakenOver:
         native = NativeSchedules(await _client(session, setup))
-        return fields(await opened.take_over(key, native, name=temporal_schedule, reason=reason))
+        return await opened.take_over(key, native, name=temporal_schedule, reason=reason)
 
     done = session.ask(act)
+    at = instant_text(done.at)
     text = (
-        f"{key}: schedule {done['native']} starts the windows before {done['at']}, sched-engine"
+        f"{key}: schedule {done.native} starts the windows before {at}, sched-engine"
         f" those from then on; after that moment `sched compare {key}` shows both"
     )
-    notes = (f"note: {key}: {note}" for note in done["notes"])
+    notes = (f"note: {key}: {note}" for note in done.notes)
     session.print(done, "\n".join([text, *notes]))
 
 
@@ -274,9 +257,8 @@ def move(
         return await opened.move(to, old_is_gone=old_is_gone)
 
     done = session.ask(act)
-    bindings = [binding_json(each) for each in done.bindings]
     lines = [*map(binding_text, done.bindings)]
     if close or old_is_gone:
         starts, runs = counted(done.unvouched, "start"), counted(done.lost, "open run")
         lines.append(f"{starts} without an answer became unvouched, {runs} lost")
-    session.print({**fields(done, "moved_from unvouched lost"), "bindings": bindings}, lines)
+    session.print(done, lines)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from engine.json_view import JsonView
 from engine.ledger import EventRow
 from engine.schedules import EventType, Schedule, Sealed, exact_text
 
@@ -74,23 +75,18 @@ class ScheduleEvent:
             data=_data(event),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the event as ``sched events --json`` prints it."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "source": self.source,
-            "time": exact_text(self.time),
-            "sequence": self.sequence,
-            "namespace": self.namespace,
-            "project": self.project,
-            "key": self.key,
-            "data": dict(self.data),
-        }
-
 
 def _type_of(name: str) -> EventType:
     return name.rpartition(".")[2]  # type: ignore[return-value] # of a name that an event has
+
+
+_FIRE: Final = JsonView(
+    EventRow,
+    "project definition_version workflow_id run_id kind series bucket windows last_fire_time missed"
+    " timing reason reason_code error closed_at",
+    title="EventFire: What an event has of its fire; the page on events has the rest of its data.",
+)
+"""What an event has of its fire, by the names of the view of that."""
 
 
 def _data(event: EventRow) -> dict[str, Any]:
@@ -107,21 +103,7 @@ def _data(event: EventRow) -> dict[str, Any]:
         "firedAt": _instant(event.started_at),
         "attempt": 1,
         "maxAttempts": _most_tries(schedule),
-        "project": event.project,
-        "definitionVersion": event.definition_version,
-        "workflowId": event.workflow_id,
-        "runId": event.run_id,
-        "kind": event.kind,
-        "series": event.series,
-        "bucket": event.bucket,
-        "windows": event.windows,
-        "lastFireTime": _instant(event.last_fire_time),
-        "missed": event.missed,
-        "timing": event.timing,
-        "reason": event.reason,
-        "reasonCode": event.reason_code,
-        "error": event.error,
-        "closedAt": _instant(event.closed_at),
+        **{name: _instant(value) for name, value in _FIRE(event).items()},
     }
 
 
@@ -145,5 +127,5 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else exact_text(moment)
+def _instant(value: Any) -> Any:
+    return exact_text(value) if isinstance(value, datetime) else value

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from engine.imports.entries import Import, ImportedEntry, RefusedEntry, Remark
+from engine.json_view import JsonView
 from engine.schedules import DEFAULTS, FIELDS
 from engine.schedules.describe import yaml_value
 
@@ -126,33 +127,14 @@ def _shared(entries: Sequence[ImportedEntry]) -> dict[str, Any]:
 
 # --- JSON ---
 
-
-def as_document(of: Import, yaml: str) -> dict[str, Any]:
-    """Return an import as JSON: each schedule with its remarks, the refusals, and the YAML."""
-    return {
-        "source": of.source,
-        "complete": of.is_complete,
-        "remarks": [_remark(each) for each in of.remarks],
-        "schedules": [
-            {
-                "from": each.place,
-                "text": each.text,
-                "schedule": dict(each.fields),
-                "remarks": [_remark(remark) for remark in each.remarks],
-            }
-            for each in of.entries
-        ],
-        "refused": [_refused(each) for each in of.refused],
-        "yaml": yaml,
-    }
-
-
-def _remark(of: Remark) -> dict[str, str]:
-    return {"kind": of.kind, "aspect": of.aspect, "sentence": of.sentence}
-
-
-def _refused(of: RefusedEntry) -> dict[str, str]:
-    return {"from": of.place, "text": of.text, "code": of.code, "sentence": of.sentence}
+PARTS: Final = (
+    JsonView(Remark, "kind aspect sentence"),
+    JsonView(ImportedEntry, "from=place text schedule=fields remarks"),
+    JsonView(RefusedEntry, "from=place text code sentence"),
+)
+IMPORT: Final = JsonView(
+    Import, "source complete=is_complete remarks schedules=entries refused", yaml=str
+)
 
 
 def as_lines(of: Import) -> Iterator[str]:

@@ -171,7 +171,7 @@ class Condition:
 
     Attributes:
         name: the same in every process for as long as the condition lasts, and unique in the
-            namespace; receivers get it as ``dedup_key``.
+            namespace; receivers get it as ``dedupKey``.
         code: the kind of the problem.
         text: one sentence with the cause and the cure.
         since: when the condition began, as far as it is known.
@@ -221,7 +221,7 @@ class AlertRow(Condition):
         return {
             "version": 1,
             "status": "open" if self.is_open else "resolved",
-            "dedup_key": f"{namespace}/{self.name}",
+            "dedupKey": f"{namespace}/{self.name}",
             "code": str(self.code),
             "summary": self.text,
             "cause": self.cause,
@@ -229,8 +229,8 @@ class AlertRow(Condition):
             "project": self.project,
             "key": self.key,
             "since": exact_text(self.since),
-            "opened_at": exact_text(self.opened_at),
-            "resolved_at": resolved,
+            "openedAt": exact_text(self.opened_at),
+            "resolvedAt": resolved,
         }
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
+from engine.json_view import in_camel_case
 from engine.ledger.failures import (
     DeathCause,
     FailingStep,
@@ -351,6 +352,11 @@ class Fire(FireRow):
     failing: tuple[FailingStep, ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
     second_runs: tuple[str, ...] = ()
+
+    @property
+    def overruled(self) -> list[dict[str, Any]]:
+        """Its history, by the names that JSON has."""
+        return [in_camel_case(each) for each in self.history]
 
     @property
     def is_stuck(self) -> bool:

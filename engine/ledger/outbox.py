@@ -14,7 +14,15 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from engine.ledger.fires import DIED, Kind, Timing
-from engine.schedules import EVENT_TYPES, STOOD_FOR, EventType, Hook, ReasonCode, Schedule
+from engine.schedules import (
+    EVENT_TYPES,
+    STOOD_FOR,
+    EventType,
+    Hook,
+    ReasonCode,
+    Schedule,
+    place_of_url,
+)
 
 # --- events ---
 
@@ -122,6 +130,11 @@ class Subscription:
     def short_name(self) -> str:
         """The name of a hook in paths: its project, and the digest of its address."""
         return f"{self.project}.{self.name.rpartition('#')[2]}"
+
+    @property
+    def place(self) -> str | None:
+        """Where a hook sends events, without the path of its address."""
+        return place_of_url(self.url) if self.url else None
 
     def wanted(self, event: EventRow) -> tuple[str, ...]:
         """Return the names under which it gets an event."""

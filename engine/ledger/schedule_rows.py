@@ -85,6 +85,19 @@ class ScheduleRow:
         return self.key.startswith(STARTS)
 
     @property
+    def problem(self) -> str | None:
+        """Why it does not fire as declared; None if it does."""
+        needs = self.schedule is None or not self.schedule.starts_nothing
+        if self.error is None and self.workflow_type is None and self.state == "active" and needs:
+            return f"no worker has announced {self.workflow} yet"
+        return self.error
+
+    @property
+    def tzdata(self) -> str:
+        """Version of the zone rules by which its windows were computed last."""
+        return self.rules.rpartition("/")[2]
+
+    @property
     def in_force_since(self) -> datetime:
         """When its newest definition came into force, at the earliest when it was written."""
         return max(self.effective_from, self.defined_at or self.effective_from)

@@ -20,14 +20,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def problem_of(row: ScheduleRow) -> str | None:
-    """Return why the schedule does not fire as declared; None if it does."""
-    needs = row.schedule is None or not row.schedule.starts_nothing
-    if row.error is None and row.workflow_type is None and row.state == "active" and needs:
-        return f"no worker has announced {row.workflow} yet"
-    return row.error
-
-
 def shown_state(row: ScheduleRow) -> str:
     """Return the state of a schedule as lists show it."""
     return "shadow" if row.in_shadow else row.state

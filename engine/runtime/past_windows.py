@@ -191,8 +191,8 @@ async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None
         "id": each.id,
         "state": each.state,
         "laid": each.laid,
-        "left_alone": dict(each.left_alone),
-        "not_laid": max(each.windows - each.done, 0),
+        "leftAlone": dict(each.left_alone),
+        "notLaid": max(each.windows - each.done, 0),
     }
     action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
     await transaction.act([action], by=by)

@@ -107,6 +107,11 @@ class Simulation:
         """Totals of all schedules, under the key ``all``."""
         return ScheduleTotals("all", self.totals, sum(each.first_sight for each in self.schedules))
 
+    @property
+    def most_starts_in_a_minute(self) -> int:
+        """The most runs that start in one minute."""
+        return max(self.starts, default=0)
+
     def minute(self, index: int) -> datetime:
         """Return the minute that ``starts[index]`` counts."""
         return self.first + index * timedelta(minutes=1)

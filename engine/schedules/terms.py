@@ -214,7 +214,8 @@ def iso_text(instant: datetime) -> str:
 
 def exact_text(instant: datetime) -> str:
     """Return an instant as JSON keeps it: ``2027-01-01T09:00:00.123456Z``."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    in_utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    return f"{in_utc.isoformat()[:-6]}Z"
 
 
 def instant_text(instant: datetime | None) -> str | None:

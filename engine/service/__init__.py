@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.audit.explain import Explanation as Explanation
+from engine.audit.explain import Explanation as Explanation, Replay as Replay
 from engine.audit.judge import AuditFault as AuditFault, KeyAudit as KeyAudit
 from engine.ledger import (
     INCLUDED as INCLUDED,
@@ -30,6 +30,7 @@ from engine.ledger import (
     Included as Included,
     JobStatus as JobStatus,
     NextFire as NextFire,
+    ProjectRow as ProjectRow,
     QueueRow as QueueRow,
     QueueUse as QueueUse,
     RepeatedRequest as RepeatedRequest,
@@ -56,7 +57,7 @@ from engine.runtime.apply.apply import (
 )
 from engine.runtime.apply.edits import ApplyReport as ApplyReport, Renamed as Renamed
 from engine.runtime.past_windows import Considered as Considered
-from engine.schedules import ReasonCode as ReasonCode
+from engine.schedules import ReasonCode as ReasonCode, Rule as Rule
 from engine.schedules.planner import Origin as Origin, Pause as Pause
 from engine.service.audit import AuditReport as AuditReport
 from engine.service.backfill import BackfillRequested as BackfillRequested
@@ -80,8 +81,10 @@ from engine.service.one_shots import (
 )
 from engine.service.operate import (
     Cancelled as Cancelled,
+    Paused as Paused,
     Requested as Requested,
     Resumed as Resumed,
+    Retired as Retired,
     Skipped as Skipped,
 )
 from engine.service.pages import SchedulePage as SchedulePage
@@ -94,7 +97,7 @@ from engine.service.status import (
     TemporalFacts as TemporalFacts,
     WorkerRow as WorkerRow,
 )
-from engine.service.takeover import MoveReport as MoveReport
+from engine.service.takeover import MoveReport as MoveReport, TakenOver as TakenOver
 
 if TYPE_CHECKING:  # only what connects loads the driver
     from engine.ledger import Ledger as Ledger

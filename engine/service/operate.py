@@ -174,7 +174,7 @@ class Holding(ReadOperations):
                 reason=reason,
                 workflow_id=workflow_id,
                 before={"status": fire.status} if fire else None,
-                after={"status": "skipped", "fire_time": at},
+                after={"status": "skipped", "fireTime": at},
             )
             return Skipped(key, at, workflow_id, changed=True)
 
@@ -194,7 +194,7 @@ class Holding(ReadOperations):
                 )
             changed = await schedule.transaction.unskip(key, window.series, at)
             if changed:
-                before = {"status": "skipped", "fire_time": at}
+                before = {"status": "skipped", "fireTime": at}
                 await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
             return Skipped(key, at, workflow_id, changed=changed)
 

@@ -263,7 +263,7 @@ class Takeovers(Accounts):
                     f"schedule {name} did not confirm in time that it ends before {utc_text(at)}",
                     cure=f"repeat it, or give {key} a later shadowUntil",
                 )
-            after = {"temporal_schedule": name, "from": exact_text(at)}
+            after = {"temporalSchedule": name, "from": exact_text(at)}
             await schedule.act("takeover", reason=reason, after=after)
         return TakenOver(key, name, at, notes)
 

@@ -65,7 +65,7 @@ class Home:
             told = set(re.findall(rf" sched:{re.escape(key)}:\S+", self.log))
             if len(told) < count or f" sched:{key}:" not in self.log[self._begun :]:
                 return []
-            found = [fire for fire in await self.fires() if fire["key"] == key and fire["run_id"]]
+            found = [fire for fire in await self.fires() if fire["key"] == key and fire["runId"]]
             return found if len(found) >= count else []
 
         return await eventually(enough, timeout=90, every=0.3)

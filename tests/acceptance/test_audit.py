@@ -66,7 +66,7 @@ async def test_kills_and_an_outage_leave_every_window_accounted_for(fleet, books
     report = json.loads(ended.stdout)
     assert [each["faults"] for each in report["schedules"] if each["faults"]] == []
     assert (ended.returncode, report["complete"]) == (0, True), ended.stderr
-    assert report["against_temporal"]
+    assert report["againstTemporal"]
     statuses = {each["key"]: each["statuses"] for each in report["schedules"]}
     assert statuses.keys() == set(KEYS)
     assert statuses["latest"]["skipped"] >= 2  # coalesced

@@ -59,24 +59,24 @@ async def shown(home: Home, key: str) -> dict[str, Any]:
 async def test_a_generated_project_greets_in_each_window(project: Home):
     client = await connected(project)
     fire = (await project.until_fired("hello", 2))[-1]
-    result = await client.get_workflow_handle(str(fire["workflow_id"])).result()
-    moment = str(fire["fire_time"])[11:19]
+    result = await client.get_workflow_handle(str(fire["workflowId"])).result()
+    moment = str(fire["fireTime"])[11:19]
     assert result == f"Hello world, this is the window of {moment} UTC."
 
 
 async def test_links_lead_to_the_runs_of_the_key_and_to_each_run(project: Home):
     page = await shown(project, "hello")
     ui = f"http://127.0.0.1:{project.port['ui']}/"
-    links = {fire["workflow_id"]: fire["link"] for fire in page["last_fires"] if fire["run_id"]}
-    runs = {fire["workflow_id"]: fire["run_id"] for fire in page["last_fires"]}
+    links = {fire["workflowId"]: fire["link"] for fire in page["lastFires"] if fire["runId"]}
+    runs = {fire["workflowId"]: fire["runId"] for fire in page["lastFires"]}
     assert links
     for workflow_id, link in links.items():
         assert link.startswith(ui)
         *_, named, run, tab = urlsplit(link).path.split("/")
         assert (unquote(named), run, tab) == (workflow_id, runs[workflow_id], "history")
         assert ":" not in named
-    assert page["links"]["runs"].startswith(ui)
-    query = parse_qs(urlsplit(page["links"]["runs"]).query)["query"][0]
+    assert page["link"].startswith(ui)
+    query = parse_qs(urlsplit(page["link"]).query)["query"][0]
     client = await connected(project)
 
     async def listed() -> bool:
@@ -98,7 +98,7 @@ async def test_show_prints_a_definition_that_reads_back_as_it_was(project: Home)
 
 async def test_show_says_that_a_paused_schedule_does_not_fire(project: Home):
     page = await shown(project, "resting")
-    assert (page["state"], page["next"], page["last_fires"]) == ("paused", [], [])
+    assert (page["state"], page["next"], page["lastFires"]) == ("paused", [], [])
     _, output = await project.sched("show", "resting")
     assert "resting: paused; nothing fires until it is resumed" in output
     assert "no window has been decided yet" in output
@@ -114,7 +114,7 @@ async def test_next_has_each_schedule_of_the_ledger_once_and_names_what_is_pause
     moment = ("--from", "2026-11-22T04:59:55Z")
     code, output = await project.sched("next", *moment, "--json")
     assert code == 0, output
-    assert [(row["key"], row["local_time"]) for row in json.loads(output)] == [
+    assert [(row["key"], row["localTime"]) for row in json.loads(output)] == [
         ("hello", "2026-11-22T05:00:00+00:00"),
         ("nightly", "2026-11-22T02:00:00-03:00"),
     ]

@@ -34,7 +34,7 @@ async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
         return json.loads(out) if code == 0 else []
 
     (letter,) = await eventually(letters, timeout=60, every=1)
-    first, bucket = letter["workflow_id"], str(letter["bucket"])
+    first, bucket = letter["workflowId"], str(letter["bucket"])
     assert (letter["status"], letter["error"]) == ("failed", "ValueError: no luck for unlucky")
     code, page = await sched(fleet, "dead", "show", "unlucky", bucket)
     assert code == 0
@@ -43,13 +43,13 @@ async def test_what_failed_is_listed_shown_run_again_and_dropped(fleet: Fleet):
     assert (code, out.startswith(f"{first}:rerun:1 claimed")) == (0, True), out
 
     async def again() -> bool:
-        return [each["workflow_id"] for each in await letters()] == [f"{first}:rerun:1"]
+        return [each["workflowId"] for each in await letters()] == [f"{first}:rerun:1"]
 
     await eventually(again, timeout=60, every=1)
 
     async def told() -> bool:
         _, out = await sched(fleet, "fires", "unlucky", "--json")
-        rows = {fire["workflow_id"]: fire["status"] for fire in json.loads(out)}
+        rows = {fire["workflowId"]: fire["status"] for fire in json.loads(out)}
         return rows.get(f"{first}:dead") == rows.get(f"{first}:rerun:1:dead") == "completed"
 
     await eventually(told, timeout=60, every=1)

@@ -52,7 +52,7 @@ async def requests(operator: Operator, fleet: Fleet) -> tuple[tuple[int, str, st
     fleet.environment |= SETUP
     assert (await operator.did("show", "echo"))["definition"]["input"] == [MARKER]
     assert MARKER in (await operator.sched("dead", "show", "left", await bucket(operator)))[1]
-    run = (await operator.did(*asks))["workflow_id"]
+    run = (await operator.did(*asks))["fire"]["workflowId"]
     await operator.closed(run)
     return refused, run
 

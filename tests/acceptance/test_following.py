@@ -62,7 +62,7 @@ async def test_what_was_there_before_is_not_shown_again_after_the_newest(
     told: list[str] = []
     async with asyncio.timeout(60):
         while len(set(told)) < 5:
-            told.append(json.loads(await process.stdout.readline())["fire_time"])
+            told.append(json.loads(await process.stdout.readline())["fireTime"])
     first = sorted(set(told))
     assert [*dict.fromkeys(told)] == first, "a window older than the first ones was shown"
     process.send_signal(signal.SIGINT)

@@ -27,8 +27,8 @@ async def test_the_histories_of_a_schedule_are_files_that_replay(
     written = await operator.did("history", "export", "busy", "--limit", "2", "--out", str(out))
     assert len(written) in {1, 2}
     for run in written:
-        safe = run["workflow_id"].replace(":", ".")
-        assert Path(run["file"]) == out / f"{safe}.{run['run_id']}.json"
+        safe = run["workflowId"].replace(":", ".")
+        assert Path(run["file"]) == out / f"{safe}.{run['runId']}.json"
     assert await assert_replayable(out, workflows=[Echo]) == len(written)
 
 
@@ -36,14 +36,14 @@ async def test_the_histories_of_a_schedule_are_files_that_replay(
 async def test_one_run_is_named_by_its_id_and_one_that_is_gone_is_told(
     operator: Operator, client: Client, tmp_path: Path
 ):
-    run = await operator.did("trigger", "echo", "--request-id", "one")
-    await operator.closed(run["workflow_id"])
+    run = (await operator.did("trigger", "echo", "--request-id", "one"))["fire"]
+    await operator.closed(run["workflowId"])
     out = str(tmp_path / "histories")
-    code, said, _ = await operator.sched("history", "export", run["workflow_id"], "--out", out)
+    code, said, _ = await operator.sched("history", "export", run["workflowId"], "--out", out)
     assert (code, said.splitlines()[-1]) == (0, f"1 run written to {out}")
-    temporals = (await client.get_workflow_handle(run["workflow_id"]).describe()).run_id
+    temporals = (await client.get_workflow_handle(run["workflowId"]).describe()).run_id
     (written,) = await operator.did("history", "export", temporals, "--out", out)
-    assert (written["workflow_id"], written["run_id"]) == (run["workflow_id"], temporals)
+    assert (written["workflowId"], written["runId"]) == (run["workflowId"], temporals)
     code, said, _ = await operator.sched("history", "export", "sched:echo:7", "--out", out)
     assert (code, said) == (1, "sched:echo:7: Temporal has forgotten it\nnothing written\n")
 
@@ -72,7 +72,7 @@ async def test_a_version_can_be_removed_when_no_run_of_it_is_open_and_no_schedul
         first, newest = await operator.did("versions", "echo")
         assert (newest["version"], newest["newest"], newest["removable"]) == ("1", True, False)
         assert set(newest["schedules"]) == {"busy", "echo"}
-        return first if first["open_runs"] == open_runs else None
+        return first if first["openRuns"] == open_runs else None
 
     assert (await eventually(lambda: earlier(1)))["removable"] is False
     await old.terminate()

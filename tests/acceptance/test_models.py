@@ -66,7 +66,7 @@ async def test_sched_up_reads_and_writes_models():
         await home.up("--import", "selling")
 
         async def closed() -> list[tuple[object, object]]:
-            return [(e["status"], e["error"]) for e in await home.fires() if e["closed_at"]]
+            return [(e["status"], e["error"]) for e in await home.fires() if e["closedAt"]]
 
         try:
             assert set(await eventually(closed, timeout=90)) == {("completed", None)}

@@ -48,7 +48,7 @@ class Operator:
 
     async def fires(self, key: str) -> list[dict[str, Any]]:
         found = await self.did("fires", key, "-n", "1000")
-        return sorted(found, key=lambda fire: fire["fire_time"])
+        return sorted(found, key=lambda fire: fire["fireTime"])
 
     async def until(self, fires: str, *arguments: object) -> None:
         """Wait for such fires in the ledger, because a command each time costs a lot."""
@@ -65,7 +65,7 @@ class Operator:
     async def closed(self, workflow_id: str) -> dict[str, Any]:
         await self.until("workflow_id = $2 AND status = ANY($3)", workflow_id, CLOSED)
         fires = await self.fires(workflow_id.split(":")[1])
-        return next(fire for fire in fires if fire["workflow_id"] == workflow_id)
+        return next(fire for fire in fires if fire["workflowId"] == workflow_id)
 
 
 @pytest.fixture
@@ -95,12 +95,12 @@ async def test_a_pause_stops_the_windows_and_resume_goes_on_with_the_next(operat
     await eventually(three_windows_later)
     resumed = await operator.did("resume", "busy")
     assert resumed["before"]["reason"] == "stocktaking"
-    assert resumed["caught_up"] == 0
-    goes_on = datetime.fromisoformat(resumed["next_fire_at"])
+    assert resumed["caughtUp"] == 0
+    goes_on = datetime.fromisoformat(resumed["nextFireAt"])
     await operator.until(f"{BEGUN} AND fire_time >= $2", goes_on)
     during = [
         fire for fire in await operator.fires("busy")
-        if begin <= datetime.fromisoformat(fire["fire_time"]) < beyond
+        if begin <= datetime.fromisoformat(fire["fireTime"]) < beyond
     ]  # fmt: skip
     assert {(fire["status"], fire["reason"]) for fire in during} == {("skipped", "paused")}
     verbs = [row["verb"] for row in await operator.did("log", "busy")]
@@ -117,10 +117,10 @@ async def test_a_manual_run_keeps_to_overlap_and_each_run_to_its_own_argument(
     again = await operator.did("trigger", "echo", "--request-id", "one")
     assert (ordinary["new"], again["new"]) == (True, False)
     own = await operator.did("trigger", "echo", "--input", '{"from": "operator"}')
-    first = (await operator.closed(ordinary["workflow_id"]), {"from": "file"})
-    second = (await operator.closed(own["workflow_id"]), {"from": "operator"})
+    first = (await operator.closed(ordinary["fire"]["workflowId"]), {"from": "file"})
+    second = (await operator.closed(own["fire"]["workflowId"]), {"from": "operator"})
     for fire, received in (first, second):
-        handle = client.get_workflow_handle(fire["workflow_id"], run_id=fire["run_id"])
+        handle = client.get_workflow_handle(fire["workflowId"], run_id=fire["runId"])
         assert await handle.result() == received
         assert (fire["timing"], fire["status"]) == ("manual", "completed")
     await operator.did("trigger", "long", "--request-id", "open")
@@ -128,9 +128,9 @@ async def test_a_manual_run_keeps_to_overlap_and_each_run_to_its_own_argument(
     assert code == 1
     assert "skipped: overlap: sched:long:manual:open" in out
     waiting = await operator.did("trigger", "long", "--overlap", "queue", "--request-id", "next")
-    assert waiting["status"] == "queued"
+    assert waiting["fire"]["status"] == "queued"
     page = await operator.did("show", "long")
-    assert [fire["workflow_id"] for fire in page["queued"]] == ["sched:long:manual:next"]
+    assert [fire["workflowId"] for fire in page["queued"]] == ["sched:long:manual:next"]
 
 
 @pytest.mark.prove
@@ -140,19 +140,19 @@ async def test_a_skipped_window_has_no_run_and_can_be_run_after_all_with_another
     at = (datetime.now(UTC) + timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
     skipped = await operator.did("skip", "busy", "--at", at, "--reason", "holiday")
     assert skipped["changed"]
-    bucket = skipped["workflow_id"].rpartition(":")[2]
+    bucket = skipped["workflowId"].rpartition(":")[2]
     await operator.until(f"{BEGUN} AND fire_time > $2", datetime.fromisoformat(at))
-    (fire,) = [fire for fire in await operator.fires("busy") if fire["fire_time"] == at]
-    assert (fire["status"], fire["reason"], fire["run_id"]) == ("skipped", "user: holiday", None)
+    (fire,) = [fire for fire in await operator.fires("busy") if fire["fireTime"] == at]
+    assert (fire["status"], fire["reason"], fire["runId"]) == ("skipped", "user: holiday", None)
     code, _, told = await operator.sched("unskip", "busy", "--at", at)
     assert code == 2
     assert told.startswith("sched: SCHEDULE_MOMENT_IN_PAST: ")
     assert "sched backfill --include user" in told
     run = await operator.did("rerun", "busy", bucket, "--input", '{"why": "after all"}')
-    assert run["workflow_id"] == f"sched:busy:{bucket}:rerun:1"
-    done = await operator.closed(run["workflow_id"])
-    assert (done["status"], done["timing"], done["fire_time"]) == ("completed", "rerun", at)
-    handle = client.get_workflow_handle(done["workflow_id"], run_id=done["run_id"])
+    assert run["fire"]["workflowId"] == f"sched:busy:{bucket}:rerun:1"
+    done = await operator.closed(run["fire"]["workflowId"])
+    assert (done["status"], done["timing"], done["fireTime"]) == ("completed", "rerun", at)
+    handle = client.get_workflow_handle(done["workflowId"], run_id=done["runId"])
     assert await handle.result() == {"why": "after all"}
 
 
@@ -161,19 +161,19 @@ async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
     operator: Operator, client: Client
 ):
     asked = await operator.did("trigger", "long", "--request-id", "cancelled")
-    handle = client.get_workflow_handle(asked["workflow_id"])
+    handle = client.get_workflow_handle(asked["fire"]["workflowId"])
 
     async def reserved() -> bool:
-        return "book" in await steps(client, asked["workflow_id"])
+        return "book" in await steps(client, asked["fire"]["workflowId"])
 
     await eventually(reserved, every=0.1)
-    done = await operator.did("cancel", asked["workflow_id"], "--reason", "wrong data")
-    assert done["asked"] == [asked["workflow_id"]]
-    fire = await operator.closed(asked["workflow_id"])
+    done = await operator.did("cancel", asked["fire"]["workflowId"], "--reason", "wrong data")
+    assert done["asked"] == [asked["fire"]["workflowId"]]
+    fire = await operator.closed(asked["fire"]["workflowId"])
     assert fire["status"] == "cancelled"
     assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
-    assert await steps(client, asked["workflow_id"]) == ["book", "unbook"]
-    code, _, told = await operator.sched("cancel", asked["workflow_id"])
+    assert await steps(client, asked["fire"]["workflowId"]) == ["book", "unbook"]
+    code, _, told = await operator.sched("cancel", asked["fire"]["workflowId"])
     assert code == 2
     assert told.startswith("sched: SCHEDULE_JOB_NOT_CANCELLABLE: ")
 
@@ -214,7 +214,7 @@ async def test_eight_windows_are_backfilled_strictly_one_after_another(operator:
     fires = [fire for fire in await operator.fires("brief") if fire["timing"] == "backfill"]
     assert len(fires) == 8
     for earlier, later in pairwise(fires):
-        assert earlier["closed_at"] <= later["started_at"]
+        assert earlier["closedAt"] <= later["startedAt"]
     code, out, _ = await operator.sched("show", "brief")
     assert "done, 8 laid, 0 left alone" in out
     code, out, _ = await operator.sched("backfill", "brief", *period, "--wait")

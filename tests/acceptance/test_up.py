@@ -112,7 +112,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
         assert "heartbeat" in {row["key"] for row in listed}
         run = await client.post(f"{schedules}/cache-sync/trigger", json={}, headers=headers)
         assert run.status_code == 202
-        workflow_id = run.json()["execution"]["workflowId"]
+        workflow_id = run.json()["fire"]["workflowId"]
         assert workflow_id.startswith("sched:cache-sync:manual:")
     assert await home.stop() == 0
     for expected in ("Temporal ", "Web UI ", "PostgreSQL ", "sched:heartbeat:", "stopped"):
@@ -131,11 +131,11 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
     seen = len(await home.until_fired("heartbeat", 2))
     fires = await home.until_fired("heartbeat", seen + 1)  # by the worker with the new code
     code, printed = await home.sched("trigger", "cache-sync", "--wait", "--timeout=60s", "--json")
-    run, _ = json.JSONDecoder().raw_decode(printed[printed.index("{") :])
-    assert (code, run["status"], run["failure"]) == (0, "completed", [])
-    assert run["result"] is not None
-    code, printed = await home.sched("show", str(run["run_id"]), "--json")
-    assert json.loads(printed)["workflow_id"] == run["workflow_id"], "by Temporal's id of the run"
+    ended, _ = json.JSONDecoder().raw_decode(printed[printed.index("{") :])
+    run, is_lost = ended["fire"], ended["result"] is None
+    assert (code, run["status"], ended["failure"], is_lost) == (0, "completed", [], False)
+    code, printed = await home.sched("show", str(run["runId"]), "--json")
+    assert json.loads(printed)["workflowId"] == run["workflowId"], "by Temporal's id of the run"
     code, listed = await home.sched("list", "--json")
     assert code == 0
     assert {row["key"]: row["state"] for row in json.loads(listed)} == {
@@ -146,7 +146,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home, tmp_p
     # Every window from the first to the last, each with one row and one run of its own.
     buckets = sorted(int(str(fire["bucket"])) for fire in fires)
     assert buckets == list(range(buckets[0], buckets[-1] + 1))
-    assert set(Counter(fire["run_id"] for fire in fires).values()) == {1}
+    assert set(Counter(fire["runId"] for fire in fires).values()) == {1}
     assert "Traceback" not in home.log
 
 
@@ -161,7 +161,7 @@ async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     # Fires of the first one may be all that is asked for: wait for the second to say something.
     await eventually(lambda: ended in home.log, timeout=60)
     after = await home.until_fired("heartbeat", 2)
-    assert {fire["run_id"] for fire in before} <= {fire["run_id"] for fire in after}
+    assert {fire["runId"] for fire in before} <= {fire["runId"] for fire in after}
     assert await home.stop() == 0
 
 

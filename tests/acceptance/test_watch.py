@@ -68,7 +68,7 @@ async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return
         async with watching(fleet, **settings) as log:
             # The first message is refused, and sent again.
             message = await receiver.heard("open", "NOT_FIRED", cause="no_replica")
-            assert receiver.refused[0]["dedup_key"] == message["dedup_key"]
+            assert receiver.refused[0]["dedupKey"] == message["dedupKey"]
             assert "2 schedules of project default have not fired (lone, pay)" in message["summary"]
             before = receiver.pings  # the first look may have been within the grace
 
@@ -76,7 +76,7 @@ async def test_a_fleet_that_is_gone_is_told_of_from_outside_and_so_is_its_return
                 f"schedules: [{PAY}, {LONE}]", SCHED_HEARTBEAT=f"{HEARTBEAT:g}s", **quiet
             )
             over = await receiver.heard("resolved", "NOT_FIRED", cause="no_replica")
-            assert over["dedup_key"] == message["dedup_key"]
+            assert over["dedupKey"] == message["dedupKey"]
             message = await receiver.heard("open", "NOT_FIRED", cause="task_queue_unserved")
             assert "lone has not fired" in message["summary"]
             assert receiver.pings == before

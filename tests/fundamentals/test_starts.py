@@ -157,7 +157,9 @@ async def test_how_far_a_step_is_stands_in_its_run_on_the_page_and_in_the_api(
     fire = await asking.fire(done.workflow_id)
     assert fire
     steps = await asking.steps_in_progress(fire)
-    assert details_lines(RunReport((), running=steps)) == ["in step    started-pack: boxes, 42"]
+    assert details_lines(RunReport((), steps_in_progress=steps)) == [
+        "in step    started-pack: boxes, 42"
+    ]
     started.PACKED.set()
     await closed(service, done.workflow_id)
     assert (await api.get(path)).json()["stepsInProgress"] == []

@@ -336,7 +336,7 @@ async def test_words_of_the_blueprint_find_executions(api, client):
     """Seed 004: executions?limit=20&status=failed; pending, dispatched and running are ours too."""
     await client.post(f"{PATH}/filed/trigger", json={})
     again = await client.post(f"{PATH}/filed/trigger", json={"overlap": "queue"})
-    assert again.json()["execution"]["status"] == "queued"
+    assert again.json()["fire"]["status"] == "queued"
     for word, statuses in [("pending", ["queued"]), ("dispatched", ["claimed"]), ("running", []),
                            ("queued", ["queued"]), ("failed", [])]:  # fmt: skip
         found = await client.get(f"{PATH}/filed/executions", params={"limit": 20, "status": word})
@@ -476,7 +476,7 @@ async def test_the_same_request_with_another_key_is_another_request(api, client)
         for key in ("monday", "tuesday")
     ]  # fmt: skip
     assert [each.json()["new"] for each in triggers] == [True, True]
-    assert len({each.json()["execution"]["workflowId"] for each in triggers}) == 2
+    assert len({each.json()["fire"]["workflowId"] for each in triggers}) == 2
 
     made = [
         await client.post(PATH, json={"workflow": "noop", "everyMs": 60000},
@@ -616,7 +616,7 @@ async def test_windows_are_skipped_and_unskipped_and_shown_as_next(client):
 
 
 async def test_a_cancel_reaches_only_runs_of_its_own_schedule(client):
-    run = (await client.post(f"{PATH}/filed/trigger", json={})).json()["execution"]["workflowId"]
+    run = (await client.post(f"{PATH}/filed/trigger", json={})).json()["fire"]["workflowId"]
     wrong = await client.post(f"{PATH}/billing.filed/cancel", json={"workflowId": run})
     assert wrong.status_code == 404
     done = await client.post(f"{PATH}/filed/cancel", json={"workflowId": run})
@@ -641,7 +641,7 @@ async def test_a_plan_and_a_simulation_change_nothing(api, client):
     text = "schedules: [{key: filed, workflow: noop, cron: '0 3 * * *'}]"
     yaml = {"Content-Type": "application/yaml"}
     planned = await client.post("/api/v1/plan", content=text, headers=yaml)
-    changes = {each["key"]: each["change"] for each in planned.json()["changes"]}
+    changes = {each["key"]: each["kind"] for each in planned.json()["changes"]}
     assert changes == {"filed": "changed"}
     assert planned.json()["absent"] == ["billing.filed"]
     week = {"from": "2026-12-01T00:00:00Z", "to": "2026-12-08T00:00:00Z"}
@@ -863,7 +863,7 @@ async def test_dead_letters_have_their_errors_and_tries_and_no_input(api, client
     run = await failed(api, "mine")
     (letter,) = (await client.get("/api/v1/dead", params={"key": "mine"})).json()["letters"]
     assert (letter["workflowId"], letter["status"], letter["error"]) == (run, "failed", "no luck")
-    assert letter["failure"] is None
+    assert "failure" not in letter
     assert "4711-0815" not in json.dumps(letter)
     with_more = {"key": "mine", "details": "true"}
     (letter,) = (await client.get("/api/v1/dead", params=with_more)).json()["letters"]

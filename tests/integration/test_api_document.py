@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -29,9 +30,10 @@ from schemathesis.specs.openapi.checks import (
 from engine.api import requests
 from engine.api.access import LIMITED, ROUTES
 from engine.api.app import listening, serving
-from engine.api.views import ScheduleView, schedule_json
 from engine.ledger import RequestKey, Subscription
 from engine.schedules import Hook, Rate
+from engine.views import json_text
+from engine.views.answers import DETAILED_SCHEDULE
 from tests.examples import examples
 from tests.rest import BILLING, PATH, RestApi, rest_api
 
@@ -301,15 +303,12 @@ async def test_every_error_of_the_document_can_be_reached(api, monkeypatch):
             assert await provoked.status_503(route) == 503, route
 
 
-async def test_a_schedule_is_answered_as_it_is_documented(api):
+async def test_an_answer_is_what_the_document_says(api):
     """The document has the model; the answer is made without it."""
     row = await api.service.schedule("mine")
-    given = {**schedule_json(row), "waiting": None, "warnings": None}  # which lists leave out
-    fields = ScheduleView.model_fields.items()
-    names = {name: str(each.serialization_alias) for name, each in fields}
-    assert set(given) == {*names.values()}
-    answer = ScheduleView.model_validate({name: given[word] for name, word in names.items()})
-    assert (answer.key, answer.definition) == ("mine", row.schedule.to_json())
+    given = DETAILED_SCHEDULE(row, waiting=None, warnings=[])
+    answer = DETAILED_SCHEDULE.model.model_validate(given)
+    assert answer.model_dump(mode="json", by_alias=True) == json.loads(json_text(given))
 
 
 async def test_every_operation_has_a_description_and_every_body_an_example(api):

@@ -61,8 +61,8 @@ async def test_a_plan_ends_with_3_while_something_would_change_and_with_0_afterw
     assert "\x1b" not in out, "no colour into a pipe"
     told = json.loads((await sched("plan", "--json"))[1])
     (change,) = told["changes"]
-    assert (change["vanish"]["count"], len(change["appear"]["fire_times"])) == (7, 7)
-    assert told["fires_on_apply"] == 0
+    assert (change["vanish"]["count"], len(change["appear"]["fireTimes"])) == (7, 7)
+    assert told["firesOnApply"] == 0
 
 
 async def test_a_plan_of_a_file_that_cannot_be_applied_ends_with_2_and_says_why(sched, tmp_path):
@@ -85,7 +85,7 @@ async def test_a_one_shot_is_asked_for_moved_and_shown_by_its_key(sched):
     code, out, _ = await sched(*asked, "--input", '{"to": "all"}', "--request-id", "r1")
     assert (code, out.splitlines()[0]) == (0, "wishes: greeting, 2031-12-24 18:00:00 +01")
     told = json.loads((await sched("reschedule", "wishes", "2031-12-24T16:00Z", "--json"))[1])
-    assert told["next_fire_at"] == "2031-12-24T16:00:00Z"
+    assert told["nextFireAt"] == "2031-12-24T16:00:00Z"
     assert told["definition"]["input"] == {"to": "all"}
     (row,) = json.loads((await sched("list", "--json"))[1])
     assert (row["key"], row["origin"], row["kind"]) == ("wishes", "api", "at")
@@ -242,6 +242,6 @@ async def test_plan_names_what_catches_up_more_than_temporal_keeps(sched, ledger
     await ledger.announce(serving, engine="0", tzdata="0", retention=timedelta(days=3))
     _, out, said = await sched("plan", "--json")
     found = json.loads(out)
-    assert (found["retention_ms"], found["forgetful"]) == (259_200_000, ["long"])
+    assert (found["retentionMs"], found["forgetful"]) == (259_200_000, ["long"])
     _, _, said = await sched("plan")
     assert "longer than Temporal keeps closed runs (3d): long; after an outage" in said

@@ -185,4 +185,4 @@ def test_while_temporal_is_silent_what_the_ledger_has_is_printed(
     assert "hourly" in audit
     run(["dead", "show", "hourly", "--at", "2026-11-21T11:00:00Z", "--json"])
     (letter,) = json.loads(capsys.readouterr().out)
-    assert letter["not_asked"].startswith("the Temporal server at ")
+    assert letter["notAsked"].startswith("the Temporal server at ")

@@ -37,7 +37,7 @@ GRACE = timedelta(seconds=5)
 
 def late(message: dict[str, Any]) -> timedelta:
     """How long after the time of its window a message was opened."""
-    opened, since = (datetime.fromisoformat(message[name]) for name in ("opened_at", "since"))
+    opened, since = (datetime.fromisoformat(message[name]) for name in ("openedAt", "since"))
     return opened - since
 
 
@@ -69,7 +69,7 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
         await receiver.heard("resolved", "TEMPORAL_UNAVAILABLE")
         with link.harmed("cut"):
             message = await receiver.heard("open", "LEDGER_UNAVAILABLE")
-            assert message["dedup_key"] == f"{client.namespace}/away:SCHEDULE_LEDGER_UNAVAILABLE"
+            assert message["dedupKey"] == f"{client.namespace}/away:SCHEDULE_LEDGER_UNAVAILABLE"
         await receiver.heard("resolved", "LEDGER_UNAVAILABLE")
         alone.stop()
         await watching
@@ -160,12 +160,12 @@ async def test_each_cause_beside_a_living_worker_is_named_within_one_more_grace(
                 await receiver.heard("open", "NOT_FIRED", cause="undecided", key="locked"),
             ]
             await session.rollback()
-            await receiver.heard("resolved", "NOT_FIRED", dedup_key=found[-1]["dedup_key"])
+            await receiver.heard("resolved", "NOT_FIRED", dedupKey=found[-1]["dedupKey"])
             assert any(isinstance(each, Settled) for each in events)
             with link.harmed("hold"):
                 found.append(await receiver.heard("open", "NOT_FIRED", cause="no_answer"))
             # Its next window may be late for another reason: the alert then ends with that one.
-            await receiver.heard("resolved", "NOT_FIRED", dedup_key=found[-1]["dedup_key"])
+            await receiver.heard("resolved", "NOT_FIRED", dedupKey=found[-1]["dedupKey"])
         alone.stop()
         await looking
     await ledger.close()

@@ -8,7 +8,6 @@ from typing import Any
 from engine.cli.inspect import overdue
 from engine.cli.output import without_worker
 from engine.ledger.schedule_rows import ScheduleRow
-from engine.page.text import problem_of
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -70,11 +69,11 @@ def test_an_external_schedule_is_served_by_any_worker_of_its_project():
 
 def test_shadow_mode_has_no_problem_without_the_workflow_until_it_is_to_end():
     shadow = row("a", 60, kind=None, mode="shadow")
-    assert problem_of(shadow) is None
+    assert shadow.problem is None
     assert without_worker([shadow], {SCHED: frozenset({"other"})}) == ""
     assert without_worker([shadow], {}).startswith("no worker lives that starts what comes due")
     ends = row("a", 60, kind=None, mode="shadow", shadowUntil="2026-11-22T00:00:00Z")
-    assert problem_of(ends) == "no worker has announced w yet"
+    assert ends.problem == "no worker has announced w yet"
 
 
 def test_a_schedule_with_a_problem_of_its_own_waits_for_no_worker():

@@ -45,13 +45,13 @@ def test_an_expression_needs_neither_file_nor_server(tmp_path, monkeypatch, caps
     found = rows(capsys, "--cron", "0 2 * * *", "--timezone", "America/Sao_Paulo", *FROM, "-n", "2")
     assert found[0] == {
         "key": None,
-        "fire_time": "2026-11-22T05:00:00Z",
-        "local_time": "2026-11-22T02:00:00-03:00",
+        "fireTime": "2026-11-22T05:00:00Z",
+        "localTime": "2026-11-22T02:00:00-03:00",
         "timezone": "America/Sao_Paulo",
         "bucket": 1795323600000,
         "note": "",
     }
-    assert [row["fire_time"] for row in found[1:]] == ["2026-11-23T05:00:00Z"]
+    assert [row["fireTime"] for row in found[1:]] == ["2026-11-23T05:00:00Z"]
 
 
 def test_a_limited_schedule_fires_no_oftener_than_its_limit(folder, capsys):
@@ -66,7 +66,7 @@ def test_a_limited_schedule_fires_no_oftener_than_its_limit(folder, capsys):
 )
 def test_a_date_alone_is_all_of_that_day_in_utc_or_the_zone_that_is_named(capsys, zone, first):
     (row,) = rows(capsys, "--cron", "0 0 * * *", "--from", "2026-12-31", "-n", "1", *zone)
-    assert row["fire_time"] == first
+    assert row["fireTime"] == first
 
 
 def test_what_a_clock_change_does_is_said_before_it_happens(capsys):
@@ -84,7 +84,7 @@ def test_excluded_windows_are_not_among_what_fires(folder, capsys):
     text = FILE + '  - {key: work, workflow: w, cron: "0 9 * * *", exclude: [SAT, SUN]}\n'
     (folder / "schedules.yaml").write_text(text)
     found = rows(capsys, "work", *FROM, "-n", "6")
-    assert [row["fire_time"][8:10] for row in found] == ["23", "24", "25", "26", "27", "30"]
+    assert [row["fireTime"][8:10] for row in found] == ["23", "24", "25", "26", "27", "30"]
 
 
 def test_of_each_schedule_one_line_is_shown_so_that_a_busy_one_hides_no_other(folder, capsys):
@@ -108,7 +108,7 @@ def test_the_first_and_the_last_moment_of_all_can_be_asked_about(capsys, moment,
 
 def test_from_itself_is_not_a_next_fire(folder, capsys):
     (row,) = rows(capsys, "nightly", "--from", "2026-11-22T02:00:00-03:00", "-n", "1")
-    assert row["fire_time"] == "2026-11-23T05:00:00Z"
+    assert row["fireTime"] == "2026-11-23T05:00:00Z"
 
 
 def test_without_a_ledger_the_file_answers_and_the_output_says_so(folder, capsys):
@@ -227,4 +227,4 @@ def test_a_spread_field_is_said_to_depend_on_the_key(folder, capsys):
 def test_a_time_without_offset_is_on_the_clock_of_the_expression(folder, capsys, start, first):
     zone = ("--timezone", "America/New_York")
     (row,) = rows(capsys, "--cron", "0 * * * *", *zone, "--from", start, "-n", "1")
-    assert row["fire_time"] == first
+    assert row["fireTime"] == first

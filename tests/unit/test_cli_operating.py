@@ -15,7 +15,7 @@ import typer
 
 from engine.cli import operate
 from engine.cli.app import run
-from engine.cli.backfill import _Lines, _shown, as_document, describe_end, describe_preview
+from engine.cli.backfill import _Lines, _shown, describe_end, describe_preview
 from engine.cli.operate import describe_request
 from engine.cli.output import fire_lag
 from engine.cli.target import Session, parse_json_input
@@ -25,6 +25,7 @@ from engine.ledger.records import Backfill
 from engine.schedules.planner import Pause
 from engine.service.backfill import BackfillRequested
 from engine.service.operate import Cancelled, Paused, Requested
+from engine.views.answers import BACKFILL_FOLLOWED
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIRE = Fire(
@@ -208,16 +209,15 @@ def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
         "left alone, user: 1 window; `--include user` starts it",
         "overlap: skip: own windows are",
     ]
-    shown = as_document(asked, asked.backfill, [])
-    assert (shown["id"], shown["state"], shown["started"]) == (7, "laying", [])
-    assert shown["left_alone"] == [
-        {"workflow_id": None, "why": "completed", "windows": 24},
-        {"workflow_id": None, "why": "user", "windows": 1},
-    ]
-    assert shown["counts"] == {
-        "would_start": 975,
+    shown = BACKFILL_FOLLOWED(asked, started=[])
+    backfill = shown.pop("backfill")
+    assert (backfill["id"], backfill["state"]) == (7, "laying")
+    assert shown == {
+        "wouldStart": 975,
         "starts": {"paused": 900, "undeclared": 75},
-        "left_alone": {"completed": 24, "user": 1},
+        "leftAlone": {"completed": 24, "user": 1},
+        "cost": "overlap: skip: own windows are",
+        "started": [],
     }
 
 

@@ -212,6 +212,6 @@ def test_a_forgotten_timezone_is_noted_and_one_that_says_utc_is_not(
     path = tmp_path / "schedules.yaml"
     path.write_text(defaults + CRONS)
     assert run(["check", str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["no_timezone"] == noted
+    assert json.loads(capsys.readouterr().out)["noTimezone"] == noted
     assert run(["check", str(path)]) == 0
     assert ("UTC is meant: forgot;" in capsys.readouterr().out) is bool(noted)

@@ -75,7 +75,7 @@ def test_one_run_is_followed_until_it_has_ended(capsys, ledger):
     assert run(["fires", RUN, "--follow", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["status"] for line in lines] == ["claimed", "started", "completed"]
-    assert {line["workflow_id"] for line in lines} == {RUN}
+    assert {line["workflowId"] for line in lines} == {RUN}
 
 
 def test_a_run_that_has_ended_is_shown_once(capsys, ledger):

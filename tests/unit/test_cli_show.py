@@ -35,7 +35,7 @@ def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
         "skipped because the queue was full: 57 windows, last 2026-11-21T12:00:00Z"
         in capsys.readouterr().out
     )
-    assert page.as_json()["queue_full"] == {"windows": 57, "last": "2026-11-21T12:00:00Z"}
+    assert page.as_json()["queueFull"] == {"windows": 57, "last": NOW}
 
 
 def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
@@ -45,15 +45,14 @@ def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
 
 def test_data_that_no_run_has_are_shown_with_what_to_do(capsys):
     gaps = (DataGap("k", 42, None, NOW), DataGap("k", 7, NOW, NOW))
-    page = Page(ROW, [], [], [], TARGET, NOW, "", gaps=gaps)
+    page = Page(ROW, [], [], [], TARGET, NOW, "", data_gaps=gaps)
     page.print()
     said = " ".join(capsys.readouterr().out.split())
     assert "no run of k has the data from the beginning to 2026-11-21T12:00:00Z" in said
     assert "`sched rerun k 42`" in said
-    at = "2026-11-21T12:00:00Z"
-    assert page.as_json()["data_gaps"] == [
-        {"bucket": 42, "data_from": None, "data_to": at},
-        {"bucket": 7, "data_from": at, "data_to": at},
+    assert page.as_json()["dataGaps"] == [
+        {"bucket": 42, "dataFrom": None, "dataTo": NOW},
+        {"bucket": 7, "dataFrom": NOW, "dataTo": NOW},
     ]
 
 
@@ -110,7 +109,7 @@ def test_how_many_runs_may_be_open_stands_beside_what_becomes_of_more(fields, mo
     page = Page(replace(ROW, schedule=declared), [], [], [], TARGET, NOW, "")
     page.print()
     assert line in capsys.readouterr().out
-    assert page.as_json()["max_concurrent_runs"] == most
+    assert page.as_json()["maxConcurrentRuns"] == most
 
 
 def test_a_schedule_that_follows_others_names_them_and_those_that_follow_it(capsys):
@@ -161,5 +160,5 @@ def test_what_is_left_of_a_limit_is_shown(capsys):
     page = Page(replace(ROW, schedule=limited, started=3), [], [], [], TARGET, NOW, "")
     page.print()
     assert "2 of 5 windows are left to start" in capsys.readouterr().out
-    assert page.as_json()["limit_left"] == 2
+    assert page.as_json()["limitLeft"] == 2
     assert "limit_left" not in Page(ROW, [], [], [], TARGET, NOW, "").as_json()

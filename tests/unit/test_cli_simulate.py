@@ -43,27 +43,21 @@ def told(capsys, *arguments):
 def test_every_window_is_in_the_json_and_the_minutes_add_up(folder, capsys):
     found = json.loads(told(capsys, *WEEK, *OUTAGE, "--json"))
     by_key = {row.pop("key"): row for row in found["schedules"]}
-    assert by_key["nightly"]["on_time"] == 6
-    assert by_key["nightly"]["caught_up"] == 1
-    assert by_key["backup"]["excluded"] == 1
-    assert by_key["off"]["disabled"] == by_key["off"]["windows"] == 7 * 1440
+    assert by_key["nightly"]["outcomes"] == {"on_time": 6, "caught_up": 1}
+    assert by_key["backup"]["outcomes"]["excluded"] == 1
+    assert by_key["off"]["outcomes"]["disabled"] == by_key["off"]["windows"] == 7 * 1440
     for row in by_key.values():
-        assert row["windows"] == sum(
-            count
-            for name, count in row.items()
-            if name not in {"windows", "first_sight", "overlap_unknown", "follows"}
-        )
+        assert row["windows"] == sum(row["outcomes"].values())
     assert found["windows"] == sum(found["totals"].values())
     runs = sum(found["totals"].get(name, 0) for name in ("on_time", "late", "caught_up"))
     assert sum(each["starts"] for each in found["minutes"]) == runs
-    assert {"minute": "2026-12-22T09:15:00Z", "starts": 3} in found["minutes"]
+    assert {"minute": "2026-12-22T09:15:00Z", "starts": 3, "mostOpen": None} in found["minutes"]
 
 
 def test_durations_tell_how_many_runs_are_open_at_once(folder, capsys):
     arguments = (*WEEK, "--duration", "nightly=20m", "--duration", "sync=7m", "--json")
     minutes = {
-        each["minute"]: each["most_open"]
-        for each in json.loads(told(capsys, *arguments))["minutes"]
+        each["minute"]: each["mostOpen"] for each in json.loads(told(capsys, *arguments))["minutes"]
     }
     assert minutes["2026-12-21T02:00:00Z"] == minutes["2026-12-21T02:05:00Z"] == 3
     assert minutes["2026-12-21T02:03:00Z"] == 2
@@ -198,11 +192,11 @@ def test_where_it_is_not_known_what_is_in_the_way_text_page_and_json_say_so(fold
     assert remark in told(capsys, *WEEK, "--html", "load.html")
     assert "not known how runs get in each other" in (folder / "load.html").read_text()
     (row,) = json.loads(told(capsys, *WEEK, "--json"))["schedules"]
-    assert (row["overlap_unknown"], row["overlapped"]) == (True, 0)
+    assert (row["overlapUnknown"], "overlapped" in row["outcomes"]) == (True, False)
     known = (*WEEK, "--duration", "import=15m")
     assert "not known" not in told(capsys, *known)
     (row,) = json.loads(told(capsys, *known, "--json"))["schedules"]
-    assert (row["overlap_unknown"], row["on_time"], row["overlapped"]) == (False, 504, 504)
+    assert (row["overlapUnknown"], row["outcomes"]) == (False, {"on_time": 504, "overlapped": 504})
 
 
 def test_that_schedules_wait_for_others_is_not_simulated_and_text_page_and_json_say_so(
@@ -218,4 +212,4 @@ def test_that_schedules_wait_for_others_is_not_simulated_and_text_page_and_json_
     assert remark in (folder / "load.html").read_text()
     first, then = json.loads(told(capsys, *WEEK, "--json"))["schedules"]
     assert (first["follows"], then["follows"]) == (False, True)
-    assert first["on_time"] == then["on_time"]
+    assert first["outcomes"] == then["outcomes"]

@@ -9,7 +9,7 @@ import pytest
 from engine.audit.evaluator import instant
 from engine.audit.history import exact
 from engine.audit.judge import SeenRun, SeenRuns
-from engine.cli.audit import _remarks, report_json
+from engine.cli.audit import _remarks
 from engine.errors import DefinitionUnreadable
 from engine.ledger import Evidence, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
@@ -20,6 +20,7 @@ from engine.schedules.terms import Reason
 from engine.service import Explanation, ScheduleService
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger
+from engine.views import as_json
 
 BEGIN = datetime(2026, 11, 20, 9, 30, 30, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -236,7 +237,7 @@ async def test_runs_of_unknown_schedules_are_counted_and_no_audit_with_them_is_c
     await told.declare("everyMs: 86400000, firstFire: next, enabled: false")
     report = await told.service.audit(timedelta(0), runs=Runs())
     assert (report.unknown, report.is_clean) == ({"gone": 1, "lost": 2}, False)
-    assert report_json(report)["unknown"] == {"gone": 1, "lost": 2}
+    assert as_json(report)["unknown"] == {"gone": 1, "lost": 2}
     said = "3 runs in Temporal, of schedules that the ledger does not have: gone, lost"
     assert said in [*_remarks(report, report.schedules)]
     assert (await told.service.audit(timedelta(0), key="k", runs=Runs())).unknown == {}

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.next import LAST, FireSource, one_of_each, upcoming
 from engine.cli.output import clock, relative
-from engine.schedules import At, Cron, Interval
+from engine.schedules import At, Cron, Interval, exact_text
 
 START = datetime(2026, 11, 21, 23, 59, 57, tzinfo=UTC)
 
@@ -56,8 +56,8 @@ def test_json_has_the_key_and_the_local_time_with_its_offset():
     (row,) = upcoming(source("nightly", Cron("0 2 * * *"), "America/Sao_Paulo"), START, 1)
     shown = row.as_json()
     assert shown["key"] == "nightly"
-    assert list(shown)[1:] == ["fire_time", "local_time", "timezone", "bucket", "note"]
-    assert (shown["fire_time"], shown["local_time"]) == (
+    assert list(shown)[1:] == ["fireTime", "localTime", "timezone", "bucket", "note"]
+    assert (exact_text(shown["fireTime"]), shown["localTime"]) == (
         "2026-11-22T02:00:00Z", "2026-11-21T23:00:00-03:00",
     )  # fmt: skip
     assert shown["bucket"] == 1795312800000

@@ -148,7 +148,7 @@ async def renew_skips(
 
 
 def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Action:
-    before = {"status": "skipped", "fire_time": skip.fire_time, "reason": skip.reason}
+    before = {"status": "skipped", "fireTime": skip.fire_time, "reason": skip.reason}
     reason = "edited: no window opens then any more"
     project = states[skip.key].project
     return Action(project, skip.key, "unskip", reason, skip.workflow_id, before=before)
