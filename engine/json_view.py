@@ -229,5 +229,6 @@ def _descriptions(record: type) -> dict[str, str]:
     for each in reversed(record.__mro__):
         _, _, attributes = (getdoc(each) or "").partition("Attributes:")
         for names, text in _DESCRIBED.findall(attributes):
-            found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+            sentence = re.sub(r"\bNone\b", "null", " ".join(text.split()))
+            found |= dict.fromkeys(names.split(", "), sentence)
     return found

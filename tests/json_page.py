@@ -36,7 +36,7 @@ def _sections() -> Iterator[str]:
         if view.base is not None:
             of = {name: of[name] for name in of if name not in shapes[view.base.name]["properties"]}
             yield f"All of [{view.base.name}](#{view.base.name.lower()}), and:\n"
-        yield f"{', '.join(f'`{name}` {_type(each)}' for name, each in of.items())}.\n"
+        yield f"{', '.join(f'`{name}` ({_type(each)})' for name, each in of.items())}.\n"
         texts = {name: each["description"] for name, each in of.items() if "description" in each}
         yield from (f"- `{name}`: {_text(each)}" for name, each in texts.items())
         if texts:

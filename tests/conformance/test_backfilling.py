@@ -391,7 +391,7 @@ async def test_a_change_of_series_ends_a_backfill_and_says_what_was_not_laid(ben
     assert alert.code == "SCHEDULE_BACKFILL_ENDED"
     assert alert.text.endswith("6 of its 10 windows were not laid")
     (action, *_) = await bench.actions()
-    assert (action.verb, action.after["state"], action.after["not_laid"]) == (
+    assert (action.verb, action.after["state"], action.after["notLaid"]) == (
         "backfill",
         "ended",
         6,

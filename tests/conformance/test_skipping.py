@@ -72,7 +72,7 @@ async def test_skipping_twice_is_one_skip(bench):
     (action,) = await bench.actions()
     assert (action.verb, action.by, action.reason, action.key) == ("skip", "ops", "a", "k")
     assert (action.before, action.after) == (
-        None, {"status": "skipped", "fire_time": f"{at:%Y-%m-%dT%H:%M:%SZ}"},
+        None, {"status": "skipped", "fireTime": f"{at:%Y-%m-%dT%H:%M:%SZ}"},
     )  # fmt: skip
     assert action.workflow_id == (await ops.skip("k", at)).workflow_id
 

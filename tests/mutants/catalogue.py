@@ -1063,6 +1063,14 @@ _OF_DOORS: Final = (
             "tests/unit/test_recorded_commands.py::test_every_command_prints_what_it_printed_when_it_was_recorded",
         ),
     ),
+    Mutant(
+        "json-in-snake-case",
+        "commands",
+        "JSON has the names of Python in camelCase.",
+        "engine/json_view.py",
+        {"{each: to_camel(each) for each in self.given}": "{each: each for each in self.given}"},
+        ("tests/unit/test_views.py::test_both_writers_of_json_write_an_instant_alike",),
+    ),
 )
 
 MUTANTS: Final = (
