@@ -120,6 +120,7 @@ async def counted(ledger: Ledger, key: str, status: str) -> Fire:
     return fire
 
 
+@pytest.mark.prove
 async def test_each_run_has_its_tries_and_retries(
     client: Client, database_url: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ):
