@@ -434,7 +434,7 @@ def choice(words: Any, elsewhere: Mapping[str, str] = _SAME) -> Check:
 
 
 def _in_words(text: str) -> str:
-    """Return ``buffer_one`` for ``BufferOne`` and ``SCHEDULE_OVERLAP_POLICY_BUFFER_ONE`` too."""
+    """Return ``buffer_one`` for ``BufferOne``, and for the word of Temporal's API too."""
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s-]+", "_", text.strip())
     return parts.lower().rpartition("policy_")[2]
 
