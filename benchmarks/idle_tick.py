@@ -12,8 +12,8 @@ from benchmarks.spread import median
 from engine.ledger import Ledger
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.poller import Poller
 from tests.blind import BLIND
 from tests.waiting import eventually
 

@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from engine.audit.evaluator import instant
 from engine.audit.judge import SeenRun, SeenRuns
 from engine.errors import TemporalUnavailable
-from engine.runtime.run_memo import UnreadableHere, description_of, first_run_of, read_fire_info
+from engine.runtime.runs.memo import UnreadableHere, description_of, first_run_of, read_fire_info
 from engine.schedules import parse_workflow_id, utc_text
 
 _PAGE: Final = 1000

@@ -198,7 +198,7 @@ def declared_here(imports: list[str] | None) -> tuple[Declaration, ...]:
         EngineError: the code cannot be imported.
     """
     # Imported late as in `_check_code`.
-    from engine.runtime.discovery import import_user_code, packages_with_schedules
+    from engine.runtime.code.discovery import import_user_code, packages_with_schedules
 
     packages = packages_with_schedules(imports or ())
     if not packages:
@@ -251,7 +251,7 @@ def _check_names(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         EngineError: the code cannot be imported.
     """
     from engine.runtime.apply.code_check import known_to_fit
-    from engine.runtime.discovery import import_user_code
+    from engine.runtime.code.discovery import import_user_code
 
     try:
         code = import_user_code(imports)
@@ -274,9 +274,9 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     """
     # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
     from engine.runtime.apply.code_check import known_to_fit
-    from engine.runtime.discovery import import_user_code
-    from engine.runtime.worker_resources import WorkerResources
-    from engine.runtime.workflow_check import unsound
+    from engine.runtime.code.discovery import import_user_code
+    from engine.runtime.code.workflow_check import unsound
+    from engine.runtime.steps.resources import WorkerResources
 
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
@@ -390,7 +390,7 @@ def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -
         return []
     # Imported late as in `_check_code`.
     from engine.runtime.apply.attempts import wrong_inputs
-    from engine.runtime.discovery import import_user_code
+    from engine.runtime.code.discovery import import_user_code
 
     return wrong_inputs(file, _source(file, path), import_user_code(imports).types)
 

@@ -349,7 +349,7 @@ def code_for(given: tuple[Any, ...], imports: list[str] | None) -> list[type]:
             not be here, because they are named for workers.
     """
     # As late as possible: it loads Temporal's SDK.
-    from engine.runtime.discovery import import_user_code, imports_from_environment
+    from engine.runtime.code.discovery import import_user_code, imports_from_environment
 
     names = imports or imports_from_environment()
     if not (given and names):

@@ -24,8 +24,8 @@ from engine.cli.target import ANSWERS_WITHIN, Target, open_service
 from engine.errors import TemporalUnavailable, WindowNotFound
 from engine.flow import step_key
 from engine.runtime import Settings, Setup
-from engine.runtime.run_ends import read_counts
-from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
+from engine.runtime.runs.ends import read_counts
+from engine.runtime.runs.histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.runtime.temporal_client import (
     connect_temporal,
     describe_namespace,

@@ -2,7 +2,7 @@
 
 ``@resource`` declares how one is opened and closed, ``given()`` where a step wants it. Both are
 declarations only, because a workflow's module, and with it its steps, is also read in the
-workflow sandbox; the worker opens, gives and closes (``engine.runtime.worker_resources``).
+workflow sandbox; the worker opens, gives and closes (``engine.runtime.steps.resources``).
 """
 
 from __future__ import annotations

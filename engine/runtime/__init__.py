@@ -9,16 +9,16 @@ from engine.lazy import lazy_exports
 if TYPE_CHECKING:
     from engine.runtime.events import Event
     from engine.runtime.plugin import SchedulePlugin
-    from engine.runtime.poller import Poller
     from engine.runtime.settings import Settings
     from engine.runtime.setup import Setup
+    from engine.runtime.tick.poller import Poller
 else:
     __getattr__ = lazy_exports(
         __name__,
         {
             "events": "Event",
             "plugin": "SchedulePlugin",
-            "poller": "Poller",
+            "tick.poller": "Poller",
             "settings": "Settings",
             "setup": "Setup",
         },

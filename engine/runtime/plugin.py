@@ -32,22 +32,21 @@ from engine.runtime.apply.source import (
     declaring,
     inline_file,
 )
-from engine.runtime.discovery import types_of
-from engine.runtime.events import Event, EventLog, OnEvent, ServerName, log, logger, process_name
-from engine.runtime.interceptors import (
-    HEARD_WITHIN,
-    EndingFailures,
-    HandlerEndings,
-    RetryReports,
-    StepHeartbeats,
-    StepNotes,
+from engine.runtime.code.discovery import types_of
+from engine.runtime.code.step_check import unserved_steps
+from engine.runtime.code.workflow_check import (
+    asks_each_workflow,
+    require_deployment,
+    require_sound,
+    sandbox_of,
 )
+from engine.runtime.events import Event, EventLog, OnEvent, ServerName, log, logger, process_name
 from engine.runtime.loop_watch import watched_loop
 from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.replica import Replica
-from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
-from engine.runtime.run_ends import ended_child, own_child
-from engine.runtime.run_memo import ChainMemo, lets_plain_through
+from engine.runtime.runs.ends import ended_child, own_child
+from engine.runtime.runs.memo import ChainMemo, lets_plain_through
+from engine.runtime.runs.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.settings import (
     Settings,
     database_schema,
@@ -56,15 +55,16 @@ from engine.runtime.settings import (
     require_database_url,
     unknown_names,
 )
-from engine.runtime.step_check import unserved_steps
-from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
-from engine.runtime.worker_resources import WorkerResources, run_with_resources
-from engine.runtime.workflow_check import (
-    asks_each_workflow,
-    require_deployment,
-    require_sound,
-    sandbox_of,
+from engine.runtime.steps.interceptors import (
+    HEARD_WITHIN,
+    EndingFailures,
+    HandlerEndings,
+    RetryReports,
+    StepHeartbeats,
+    StepNotes,
 )
+from engine.runtime.steps.queues import SeenQueues, SlotInterceptor, is_lane
+from engine.runtime.steps.resources import WorkerResources, run_with_resources
 from engine.schedules import Schedule, ScheduleFile, first_of
 from engine.telemetry.health import Health
 

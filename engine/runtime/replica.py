@@ -47,20 +47,20 @@ from engine.runtime.events import (
     Settled,
     logger,
 )
-from engine.runtime.interceptors import RetryReports
 from engine.runtime.loop import Loop, beside
 from engine.runtime.measurements import TotalsReader, gauge
-from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
+from engine.runtime.steps.interceptors import RetryReports
+from engine.runtime.steps.queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.temporal_client import degraded_by
-from engine.runtime.tracking.ends import EndReader
+from engine.runtime.tick.lookups import RunLookups
+from engine.runtime.tick.poller import Poller
+from engine.runtime.tracking.end_reader import EndReader
 from engine.runtime.tracking.failing_steps import ChildSteps, FailingSteps
-from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker

@@ -30,7 +30,7 @@ from engine.schedules import in_ms, parse_workflow_id
 from engine.telemetry.traces import HEADER, Attributes, WindowSpans, caller_in, carried, end, link
 
 if TYPE_CHECKING:
-    from engine.runtime.poller import DecidedPart, TickRecord
+    from engine.runtime.tick.poller import DecidedPart, TickRecord
 
 _MOST_STARTS: Final = 10_000
 """Starts in flight that are remembered; an older one continues without a span."""

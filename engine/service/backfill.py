@@ -1,7 +1,7 @@
 """Backfill of past windows that never had a run.
 
-A request is one row of the ledger, a range. ``engine.runtime.backfills`` lays it tick by tick and
-decides which of its windows start.
+A request is one row of the ledger, a range. ``engine.runtime.tick.backfills`` lays it tick by tick
+and decides which of its windows start.
 """
 
 from __future__ import annotations

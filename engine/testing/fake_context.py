@@ -51,7 +51,7 @@ from engine.flow import (
     to_await,
     undo_of,
 )
-from engine.runtime.worker_resources import WorkerResources
+from engine.runtime.steps.resources import WorkerResources
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 

@@ -28,7 +28,7 @@ from engine.flow import (
     args_of,
     registered_workflows,
 )
-from engine.runtime.interceptors import RunInterceptor
+from engine.runtime.runs.calls import RunInterceptor
 from engine.runtime.tracking.replay import (
     CURE,
     HistoryStep,

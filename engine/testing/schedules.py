@@ -19,7 +19,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.schedule_lock import locked
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.lookups import RunLookups
 from engine.schedules import (
     TICK,
     Schedule,

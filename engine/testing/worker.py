@@ -50,10 +50,10 @@ from engine.flow import (
 )
 from engine.ledger import Status
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.discovery import types_of
-from engine.runtime.run_ends import evidence_of
+from engine.runtime.code.discovery import types_of
+from engine.runtime.runs.ends import evidence_of
+from engine.runtime.steps.resources import WorkerResources
 from engine.runtime.tracking.replay import task_failure
-from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fake, activities
 from engine.testing.server import DevServer, dev_server
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from engine.ledger.fires import Claim, Fire, Outcome
 from engine.runtime.apply.definitions import first_definition
-from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
+from engine.runtime.tick.backfills import Backfills
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.blind import BLIND

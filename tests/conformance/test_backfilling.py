@@ -18,9 +18,9 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger.fires import Claim, Evidence
-from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.backfills import Backfills
+from engine.runtime.tick.lookups import RunLookups
 from tests.conformance.conftest import NOW
 from tests.conformance.past import (
     HOUR,
@@ -509,7 +509,7 @@ async def test_what_cannot_be_laid_waits_and_is_told_and_others_go_on(bench, mon
     told: list = []
     of = laying(bench, told=told)
     with monkeypatch.context() as patched:
-        patched.setattr("engine.runtime.backfills._Batch.choose", _fail)
+        patched.setattr("engine.runtime.tick.backfills._Batch.choose", _fail)
         assert await lay(bench, of=of) == []
     (alert,) = told
     assert (alert.code, alert.text) == (

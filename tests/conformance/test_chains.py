@@ -16,8 +16,8 @@ from engine.runtime.apply.definitions import first_definition
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.poller import Poller
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.terms import Reason

@@ -11,8 +11,8 @@ from temporalio.client import Client
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.poller import Poller
 from engine.schedules.planner.planner import plan
 from tests.blind import Nothing
 from tests.conformance.families import Family

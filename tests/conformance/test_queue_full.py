@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from engine.ledger.fires import Evidence
-from engine.runtime.poller import turned_full
+from engine.runtime.tick.poller import turned_full
 from engine.schedules.planner.planner import plan
 from tests.conformance.past import LEASE, declare_ago, run_of
 

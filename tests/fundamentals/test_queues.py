@@ -22,7 +22,7 @@ from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues import limit_rate
+from engine.runtime.steps.queues import limit_rate
 from engine.schedules import load_schedules
 from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues

@@ -20,8 +20,8 @@ from engine.errors import WorkflowInvalid
 from engine.flow import workflow
 from engine.flow.decorator import _registry as known_workflows
 from engine.flow.steps import _registry as known_steps
-from engine.runtime.discovery import import_user_code
-from engine.runtime.workflow_check import CheckedSandbox, require_sound, sandbox_of
+from engine.runtime.code.discovery import import_user_code
+from engine.runtime.code.workflow_check import CheckedSandbox, require_sound, sandbox_of
 from engine.testing import DevServer, run_workflow
 from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.samples.refused import WAYS, AskedTheTime, Refused

@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import TerminatedError
 
 from engine.errors import Code
-from engine.runtime.run_histories import HistoryReader
+from engine.runtime.runs.histories import HistoryReader
 from tests.fundamentals.flow_runs import reset, tasks_of
 from tests.fundamentals.replays import CACHED, replay
 from tests.fundamentals.samples import resets

@@ -19,7 +19,7 @@ from engine.ledger import Ledger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Degraded, Event, Recovered
-from engine.runtime.worker_resources import WorkerResources
+from engine.runtime.steps.resources import WorkerResources
 from engine.schedules import load_schedules
 from engine.testing import DevServer, FakeContext, fail_once, run_workflow
 from tests.fundamentals.replays import replay

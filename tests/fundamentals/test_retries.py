@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from engine import Retry
 from engine.flow.steps import StepNote
-from engine.runtime import interceptors
+from engine.runtime.steps import interceptors
 from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import retries

@@ -13,8 +13,8 @@ from engine.ledger import Ledger
 from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import Statements
 from engine.ledger.records import Serving
-from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
+from engine.runtime.tick.backfills import Backfills
 from engine.schedules.terms import TICK
 from engine.service import ScheduleService
 from tests.blind import BLIND

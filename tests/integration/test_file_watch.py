@@ -18,7 +18,7 @@ from engine.cli.target import LazyService
 from engine.cli.up import file_watch
 from engine.cli.up.file_watch import FileState, FileWatch
 from engine.runtime.apply.source import Source, digest_of, read_file
-from engine.runtime.discovery import import_user_code
+from engine.runtime.code.discovery import import_user_code
 from engine.runtime.events import Applied, Degraded, Event, Notice
 from engine.schedules import Declaration, ScheduleFile, load_schedules
 from tests.waiting import eventually

@@ -18,8 +18,8 @@ from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.poller import Poller
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import TIME_RULES
 from tests.blind import BLIND

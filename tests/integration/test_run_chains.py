@@ -26,8 +26,8 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
-from engine.runtime.run_memo import UnreadableHere
-from engine.runtime.tracking.ends import EndReader
+from engine.runtime.runs.memo import UnreadableHere
+from engine.runtime.tracking.end_reader import EndReader
 from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan

@@ -11,7 +11,7 @@ import pytest
 
 from engine.ledger import Ledger
 from engine.ledger.records import Lineage, Serving
-from engine.runtime.failover import FailoverDetector
+from engine.runtime.tick.failover import FailoverDetector
 
 SERVING = Serving("one", "default", "sched", frozenset())
 FORBIDDEN = ("pg_control_system()", "pg_walfile_name(pg_lsn)")

@@ -16,8 +16,9 @@ from temporalio.workflow import unsafe
 from engine import Context, Retry, step, workflow
 from engine.ledger import Ledger
 from engine.ledger.fires import Fire
-from engine.runtime import SchedulePlugin, Settings, run_ends
-from engine.runtime.tracking import ends
+from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.runs import ends as run_ends
+from engine.runtime.tracking import end_reader
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
@@ -130,7 +131,7 @@ async def test_each_run_has_its_tries_and_retries(
         read.append(workflow_id)
         return await run_ends.read_counts(of, workflow_id, *rest, **options)
 
-    monkeypatch.setattr(ends, "read_counts", noted)
+    monkeypatch.setattr(end_reader, "read_counts", noted)
     plugin = SchedulePlugin(
         load_schedules(FILE), database_url=database_url,
         settings=Settings(track=timedelta(milliseconds=200)),

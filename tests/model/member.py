@@ -18,11 +18,11 @@ from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Event
-from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.ends import EndReader
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.lookups import RunLookups
+from engine.runtime.tick.poller import Poller
+from engine.runtime.tracking.end_reader import EndReader
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from tests.model.loop import WHOSE, Loop, Mortal

@@ -131,7 +131,7 @@ _OF_CLAIMS: Final = (
         "cursor-in-its-own-transaction",
         "faults",
         "Cursor and claims are one transaction: without the claims the cursor has not moved.",
-        "engine/runtime/poller.py",
+        "engine/runtime/tick/poller.py",
         {
             "alerts += await turned_full(transaction, plans)\n": "await transaction.record([replace(each, decisions=()) for each in plans])\n"
             "                    await transaction.connection.execute('COMMIT')\n"
@@ -223,7 +223,7 @@ _OF_CLAIMS: Final = (
         "lost-commit-forgotten",
         "faults",
         "A claim whose commit was not confirmed is sent if it happened.",
-        "engine/runtime/poller.py",
+        "engine/runtime/tick/poller.py",
         {
             "            if claims:\n                self._unconfirmed.append((claims, lease_ends))\n": ""
         },
@@ -542,7 +542,7 @@ _OF_RUNS: Final = (
         "reset-calls-again",
         "resets",
         "A step that had its effect before a reset keeps its key.",
-        "engine/runtime/reset_keys.py",
+        "engine/runtime/runs/reset_keys.py",
         {
             "self._enter(line, run, call, equal.key)": "self._enter(line, run, call, step_key(run.run_id, call.place))"
         },
@@ -554,7 +554,7 @@ _OF_RUNS: Final = (
         "reset-takes-the-key-of-another-call",
         "resets",
         "After a reset no call takes the key of a call with another input.",
-        "engine/runtime/reset_keys.py",
+        "engine/runtime/runs/reset_keys.py",
         {
             "equals = [e for e in self._others(line, call) if e.call.given == call.given]": "equals = self._others(line, call)"
         },

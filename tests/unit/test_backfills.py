@@ -14,12 +14,12 @@ from engine.errors import CommitUnknown
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.backfills import Backfills
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.backfills import Backfills
+from engine.runtime.tick.poller import Poller
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from engine.testing import FrozenClock

@@ -26,7 +26,7 @@ from engine.runtime.dispatch.backpressure import (
     Budget,
 )
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.lookups import RunLookups
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule

@@ -19,7 +19,7 @@ from engine.cli.temporal import _undo_steps
 from engine.errors import LetterNotFound, ScheduleNotFound
 from engine.flow import NOTHING
 from engine.ledger.fires import DeadLetter, Fire, Status
-from engine.runtime.run_histories import RecordedStep, RunHistory
+from engine.runtime.runs.histories import RecordedStep, RunHistory
 from engine.schedules.terms import Sealed
 from engine.service import Requested
 from engine.views.answers import LISTED_LETTER

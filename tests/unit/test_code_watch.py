@@ -12,7 +12,7 @@ import pytest
 
 from engine.cli.up.code_watch import CodeWatch
 from engine.flow import forget_modules
-from engine.runtime.discovery import import_user_code
+from engine.runtime.code.discovery import import_user_code
 from tests.waiting import eventually
 
 GREETING = """

@@ -13,7 +13,7 @@ from engine.errors import LedgerError, LedgerUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Lineage, Probe
 from engine.runtime.events import Alert
-from engine.runtime.failover import FailoverDetector
+from engine.runtime.tick.failover import FailoverDetector
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PROBE = Probe(NOW, UUID(int=1), 7, None, None, server=NOW - timedelta(days=9), transactions=900)

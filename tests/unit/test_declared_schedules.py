@@ -15,7 +15,7 @@ from engine.flow import cron, every, workflow
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.apply.source import Source
-from engine.runtime.discovery import packages_with_schedules
+from engine.runtime.code.discovery import packages_with_schedules
 from engine.schedules import Declaration, Schedule, load_schedules
 from engine.schedules.model import FIELDS
 from tests.fundamentals.samples.declared import HERE, DeclaredReport

@@ -20,8 +20,8 @@ from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, Event, Settled
 from engine.runtime.loop import Loop, beside
-from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from engine.runtime.tick.poller import Poller
 from engine.schedules import load_schedules
 from engine.testing import FrozenClock
 from engine.testing.virtual_ledger import VirtualLedger

@@ -21,8 +21,8 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
-from engine.runtime.run_memo import UnreadableHere
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.runs.memo import UnreadableHere
+from engine.runtime.tick.lookups import RunLookups
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.schedules import load_schedules
 from tests.bridge import Bridge

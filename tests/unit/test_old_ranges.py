@@ -8,8 +8,8 @@ from engine.ledger import Ledger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
+from engine.runtime.tick.backfills import Backfills
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.blind import BLIND

@@ -244,7 +244,7 @@ async def test_a_plan_that_raises_is_told_once_until_it_works_again(bench, monke
             raise OverflowError("no such moment")
         return plan(state, *arguments, **options)
 
-    monkeypatch.setattr("engine.runtime.poller.plan", sometimes)
+    monkeypatch.setattr("engine.runtime.tick.poller.plan", sometimes)
     for number in range(20):
         await bench.tick(BEGIN + number * SECOND)
     assert bench.alerts == ["SCHEDULE_PLAN_FAILED"]
@@ -286,7 +286,7 @@ async def test_a_catch_up_that_finds_too_few_rows_left_is_planned_alone_and_whol
     fresh, monkeypatch
 ):
     """Of a part of it, another window would be the newest, and its rate would begin anew."""
-    monkeypatch.setattr("engine.runtime.poller.MOST_ROWS", 30)
+    monkeypatch.setattr("engine.runtime.tick.poller.MOST_ROWS", 30)
     policy = "catchUp: {policy: all, max: 20, order: newest, rate: 1/1h}"
     entry = "{key: %s, workflow: noop, everyMs: 60000, firstFire: next, " + policy + "}"
     bench = fresh

@@ -33,8 +33,8 @@ from engine.ledger.failures import (
     failure_text,
 )
 from engine.ledger.fires import Evidence
-from engine.runtime.run_ends import SHORT, failure_of, read_counts, with_failure, without_failure
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.ends import SHORT, failure_of, read_counts, with_failure, without_failure
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.settings import Settings
 from tests.encrypted_team import Mirror
 

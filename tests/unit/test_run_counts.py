@@ -17,9 +17,9 @@ from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import UnreadEnd
 from engine.ledger.failures import RetryNote, RunCounts, RunDetails, Try, Uncounted
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.interceptors import RetryReports
 from engine.runtime.settings import Settings
-from engine.runtime.tracking import ends
+from engine.runtime.steps.interceptors import RetryReports
+from engine.runtime.tracking import end_reader
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TRACK = timedelta(seconds=3)
@@ -85,11 +85,11 @@ class Rows:
         return []
 
 
-def counter(rows: Rows, **state: bool) -> ends.EndReader:
+def counter(rows: Rows, **state: bool) -> end_reader.EndReader:
     state = {"holds": False, "is_mine": True, **state}
     breaker: Any = SimpleNamespace(holds=state["holds"])
     client: Any = None
-    return ends.EndReader(
+    return end_reader.EndReader(
         client, rows, Settings(track=TRACK), budget=Budget(), breaker=breaker,  # type: ignore[arg-type] # a stand-in
         is_mine=lambda: state["is_mine"], pass_on=lambda *_: True, on_event=lambda _: None,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, RPCStatusCode]:
             raise RPCError("no", errors[workflow_id], b"")
         return RunCounts(workflow_id=workflow_id, run_id=run_id, tries=1, step_retries=0)
 
-    monkeypatch.setattr(ends, "read_counts", read)
+    monkeypatch.setattr(end_reader, "read_counts", read)
     return errors
 
 

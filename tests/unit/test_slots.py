@@ -10,7 +10,7 @@ import pytest
 from temporalio.worker import SlotReleaseContext
 
 from engine.runtime.clock import boottime
-from engine.runtime.step_queues import SlotLost, SlotPool, SlotSupplier
+from engine.runtime.steps.queues import SlotLost, SlotPool, SlotSupplier
 from tests.waiting import eventually
 
 LEASE = timedelta(seconds=30)

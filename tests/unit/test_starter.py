@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.ledger.fires import Claim
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.starter import Starter
-from engine.runtime.run_memo import nothing_to_confirm
+from engine.runtime.runs.memo import nothing_to_confirm
 from engine.runtime.settings import Settings
 from tests.conformance.conftest import Bench
 

@@ -19,7 +19,7 @@ from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.events import Alert, Degraded, Event, Outages, Recovered, ServerAway, ServerBack
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import ListedRun, RunInspector

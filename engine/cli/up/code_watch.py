@@ -13,8 +13,8 @@ from types import ModuleType
 
 from engine.errors import EngineError, WorkflowInvalid
 from engine.flow import forget_modules
-from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.workflow_check import unsound
+from engine.runtime.code.discovery import UserCode, import_user_code, imports_from_environment
+from engine.runtime.code.workflow_check import unsound
 
 _EVERY = 0.5
 """Seconds between two looks at the files. A look costs a millisecond for a hundred files, and needs

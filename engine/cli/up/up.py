@@ -52,7 +52,7 @@ from engine.ledger.postgres.address import place_of
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.apply.code_check import declarations_of
 from engine.runtime.clock import wait_for
-from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
+from engine.runtime.code.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, EventLog, OnEvent, ServerName
 from engine.runtime.loop import beside
 from engine.runtime.settings import Settings, database_schema, database_url, require_database_url

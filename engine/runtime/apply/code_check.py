@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.errors import Code, WorkflowUnknown, did_you_mean, question
 from engine.flow import WorkflowDefinition, definition_of
 from engine.runtime.apply.source import Mismatch
-from engine.runtime.declarations_check import adapter_of
+from engine.runtime.code.declarations_check import adapter_of
 from engine.schedules import (
     Declaration,
     Schedule,

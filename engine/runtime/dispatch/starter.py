@@ -29,8 +29,8 @@ from engine.flow import IDENTITIES, MEMO_KEY, FireInfo, Retry, RunOptions, fairn
 from engine.ledger import NO_RUN_BEFORE, REPEATS, Claim, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.measurements import CallTimes, temporal_call
-from engine.runtime.run_ends import evidence_of
-from engine.runtime.run_memo import (
+from engine.runtime.runs.ends import evidence_of
+from engine.runtime.runs.memo import (
     Confirm,
     OnAlert,
     RunAttributes,

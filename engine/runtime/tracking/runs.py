@@ -25,8 +25,8 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.past_windows import has_window, split_range
-from engine.runtime.run_ends import evidence_of
-from engine.runtime.run_memo import (
+from engine.runtime.runs.ends import evidence_of
+from engine.runtime.runs.memo import (
     Confirm,
     UnreadableHere,
     description_of,

@@ -37,7 +37,7 @@ from engine.runtime.events import (
     Settled,
     logger,
 )
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.sealing import Sealing
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error

@@ -24,7 +24,7 @@ from temporalio.worker import ContinueAsNewInput, WorkflowOutboundInterceptor
 from engine.errors import Code
 from engine.flow import MEMO_KEY, FireInfo
 from engine.runtime.events import Alert
-from engine.runtime.interceptors import RunInterceptor
+from engine.runtime.runs.calls import RunInterceptor
 from engine.runtime.temporal_client import read_search_attributes
 from engine.schedules import KEY_ATTRIBUTE, attribute_fault, moment_of, usual_kind
 from engine.telemetry.instruments import ATTRIBUTES_LEFT_OUT, measures

@@ -24,7 +24,7 @@ from temporalio.workflow import _Definition
 
 from engine.errors import Code, Problem, WorkflowInvalid
 from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
-from engine.runtime.declarations_check import misdeclared, shown_file_of, unreadable
+from engine.runtime.code.declarations_check import misdeclared, shown_file_of, unreadable
 
 # --- sandbox ---
 

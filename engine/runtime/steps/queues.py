@@ -48,8 +48,8 @@ from engine.flow import SERVED, StepNote, lane_of, queue_of, step_named
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk, key_lane
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Notice, OnEvent, logger
-from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.measurements import temporal_call
+from engine.runtime.runs.calls import RunInterceptor
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
 from engine.schedules import Queue, Rate

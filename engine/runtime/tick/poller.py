@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
 from engine.ledger import Claim, Ledger, Probe, Serving, Transaction
-from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.shares import LATE, Crowd, TickRoom
@@ -29,11 +28,12 @@ from engine.runtime.events import (
     logger,
     words_of,
 )
-from engine.runtime.failover import FailoverDetector
 from engine.runtime.schedule_lock import still_valid
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import level_of
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.backfills import Backfills
+from engine.runtime.tick.failover import FailoverDetector
+from engine.runtime.tick.lookups import RunLookups
 from engine.schedules import TICK, share_text
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
 from engine.telemetry.instruments import (

@@ -44,7 +44,7 @@ from engine.flow import (
     step_key,
     undo_key,
 )
-from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
+from engine.runtime.runs.histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 from engine.schedules import first_of
 
 _MOST_BYTES = 1_000_000

@@ -63,33 +63,10 @@ from engine.flow import (
     text_of,
 )
 from engine.ledger import Ledger, RetryNote
-from engine.runtime.reset_keys import ResetKeys
+from engine.runtime.runs.calls import RunInterceptor
+from engine.runtime.runs.reset_keys import ResetKeys
 from engine.schedules import parse_workflow_id
 from engine.telemetry.instruments import STEP_RETRIES, measures
-
-# --- interceptor base ---
-# The plugin's hook between a workflow and its calls to Temporal.
-
-
-class RunInterceptor(Interceptor):
-    """Interceptor of the outbound calls of workflows, by one ``_through`` for each run."""
-
-    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
-        raise NotImplementedError
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """See the base class."""
-        through = self._through
-
-        class Inside(WorkflowInboundInterceptor):
-            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-                super().init(through(outbound))
-
-        return Inside
-
 
 # --- endings of handlers ---
 

@@ -19,7 +19,7 @@ from temporalio.common import RawValue
 from engine.errors import Code, Problem, question
 from engine.flow import Context, WorkflowDefinition, definition_of, shown_type
 from engine.flow.restrictions import shown_file
-from engine.runtime.step_check import steps_called
+from engine.runtime.code.step_check import steps_called
 from engine.schedules import nearest_name
 
 _CURES: Final = {

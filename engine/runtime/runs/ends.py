@@ -46,8 +46,8 @@ from engine.ledger import (
     RunCounts,
     Try,
 )
-from engine.runtime.run_histories import RUN_ENDS
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.histories import RUN_ENDS
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.schedules import storable
 

@@ -17,8 +17,8 @@ from temporalio.service import RPCError
 from engine.ledger import Evidence, Ledger, RunCounts, UnreadEnd
 from engine.runtime.dispatch.backpressure import Breaker, Budget
 from engine.runtime.events import Closed, OnEvent, logger
-from engine.runtime.run_ends import read_counts, with_failure, without_failure
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.ends import read_counts, with_failure, without_failure
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 

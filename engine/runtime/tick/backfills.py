@@ -19,7 +19,7 @@ from engine.ledger import Backfill, Claim, Fire, Ledger, Serving, ToLay, Transac
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.past_windows import Considered, consider, end_backfill, note_end, split_range
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tick.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.runtime.workflow_workers import type_of
 from engine.schedules import is_suffixed

@@ -18,7 +18,7 @@ from engine.errors import Code
 from engine.ledger import Ledger
 from engine.runtime.clock import backoff, boottime
 from engine.runtime.events import Alert, OnEvent, Recovered, ServerName, log, words_of
-from engine.runtime.run_memo import UnreadableHere
+from engine.runtime.runs.memo import UnreadableHere
 from engine.runtime.temporal_client import degraded_by, server_of
 from engine.runtime.tracking.runs import RunAuditor, RunCanceller, RunInspector
 from engine.schedules.planner import LONGEST_WAIT, Plan, ScheduleState
