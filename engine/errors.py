@@ -261,10 +261,10 @@ class EngineError(Exception):
 
     code: Code = Code.ENGINE_ERROR
 
-    def __init__(self, message: str | None = None, *, cure: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
         self.message = message or self.title
-        self.cure = cure
-        super().__init__(f"{self.message}; {cure}" if cure else self.message)
+        self.hint = hint
+        super().__init__(f"{self.message}; {hint}" if hint else self.message)
 
     @property
     def title(self) -> str:
@@ -272,17 +272,17 @@ class EngineError(Exception):
         return (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
 
     def to_json(self) -> dict[str, object]:
-        """Return code, message, cure and the problems it lists: sentences, or those of a file."""
+        """Return code, message, hint and the problems it lists: sentences, or those of a file."""
         found = getattr(self, "problems", ())
         problems = [each if isinstance(each, str) else asdict(each) for each in found]
-        return error_json(self.code, self.message, cure=self.cure, problems=problems)
+        return error_json(self.code, self.message, hint=self.hint, problems=problems)
 
 
 def error_json(
-    code: Code, message: str, *, cure: str | None = None, problems: Sequence[object] = ()
+    code: Code, message: str, *, hint: str | None = None, problems: Sequence[object] = ()
 ) -> dict[str, object]:
     """Return an error as commands with ``--json`` print it."""
-    return {"code": code, "message": message, "cure": cure, "problems": [*problems]}
+    return {"code": code, "message": message, "hint": hint, "problems": [*problems]}
 
 
 class ScheduleError(EngineError):
@@ -294,9 +294,9 @@ class ScheduleError(EngineError):
     code = Code.FIELD_INVALID
 
     def __init__(
-        self, message: str | None = None, *, cure: str | None = None, code: Code | None = None
+        self, message: str | None = None, *, hint: str | None = None, code: Code | None = None
     ) -> None:
-        super().__init__(message, cure=cure)
+        super().__init__(message, hint=hint)
         self.code = code or self.code
 
 
@@ -374,7 +374,7 @@ class Problem:
 
     code: Code
     message: str
-    cure: str = ""
+    hint: str = ""
     line: int = 0
     column: int = 0
     key: str | None = None
@@ -382,14 +382,14 @@ class Problem:
     file: str | None = None
 
     def located(self, name: str) -> str:
-        """Return ``name:line:column: CODE: message; cure``.
+        """Return ``name:line:column: CODE: message; hint``.
 
         ``name`` is the file name to use if the problem has no ``file``.
         """
         name = self.file or name
         place = f"{name}:{self.line}:{self.column}" if self.line else name
-        cure = f"; {self.cure}" if self.cure else ""
-        return f"{place}: {self.code}: {self.message}{cure}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{place}: {self.code}: {self.message}{hint}"
 
 
 @dataclass
@@ -415,7 +415,7 @@ class SettingsInvalid(EngineError):
     """A setting of this process is not valid.
 
     Args:
-        problems: a sentence for each, with its name, its value and the cure.
+        problems: a sentence for each, with its name, its value and the hint.
     """
 
     code = Code.SETTING_INVALID
@@ -452,7 +452,7 @@ def extra_missing(extra: str, purpose: str) -> ExtraMissing | None:
         return None
     return ExtraMissing(
         f"{purpose} needs {missing}, which is not installed",
-        cure=f"pip install 'sched-engine[{extra}]'",
+        hint=f"pip install 'sched-engine[{extra}]'",
     )
 
 
@@ -491,9 +491,9 @@ class ScheduleNotFound(EngineError):
 
     code = Code.JOB_NOT_FOUND
 
-    def __init__(self, key: str, *, cure: str | None = None) -> None:
+    def __init__(self, key: str, *, hint: str | None = None) -> None:
         self.key = key
-        super().__init__(f"there is no schedule {key}", cure=cure)
+        super().__init__(f"there is no schedule {key}", hint=hint)
 
 
 class ScheduleRetired(EngineError):
@@ -584,7 +584,7 @@ class EnqueueFailure(EngineError):
         workflow_id: the id of its row.
         refused: whether it can never begin; otherwise it begins later.
         reason_code: why it was refused, as in its row.
-        cure: what the caller can do.
+        hint: what the caller can do.
     """
 
     code = Code.ENQUEUE_FAILURE
@@ -596,10 +596,10 @@ class EnqueueFailure(EngineError):
         workflow_id: str,
         refused: bool,
         reason_code: str | None = None,
-        cure: str | None = None,
+        hint: str | None = None,
     ) -> None:
         self.workflow_id, self.refused, self.reason_code = workflow_id, refused, reason_code
-        super().__init__(message, cure=cure)
+        super().__init__(message, hint=hint)
 
 
 class WindowNotFound(EngineError):
@@ -752,14 +752,14 @@ class RateExceeded(RequestRefused):
     Args:
         message: which limit.
         retry_after: seconds after which one more is accepted.
-        cure: what the caller can do.
+        hint: what the caller can do.
     """
 
     code = Code.RATE_EXCEEDED
 
-    def __init__(self, message: str, *, retry_after: int, cure: str | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: int, hint: str | None = None) -> None:
         self.retry_after = retry_after
-        super().__init__(message, cure=cure)
+        super().__init__(message, hint=hint)
 
 
 class LedgerError(EngineError):
@@ -857,7 +857,7 @@ class ResourceFailed(EngineError):
 
 
 # --- misspelt names ---
-# Cures that propose the name which was probably meant.
+# Hints that propose the name which was probably meant.
 
 _COMPARED: Final = 100
 """Characters of a name that are compared: the time grows with the square of the length."""

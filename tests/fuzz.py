@@ -4,7 +4,7 @@ Mutated real files and random text are read as YAML and as JSON, for a number of
 
 - nothing but ``ScheduleFileError`` is ever raised;
 - every problem has a code, a message, and a place inside the text; what is wrong with the text
-  itself, a field or a value also has a cure;
+  itself, a field or a value also has a hint;
 - no text takes longer than a bound, which grows with its length;
 - what was read survives its way through the ledger, and through a child process.
 
@@ -93,7 +93,7 @@ def _check(problem: Problem, text: str, lines: int) -> None:
     assert problem.message, shown
     assert len(shown) < 2000, shown
     assert shown.isprintable(), repr(shown)
-    assert problem.cure or not problem.code.startswith(_FIELD_MISTAKES), shown
+    assert problem.hint or not problem.code.startswith(_FIELD_MISTAKES), shown
     assert 0 <= problem.line <= lines + 1, shown
     assert 0 <= problem.column <= len(text) + 1, shown
     assert (problem.line == 0) == (problem.column == 0), shown

@@ -185,13 +185,13 @@ class Caller:
         if SCOPES.index(self.scope) < SCOPES.index(rule.scope):
             raise AccessDenied(
                 f"this needs a token of scope {rule.scope}, and {self.name} has {self.scope}",
-                cure=f"`sched token create NAME --scope {rule.scope}` makes one",
+                hint=f"`sched token create NAME --scope {rule.scope}` makes one",
             )
         places = (self.keys, self.projects, self.task_queues, self.external)
         if rule.everything and not all(EVERY_KEY in each for each in places):
             raise AccessDenied(
                 f"this needs a token for every schedule and project, and {self.name} is for some",
-                cure="`sched token create NAME` without --keys makes one",
+                hint="`sched token create NAME` without --keys makes one",
             )
         if key is not None:
             self.require_key(key)
@@ -205,7 +205,7 @@ class Caller:
         if not self.may_see(key):
             raise AccessDenied(
                 f"{self.name} is not for the schedule {key}",
-                cure="see `sched token list` for the keys of each token",
+                hint="see `sched token list` for the keys of each token",
             )
 
     def require_place(self, project: str, task_queue: object, external: object) -> None:
@@ -225,7 +225,7 @@ class Caller:
             if isinstance(name, str) and not keys_match(patterns, name):
                 raise AccessDenied(
                     f"{self.name} is not for the {what} {name[:200]}",
-                    cure="see `sched token list` for what each token may use",
+                    hint="see `sched token list` for what each token may use",
                 )
 
 
@@ -286,7 +286,7 @@ class Access:
             if found is not None:
                 return found
         raise TokenRequired(
-            "the token is not in force", cure="`sched token list` shows those that are"
+            "the token is not in force", hint="`sched token list` shows those that are"
         )
 
     # --- sessions of browsers ---
@@ -310,7 +310,7 @@ class Access:
             return await self._without_token(address)
         found = await self._known(self._of_session, session, address, reads=reads)
         if found is None:
-            raise TokenRequired("the session has ended", cure="sign in again")
+            raise TokenRequired("the session has ended", hint="sign in again")
         return found
 
     async def end_session(self, session: str) -> None:
@@ -326,7 +326,7 @@ class Access:
         if self.open_door and await self.service.has_tokens():
             self.open_door = False
         if not self.open_door:
-            raise TokenRequired(cure="send it as Authorization: Bearer TOKEN")
+            raise TokenRequired(hint="send it as Authorization: Bearer TOKEN")
         return Caller("loopback", "api", "admin", (EVERY_KEY,), address)
 
     def _own_caller(self, secret: str, address: str) -> Caller | None:
@@ -415,11 +415,11 @@ def require_own_name(headers: Mapping[str, str], hosts: frozenset[str]) -> None:
     name = found["name"] if found else host
     if found is None or not (is_loopback(name) or name.lower() in hosts):
         raise OriginForeign(
-            f"the API has no name {name[:80]!r}", cure="SCHED_API_HOSTS names those that it has"
+            f"the API has no name {name[:80]!r}", hint="SCHED_API_HOSTS names those that it has"
         )
     origin = headers.get("origin")
     own = origin is None or origin in {f"http://{host}", f"https://{host}"}
     if not own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise OriginForeign(
-            "the request comes from a page of another site", cure="call the API from a program"
+            "the request comes from a page of another site", hint="call the API from a program"
         )

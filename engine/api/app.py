@@ -203,7 +203,7 @@ class _Headers:
             await self._app(scope, receive, send)
         elif _head_of(scope) > MOST_HEAD:
             text = f"the head of a request has at most {MOST_HEAD} bytes"
-            answer = problem(RequestMalformed(text, cure="send less"), Request(scope), _TOO_LARGE)
+            answer = problem(RequestMalformed(text, hint="send less"), Request(scope), _TOO_LARGE)
             await answer(scope, receive, with_headers)
         else:
             await self._app(scope, receive, with_headers)
@@ -323,6 +323,6 @@ async def require_tokens(app: FastAPI, options: ApiOptions, *, host: str) -> boo
     in_force = any(each.in_force for each in await service.tokens())
     if not is_loopback(host) and not options.tokens and not in_force:
         problem = f"--host {host} can be reached from other machines, and there is no token"
-        cure = "make one with `sched token create`, or set SCHED_API_TOKEN"
-        raise SettingsInvalid([f"{problem}; {cure}"])
+        hint = "make one with `sched token create`, or set SCHED_API_TOKEN"
+        raise SettingsInvalid([f"{problem}; {hint}"])
     return not options.open_door or await service.has_tokens()

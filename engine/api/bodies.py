@@ -314,7 +314,7 @@ def declared(body: Any, *, edits: bool = False) -> dict[str, Any]:
         ScheduleError: a field is given by two names, or its value fits no schedule.
     """
     if not isinstance(body, Mapping):
-        raise ScheduleError("the body is not an object", cure="send a JSON object with the fields")
+        raise ScheduleError("the body is not an object", hint="send a JSON object with the fields")
     given = {
         k: v for k, v in body.items() if edits or v is not None or k in {"input", "jobPayload"}
     }
@@ -328,20 +328,20 @@ def declared(body: Any, *, edits: bool = False) -> dict[str, Any]:
 
 def _put(given: dict[str, Any], ours: str, value: Any, other: str) -> None:
     if ours in given:
-        raise ScheduleError(f"{other} and {ours} are given together", cure=f"keep {ours}")
+        raise ScheduleError(f"{other} and {ours} are given together", hint=f"keep {ours}")
     given[ours] = value
 
 
 def _name(given: dict[str, Any], *, edits: bool) -> None:
     name = given.pop("name")
     if not isinstance(name, str) or not name.strip():
-        raise ScheduleError("name is not a text", cure="write one, as nightly-report")
+        raise ScheduleError("name is not a text", hint="write one, as nightly-report")
     if "key" not in given and not edits:
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
         fits = KEY.fullmatch(name) is not None
         given["key"] = name if fits else _SLUG.sub("-", plain).strip("-")[:_LONGEST_KEY].strip("-")
         if not given["key"]:
-            raise ScheduleError("name has no letter for a key", cure="give a key too")
+            raise ScheduleError("name has no letter for a key", hint="give a key too")
         if fits:
             return
     given.setdefault("description", name)
@@ -356,7 +356,7 @@ def checked_line(value: Any, name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > _LONGEST_LINE or not re.fullmatch(LINE, value):
-        raise ScheduleError(f"{name} is not a text of one line", cure="write up to 1000 characters")
+        raise ScheduleError(f"{name} is not a text of one line", hint="write up to 1000 characters")
     return value
 
 

@@ -238,7 +238,7 @@ def _require_own_form(form: dict[str, str], visit: Visit) -> None:
     if not hmac.compare_digest(given.encode(), visit.word.encode()):
         raise OriginForeign(
             "the form does not come from a page of this sign-in",
-            cure="load the page again, and send the form once more",
+            hint="load the page again, and send the form once more",
         )
 
 
@@ -253,7 +253,7 @@ def _require_own_page(request: Request, hosts: frozenset[str]) -> None:
 async def _form(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise MediaTypeWrong("this is no form", cure="use the forms of the page, or the API")
+        raise MediaTypeWrong("this is no form", hint="use the forms of the page, or the API")
     body = await read_body(request)
     try:
         fields = parse_qsl(body.decode(), max_num_fields=50)
@@ -358,7 +358,7 @@ def done(request: Request, place: str, text: str, *, link: str = "", bad: bool =
 def refused(request: Request, place: str, error: EngineError) -> Response:
     """Answer a form that was refused: go to a place, whose page says once why."""
     found = _problem_for(request, error)
-    text = "; ".join(part for part in (found.detail, found.cure) if part)
+    text = "; ".join(part for part in (found.detail, found.hint) if part)
     return done(request, place, f"{found.code}: {text}", bad=True)
 
 
@@ -409,4 +409,4 @@ def _stream(request: Request, view: str, build: Build) -> Response:
         caller.require(visit_of(request).rule, request.path_params.get("key"))
 
     caller = visit_of(request).caller
-    return streamed(request, caller, look, ask, every=_LOOKS, share=_SHARE, cure="close a page")
+    return streamed(request, caller, look, ask, every=_LOOKS, share=_SHARE, hint="close a page")

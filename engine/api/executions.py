@@ -126,7 +126,7 @@ async def show_execution(
     fire = await service.fire(workflow_id)
     if fire is None or fire.key not in await service.keys_of(key):
         raise WindowNotFound(
-            f"the ledger has no run {workflow_id} of {key}", cure="list its executions"
+            f"the ledger has no run {workflow_id} of {key}", hint="list its executions"
         )
     steps = None
     with suppress(TemporalUnavailable, SettingsInvalid):
@@ -146,15 +146,15 @@ def fire_place(cursor: str) -> FirePlace:
     Raises:
         CursorInvalid: it is no cursor of this list.
     """
-    cure = "send nextCursor of the page before"
-    moment, workflow_id = place_of_cursor(cursor, 2, cure=cure)
+    hint = "send nextCursor of the page before"
+    moment, workflow_id = place_of_cursor(cursor, 2, hint=hint)
     try:
         found = datetime.fromisoformat(moment)
         at = None if found.tzinfo is None else checked_moment(found)
     except ValueError:
         at = None
     if at is None:
-        raise CursorInvalid(cure=cure)
+        raise CursorInvalid(hint=hint)
     return at, workflow_id
 
 
@@ -180,8 +180,8 @@ def _stream(
         caller.require(ROUTES[f"GET {PREFIX}/schedules/{{key}}/executions"], key)
 
     caller: Caller = request.state.caller
-    cure = "close one, or ask for pages"
-    return streamed(request, caller, look, ask, every=_LOOKS, cure=cure)
+    hint = "close one, or ask for pages"
+    return streamed(request, caller, look, ask, every=_LOOKS, hint=hint)
 
 
 def _event(each: Fire | LeftOut, place: FirePlace | None) -> ServerSentEvent:

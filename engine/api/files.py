@@ -76,7 +76,7 @@ def _warnings(file: ScheduleFile) -> list[Problem]:
     """Return the warnings about a file, the first of them."""
     now = datetime.now(UTC)
     doubts = (
-        Problem(Code.CRON_DOUBTFUL, each.message, each.cure, key=schedule.key)
+        Problem(Code.CRON_DOUBTFUL, each.message, each.hint, key=schedule.key)
         for schedule in file.schedules
         for each in cron_doubts(schedule, now)
     )
@@ -108,7 +108,7 @@ class _Limit:
         if time.thread_time() > self._end:
             raise ScheduleError(
                 f"to simulate this takes more than {_MOST_SECONDS:.0f} s of processor time",
-                cure="send a smaller file, name a shorter time, or use `sched simulate`",
+                hint="send a smaller file, name a shorter time, or use `sched simulate`",
             )
 
 
@@ -127,14 +127,14 @@ async def simulate_file(
 ) -> Response:
     """Count the windows of the file in the body between two moments, of 31 days at most."""
     if (outage_from is None) != (outage_to is None):
-        raise ScheduleError("an outage needs outageFrom and outageTo", cure="send both or none")
+        raise ScheduleError("an outage needs outageFrom and outageTo", hint="send both or none")
     if not timedelta(0) < end - begin <= _LONGEST:
         raise ScheduleError("from and to span no time, or more than 31 days")
     outages = [Outage(outage_from, outage_to)] if outage_from and outage_to else []
     body, name = await request.body(), _name_of(request)
     if len(body) > _MOST_BYTES:
         text = f"a file to simulate has at most {_MOST_BYTES} bytes"
-        raise BodyTooLarge(text, cure="send a part of it, or use `sched simulate`")
+        raise BodyTooLarge(text, hint="send a part of it, or use `sched simulate`")
     async with api_state(request).files:
         found = await asyncio.to_thread(_simulated, body, name, begin, end, outages)
     return as_answer(found)
@@ -151,7 +151,7 @@ def _simulated(
     if windows > _MOST_WINDOWS:
         raise ScheduleError(
             f"the file has {windows:,} windows in that time, and {_MOST_WINDOWS:,} are simulated",
-            cure="name a shorter time, or use `sched simulate`",
+            hint="name a shorter time, or use `sched simulate`",
         )
     try:
         return simulate(file.schedules, begin, end, outages=outages, watch=limit)

@@ -64,7 +64,7 @@ def _moment(form: Form, name: str) -> datetime:
         return checked_moment(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
     except ValueError:
         raise RequestMalformed(
-            f"{name} is no moment", cure="write one, as 2026-11-22T02:00"
+            f"{name} is no moment", hint="write one, as 2026-11-22T02:00"
         ) from None
 
 
@@ -75,7 +75,7 @@ def _input(form: Form) -> tuple[Any, ...]:
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise RequestMalformed(f"the input is not JSON: {error}", cure="write JSON") from None
+        raise RequestMalformed(f"the input is not JSON: {error}", hint="write JSON") from None
     return checked_input(found)
 
 
@@ -84,7 +84,7 @@ def _choice(form: Form, name: str, known: tuple[Any, ...]) -> Any:
     given = form.get(name)
     if given is not None and given not in known:
         words = ", ".join(known)
-        raise RequestMalformed(f"{name} is {given[:40]!r}", cure=f"use one of {words}")
+        raise RequestMalformed(f"{name} is {given[:40]!r}", hint=f"use one of {words}")
     return given
 
 
@@ -179,7 +179,7 @@ def _run_of_letter(form: Form, key: str) -> str:
     name = form.get("run", "")
     parsed = parse_workflow_id(name)
     if parsed is None or parsed.key != key:
-        raise LetterNotFound(f"{key} has no dead letter {name[:200]!r}", cure="see its page")
+        raise LetterNotFound(f"{key} has no dead letter {name[:200]!r}", hint="see its page")
     return name
 
 

@@ -282,7 +282,7 @@ def _monday(request: Request, now: datetime) -> datetime:
         day = date.fromisoformat(asked) if asked else now.date()
         checked_moment(datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=14))
     except (ValueError, OverflowError):
-        raise RequestMalformed(f"{asked!r} is no day", cure="write a date, as 2026-11-23") from None
+        raise RequestMalformed(f"{asked!r} is no day", hint="write a date, as 2026-11-23") from None
     day -= timedelta(days=day.weekday())
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 

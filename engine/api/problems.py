@@ -1,6 +1,6 @@
 """Errors of the API: ``application/problem+json`` with the engine's codes.
 
-A refusal names its code, a sentence and the cure, as a command does. Of an error of the server
+A refusal names its code, a sentence and the hint, as a command does. Of an error of the server
 only the code's own sentence goes out: addresses and statements stay in the log.
 """
 
@@ -72,7 +72,7 @@ class FileProblem(BaseModel):
 
     code: str
     message: str
-    cure: str = ""
+    hint: str = ""
     line: int = 0
     column: int = 0
     key: str | None = None
@@ -86,7 +86,7 @@ class ProblemDocument(BaseModel):
     status: int = Field(examples=[404])
     detail: str = Field(examples=["there is no schedule nightly-repot"])
     code: str = Field(examples=[str(Code.JOB_NOT_FOUND)])
-    cure: str | None = Field(None, examples=["did you mean nightly-report?"])
+    hint: str | None = Field(None, examples=["did you mean nightly-report?"])
     instance: str = Field(examples=["/api/v1/schedules/nightly-repot"])
     workflow_id: str | None = Field(
         None, alias="workflowId", description="The run that was asked for and has not begun."
@@ -115,7 +115,7 @@ class ShownProblem:
     code: str
     title: str
     detail: str
-    cure: str | None
+    hint: str | None
 
 
 class _Away:
@@ -151,7 +151,7 @@ def shown_problem(error: EngineError, status: int | None = None) -> ShownProblem
         str(error.code),
         title,
         title if is_ours else error.message,
-        None if is_ours else error.cure,
+        None if is_ours else error.hint,
     )
 
 
@@ -165,7 +165,7 @@ def problem(error: EngineError, request: Request, status: int | None = None) -> 
         "status": status,
         "detail": shown.detail,
         "code": shown.code,
-        "cure": shown.cure,
+        "hint": shown.hint,
         "instance": request.url.path,
     }
     if isinstance(error, EnqueueFailure):

@@ -133,7 +133,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"a body has at most {MOST_BYTES} bytes", cure="send less at once")
+    return BodyTooLarge(f"a body has at most {MOST_BYTES} bytes", hint="send less at once")
 
 
 def _require_media_type(request: Request, *, takes_file: bool) -> None:
@@ -142,7 +142,7 @@ def _require_media_type(request: Request, *, takes_file: bool) -> None:
     if given not in allowed:
         raise MediaTypeWrong(
             f"the content type is {given[:80]!r}" if given else "there is no content type",
-            cure="send Content-Type: application/json"
+            hint="send Content-Type: application/json"
             + (" or application/yaml" if takes_file else ", and {} if there is nothing to say"),
         )
 
@@ -153,7 +153,7 @@ def _parsed(body: bytes) -> Any:
         return from_json(body or b"{}", allow_inf_nan=False)
     except ValueError as error:
         raise RequestMalformed(
-            f"the body is not JSON: {error}", cure="send a JSON object of at most 200 levels"
+            f"the body is not JSON: {error}", hint="send a JSON object of at most 200 levels"
         ) from None
 
 
@@ -193,7 +193,7 @@ class RateLimits:
             raise RateExceeded(
                 f"{caller.name} may make {rate} requests of this kind",
                 retry_after=max(1, ceil(reset - time.time())),
-                cure="wait as long as Retry-After says",
+                hint="wait as long as Retry-After says",
             )
 
 
@@ -251,7 +251,7 @@ class Refusals:
         return RateExceeded(
             f"{self.rate} requests of {address} were refused",
             retry_after=ceil(self.rate.per.total_seconds()) if self.rate else 1,
-            cure="wait as long as Retry-After says, and use a token that is in force",
+            hint="wait as long as Retry-After says, and use a token that is in force",
         )
 
 
@@ -313,13 +313,13 @@ class Repetitions:
             if row.digest != digest:
                 raise KeyReused(
                     "the Idempotency-Key was used for another request of the last 24 hours",
-                    cure="use a new key for each request",
+                    hint="use a new key for each request",
                 )
             if mine or row.answer is not None:
                 return row, mine
             if time.monotonic() > until:
                 raise RequestUnfinished(
-                    "the same request is still in work", cure="repeat it with the same key"
+                    "the same request is still in work", hint="repeat it with the same key"
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_LOOK)
@@ -468,7 +468,7 @@ async def _require_access(
     if not all(map(caller.may_see, await service.keys_of(key))):
         raise AccessDenied(
             f"{caller.name} is not for all keys that {key} has had",
-            cure="a token for each of them is needed; see `sched token list`",
+            hint="a token for each of them is needed; see `sched token list`",
         )
 
 
@@ -476,7 +476,7 @@ def without_others(error: EngineError, caller: Caller, *, made: bool = False) ->
     """Return an error without keys that may not be the caller's.
 
     Args:
-        error: the error; its text or its cure may name schedules.
+        error: the error; its text or its hint may name schedules.
         caller: who is answered.
         made: whether it is about a new schedule, which follows only what the caller may see.
     """
@@ -485,17 +485,17 @@ def without_others(error: EngineError, caller: Caller, *, made: bool = False) ->
     if isinstance(error, ScheduleNotFound):
         return ScheduleNotFound(error.key)
     if isinstance(error, RequestInUse):
-        return RequestInUse("the clientRequestId was used before", cure="use another one")
+        return RequestInUse("the clientRequestId was used before", hint="use another one")
     if isinstance(error, ParentTimesDiffer) and not made:
         text = "a schedule that follows this one would have no windows of its fire times"
-        return ParentTimesDiffer(text, cure="a token for every schedule is shown which")
+        return ParentTimesDiffer(text, hint="a token for every schedule is shown which")
     return error
 
 
 def _checked(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise RequestMalformed(
-            "the Idempotency-Key is not valid", cure="use 1 to 200 printable ASCII characters"
+            "the Idempotency-Key is not valid", hint="use 1 to 200 printable ASCII characters"
         )
     return key
 
@@ -520,7 +520,7 @@ async def _repeatable(
         raise RequestUnfinished(
             "an earlier attempt of this request did not come to its end, and may have had its"
             " effect",
-            cure="look at the executions, and use a new Idempotency-Key if it had none",
+            hint="look at the executions, and use a new Idempotency-Key if it had none",
         )
     request.state.repeated, request.state.identity = row, row.identity(of)
     try:
@@ -590,7 +590,7 @@ def streamed(
     *,
     every: float,
     share: int = 0,
-    cure: str,
+    hint: str,
 ) -> EventSourceResponse:
     """Answer with a stream of what each look finds.
 
@@ -601,17 +601,17 @@ def streamed(
         ask: raises ``RequestRefused`` if the caller may no longer follow.
         every: seconds between two looks.
         share: a look may take one part in so many of the time; 0 is all of it.
-        cure: what to do when too many streams are open.
+        hint: what to do when too many streams are open.
 
     Raises:
         RateExceeded: too many are open.
     """
     followers: dict[object, str] = request.app.state.followers
     if len(followers) >= _STREAMS:
-        raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, cure=cure)
+        raise RateExceeded(f"{_STREAMS} streams are open", retry_after=5, hint=hint)
     if sum(each == caller.id for each in followers.values()) >= _STREAMS_OF_ONE:
         text = f"{caller.name} has {_STREAMS_OF_ONE} streams open"
-        raise RateExceeded(text, retry_after=5, cure=cure)
+        raise RateExceeded(text, retry_after=5, hint=hint)
     events = _looks(request, look, _Asking(ask), every, share)
     return _Stream(followers, caller, events)
 

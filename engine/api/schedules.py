@@ -136,7 +136,7 @@ def version_of(if_match: str | None) -> int | None:
     found = _TAG.fullmatch(if_match.strip())
     if found is None:
         raise VersionOutdated(
-            f"If-Match is {if_match[:40]!r}, which is no version", cure="send the ETag of a GET"
+            f"If-Match is {if_match[:40]!r}, which is no version", hint="send the ETag of a GET"
         )
     return int(found[1])
 
@@ -156,7 +156,7 @@ async def _shown(service: ScheduleService, row: ScheduleRow, status: int = 200) 
     if row.schedule is not None and row.state != "retired":
         waiting = await service.waiting(row.schedule, row.project, row.workflow_type)
         doubts = cron_doubts(row.schedule, datetime.now(UTC))
-        warnings = [f"{each.message}; {each.cure}" for each in doubts]
+        warnings = [f"{each.message}; {each.hint}" for each in doubts]
     answer = answers.DETAILED_SCHEDULE(row, waiting=waiting, warnings=warnings)
     return as_answer(answer, status, headers)
 
@@ -207,7 +207,7 @@ async def create_schedule(request: Request, service: Service, caller: Who) -> Re
     if key is not None:
         caller.require_key(key)
     elif not caller.has_every_key:
-        raise AccessDenied(f"{caller.name} is for some schedules only", cure="give a key")
+        raise AccessDenied(f"{caller.name} is for some schedules only", hint="give a key")
     _require_fields(given, _FIELDS, wrong, key=key or "draft")
     _require_places(caller, given, project or service.project)
     workflow = given.pop("workflow", None)
@@ -250,7 +250,7 @@ async def put_schedule(
     given = declared({"key": key, **body} if isinstance(body, Mapping) else body)
     wrong: list[ScheduleError] = []
     if given.pop("key") != key:
-        wrong.append(ScheduleError("key is not the one of the path", cure="leave it out"))
+        wrong.append(ScheduleError("key is not the one of the path", hint="leave it out"))
     reason = _checked(wrong, checked_line, given.pop("reason", None), "reason")
     project = _checked(wrong, checked_project, given.pop("project", service.project))
     _require_fields(given, _FIELDS, wrong, key=key)
@@ -260,7 +260,7 @@ async def put_schedule(
     if if_match is not None:
         row = await service.find(key)
         if row is None or row.state == "retired":
-            raise VersionOutdated(f"there is no schedule {key}", cure="leave out If-Match")
+            raise VersionOutdated(f"there is no schedule {key}", hint="leave out If-Match")
     done = await service.declare(options.pop("workflow", None), key=key, **options)
     return await _shown(service, done.row, 201 if done.outcome == "created" else 200)
 
@@ -290,7 +290,7 @@ def _require_places(caller: Caller, given: Mapping[str, Any], project: str) -> N
 
 def _text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ScheduleError(f"{name} is not a text", cure="write one")
+        raise ScheduleError(f"{name} is not a text", hint="write one")
     return value
 
 
@@ -316,7 +316,7 @@ def _require_fields(
     ours = [name for name in unknown if name in {*_FIELDS, "key", SEALED_INPUT}]
     found = [
         *wrong,
-        *(ScheduleError(f"{name} is no field here", cure="leave it out") for name in ours),
+        *(ScheduleError(f"{name} is no field here", hint="leave it out") for name in ours),
     ]
     left_out = {*_OTHER_FIELDS, SEALED_INPUT}
     try:
@@ -324,7 +324,7 @@ def _require_fields(
         Schedule.from_json({**plain, **others})
     except ScheduleError as error:
         found.append(error)
-    texts = [f"{each.message}; {each.cure or ''}".rstrip("; ") for each in found]
+    texts = [f"{each.message}; {each.hint or ''}".rstrip("; ") for each in found]
     raise type(found[0])("; ".join(texts), code=found[0].code)
 
 
@@ -453,11 +453,11 @@ async def edit_schedule(
     If-Match is needed: the ETag that was read, or `*` for whatever it is now.
     """
     if if_match is None:
-        raise VersionMissing(cure="send the ETag of the schedule as If-Match")
+        raise VersionMissing(hint="send the ETag of the schedule as If-Match")
     changes = declared(await request.json(), edits=True)
     reason = checked_line(changes.pop("reason", None), "reason")
     if SEALED_INPUT in changes:
-        raise ScheduleError(f"{SEALED_INPUT} is no field here", cure="leave it out")
+        raise ScheduleError(f"{SEALED_INPUT} is no field here", hint="leave it out")
     if not changes.keys().isdisjoint(_PLACES):
         now = await service.schedule(key)
         before = now.schedule.to_json() if now.schedule else {}
@@ -609,7 +609,7 @@ async def cancel(key: KeyPath, body: CancelRequest, service: Service) -> Respons
     name = key if body.workflow_id is None else body.workflow_id
     parsed = parse_workflow_id(name)
     if body.workflow_id is not None and (parsed is None or parsed.key != key):
-        raise WindowNotFound(f"{key} has no run {name}", cure="see its executions")
+        raise WindowNotFound(f"{key} has no run {name}", hint="see its executions")
     done = await service.cancel(
         name, reason=body.reason, terminate=body.terminate, goes_on=body.goes_on
     )

@@ -154,4 +154,4 @@ def as_unavailable() -> Iterator[None]:
         yield
     except RPCError as error:
         text = f"Temporal could not list its runs: {error.message}"
-        raise TemporalUnavailable(text, cure="try again, or audit the ledger alone") from error
+        raise TemporalUnavailable(text, hint="try again, or audit the ledger alone") from error

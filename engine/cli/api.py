@@ -121,7 +121,7 @@ def api(
             except OSError as error:
                 raise SetupInvalid(
                     f"no API at {host}:{port}: {error.strerror or error}",
-                    cure="--port or SCHED_API_PORT names another port",
+                    hint="--port or SCHED_API_PORT names another port",
                 ) from error
             async with served.serving(app, place):
                 access = "with a token" if needs else "without a token, from this machine alone"

@@ -538,9 +538,9 @@ def _run(arguments: list[str]) -> tuple[int, dict[str, object] | None]:
 
 
 def _refusal(error: TyperException) -> dict[str, object]:
-    """Return the error of a command line; its message ends with the cure, if there is one."""
-    message, _, cure = error.format_message().rpartition("; ")
-    return error_json(Code.COMMAND_INVALID, message or cure, cure=cure if message else None)
+    """Return the error of a command line; its message ends with the hint, if there is one."""
+    message, _, hint = error.format_message().rpartition("; ")
+    return error_json(Code.COMMAND_INVALID, message or hint, hint=hint if message else None)
 
 
 def _lines(error: EngineError) -> list[str]:

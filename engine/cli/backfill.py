@@ -188,8 +188,8 @@ def describe_preview(seen: BackfillRequested) -> Iterator[str]:
     if seen.would_start > 1:
         yield _PACES[of.overlap]
     for why, number in sorted(seen.left_alone.items(), key=lambda each: -each[1]):
-        cure = f"; `--include {why}` starts {'it' if number == 1 else 'them'}"
-        yield f"left alone, {why}: {counted(number, 'window')}{cure if why in INCLUDED else ''}"
+        hint = f"; `--include {why}` starts {'it' if number == 1 else 'them'}"
+        yield f"left alone, {why}: {counted(number, 'window')}{hint if why in INCLUDED else ''}"
     if seen.cost:
         yield seen.cost
 

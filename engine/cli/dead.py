@@ -386,10 +386,10 @@ def _sends(number: int) -> str:
 
 
 def _why(letter: DeadLetter) -> str:
-    """Return the error or reason, with a cure for several windows, which no rerun can start."""
+    """Return the error or reason, with a hint for several windows, which no rerun can start."""
     why = letter.error or letter.reason or "its cause could not be read"
     if letter.windows == 1:
         return why
     until = instant_text(letter.last_fire_time)
-    cure = f"`sched backfill {letter.key} --from {instant_text(letter.fire_time)} --to {until}`"
-    return f"{letter.windows} windows: {why}; {cure}"
+    hint = f"`sched backfill {letter.key} --from {instant_text(letter.fire_time)} --to {until}`"
+    return f"{letter.windows} windows: {why}; {hint}"

@@ -256,7 +256,7 @@ def _check_names(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     try:
         code = import_user_code(imports)
     except EngineError as error:
-        raise EngineError(error.message, cure="mend it, or check with --no-import") from error
+        raise EngineError(error.message, hint="mend it, or check with --no-import") from error
     queue = os.environ.get("SCHED_TASK_QUEUE") or "sched"
     mine = [each for each in file.schedules if each.task_queue == queue]
     if found := locate(known_to_fit(mine, code.workflows, types=code.types), Source(path)):

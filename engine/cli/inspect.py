@@ -198,8 +198,8 @@ async def _remark(opened: ScheduleService, rows: Sequence[ScheduleRow], project:
 def _nothing_of(project: str, known: Collection[str]) -> str:
     if not known:
         return _EMPTY
-    cure = did_you_mean(project, known, f"there is {', '.join(sorted(known)[:_NAMED])}")
-    return f"no schedule of project {project}; {cure}"
+    hint = did_you_mean(project, known, f"there is {', '.join(sorted(known)[:_NAMED])}")
+    return f"no schedule of project {project}; {hint}"
 
 
 def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:

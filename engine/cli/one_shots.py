@@ -216,7 +216,7 @@ def _moment(moment: str, timezone: str | None) -> str:
     """Return a moment as the service reads it; one that is relative to now becomes an instant.
 
     Raises:
-        typer.BadParameter: it has neither an offset nor a zone; the cure names options instead of a
+        typer.BadParameter: it has neither an offset nor a zone; the hint names options instead of a
             file's fields.
     """
     if (instant_ := from_now(moment, "MOMENT", bare="ahead")) is not None:

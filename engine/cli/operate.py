@@ -327,7 +327,7 @@ def _asked(
 async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> CatchUp:
     row = await opened.schedule(key)
     if row.schedule is None:
-        raise LedgerError(f"the definition of {key} cannot be read", cure="use a newer version")
+        raise LedgerError(f"the definition of {key} cannot be read", hint="use a newer version")
     return row.schedule.catch_up.model_copy(update=asked)
 
 

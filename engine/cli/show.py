@@ -361,8 +361,8 @@ def _show_window(session: Session, key: str, at: datetime | None) -> None:
     found = session.ask(read)
     if found is None:
         of = f"run {key}" if at is None else f"window of {key} at {instant_text(at)}"
-        cure = f"`sched explain {key} {instant_text(at) or ''}".rstrip() + "` says why"
-        session.print(None, f"the ledger has no {of}; {cure}")
+        hint = f"`sched explain {key} {instant_text(at) or ''}".rstrip() + "` says why"
+        session.print(None, f"the ledger has no {of}; {hint}")
         raise typer.Exit(1)
     session.print(found, [])
 

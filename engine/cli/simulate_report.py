@@ -140,12 +140,12 @@ def remarks(found: Simulation) -> list[str]:
     """Return notes on schedules whose overlap is unknown, or whose dependencies are left out."""
     notes = []
     if unknown := [each.key for each in found.schedules if each.overlap_unknown]:
-        cure = "say with --duration how long its runs take"
+        hint = "say with --duration how long its runs take"
         if found.outages:
-            cure = "overlap is not simulated across an --outage"
+            hint = "overlap is not simulated across an --outage"
         notes.append(
             f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
-            f" counted as with `overlap: allow`; {cure}"
+            f" counted as with `overlap: allow`; {hint}"
         )
     if follows := [each.key for each in found.schedules if each.follows]:
         notes.append(

@@ -303,7 +303,7 @@ def doctor(
         temporal = asyncio.run(facts(()))
         part = "postgresql" if isinstance(error, LedgerUnavailable) else "migrations"
         found = [
-            Finding(part, False, error.message, error.cure),
+            Finding(part, False, error.message, error.hint),
             Finding(
                 "temporal", *((None, temporal) if isinstance(temporal, str) else (True, "answers"))
             ),
@@ -333,7 +333,7 @@ async def _of_file(opened: ScheduleService, path: Path, file: ScheduleFile | Fin
     try:
         found = await opened.plan(file)
     except EngineError as error:
-        return Finding("file", False, error.message, error.cure)
+        return Finding("file", False, error.message, error.hint)
     if found.refused is not None:
         return Finding("file", False, f"{path} cannot be applied: {found.refused.message}")
     if changes := len(found.changes):

@@ -151,8 +151,8 @@ def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in words:
             return text
-        cure = did_you_mean(text, words, f"write one of {', '.join(words)}")
-        raise typer.BadParameter(f"{text!r} is no {noun}; {cure}")
+        hint = did_you_mean(text, words, f"write one of {', '.join(words)}")
+        raise typer.BadParameter(f"{text!r} is no {noun}; {hint}")
 
     return read
 
@@ -627,10 +627,10 @@ async def open_service(
             raise
         # A `sched up` killed with -9 leaves its file behind; then the connection is refused. If the
         # connection times out instead, the server is still there.
-        cure = "the `sched up` of this folder seems not to run; start it"
+        hint = "the `sched up` of this folder seems not to run; start it"
         if isinstance(error.__cause__, TimeoutError):
-            cure = "it is there and does not answer; see what the `sched up` of this folder says"
-        raise LedgerUnavailable(error.message, cure=cure) from error
+            hint = "it is there and does not answer; see what the `sched up` of this folder says"
+        raise LedgerUnavailable(error.message, hint=hint) from error
 
 
 def data_converter() -> DataConverter | None:

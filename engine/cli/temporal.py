@@ -99,7 +99,7 @@ async def _in_time(asked: Awaitable[T], what: str) -> T:
     except TimeoutError as error:
         raise TemporalUnavailable(
             f"{what} gave no answer within {ANSWERS_WITHIN:g} s",
-            cure="see whether it runs, and what it logs",
+            hint="see whether it runs, and what it logs",
         ) from error
 
 
@@ -263,7 +263,7 @@ async def workflow_of(of: Target, run_id: str, setup: Setup | None = None) -> st
         raise TemporalUnavailable(f"the run could not be looked for: {error}") from error
     raise WindowNotFound(
         f"Temporal has no run {run_id}",
-        cure="it may have forgotten it; name the workflow id, as `sched fires` shows it",
+        hint="it may have forgotten it; name the workflow id, as `sched fires` shows it",
     )
 
 
@@ -349,7 +349,7 @@ class Follower:
             if (fire := await service.fire(self._run)) is None:
                 raise WindowNotFound(
                     f"the ledger has no run {self._run}",
-                    cure="see `sched fires KEY` for those of a schedule",
+                    hint="see `sched fires KEY` for those of a schedule",
                 )
             return [fire] if status in {None, fire.status} else []
         code = self._reason_code

@@ -12,7 +12,7 @@ from engine.errors import EmbeddedError
 if sys.platform == "win32":
     raise EmbeddedError(
         "the servers of `sched up` and of the testing kit do not run on Windows",
-        cure="use WSL, or set TEMPORAL_ADDRESS and SCHED_DATABASE_URL and start `sched worker`",
+        hint="use WSL, or set TEMPORAL_ADDRESS and SCHED_DATABASE_URL and start `sched worker`",
     )
 
 from engine.embedded.postgres import PostgresServer

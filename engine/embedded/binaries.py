@@ -51,7 +51,7 @@ class Account:
         if owner not in (None, os.geteuid()):
             raise EmbeddedError(
                 f"the database in {data} belongs to another user",
-                cure="run as that user or choose another --data-dir",
+                hint="run as that user or choose another --data-dir",
             )
         return cls._named(os.geteuid())
 
@@ -63,7 +63,7 @@ class Account:
             # PostgreSQL looks up the user's name, and fails without one.
             raise EmbeddedError(
                 f"this machine's user list has no entry for {who}, and PostgreSQL needs one",
-                cure="add it to /etc/passwd or set SCHED_DATABASE_URL",
+                hint="add it to /etc/passwd or set SCHED_DATABASE_URL",
             ) from None
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, other=entry.pw_uid != os.geteuid())
 
@@ -100,7 +100,7 @@ class Account:
             raise EmbeddedError(
                 f"PostgreSQL refuses to run as root, and this process may not become the user "
                 f"{self.name} ({error.strerror})",
-                cure="start it as an ordinary user, or set SCHED_DATABASE_URL",
+                hint="start it as an ordinary user, or set SCHED_DATABASE_URL",
             ) from None
 
     def own(self, path: Path) -> None:
@@ -130,9 +130,9 @@ def temporal_cli() -> Path:
     if named:
         raise EmbeddedError(
             f"SCHED_TEMPORAL_CLI={named} is not a program",
-            cure=f"let it name the temporal program, or unset it and {_INSTALL}",
+            hint=f"let it name the temporal program, or unset it and {_INSTALL}",
         )
-    raise EmbeddedError("the program `temporal` is not installed", cure=_INSTALL)
+    raise EmbeddedError("the program `temporal` is not installed", hint=_INSTALL)
 
 
 def postgres_bin(account: Account, home: Path) -> Path:
@@ -156,7 +156,7 @@ def postgres_bin(account: Account, home: Path) -> Path:
     if complaint is not None:
         raise EmbeddedError(
             f"PostgreSQL does not run here ({complaint})",
-            cure="set SCHED_DATABASE_URL to a database of your own",
+            hint="set SCHED_DATABASE_URL to a database of your own",
         )
     return programs
 
@@ -169,7 +169,7 @@ def _package() -> Path:
             return Path(place)
     raise EmbeddedError(
         f"PostgreSQL {POSTGRES_MAJOR} is not installed",
-        cure=f"{_INSTALL}, or set SCHED_DATABASE_URL",
+        hint=f"{_INSTALL}, or set SCHED_DATABASE_URL",
     )
 
 

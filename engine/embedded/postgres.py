@@ -37,7 +37,7 @@ def open_cluster(home: Path, *, durable: bool) -> tuple[Path, Account, str]:
     incomplete cluster, because it is created under another name.
 
     Raises:
-        EmbeddedError: the cluster cannot be used; the error has the cure.
+        EmbeddedError: the cluster cannot be used; the error has the hint.
         OSError: a folder cannot be written.
     """
     data = home / "data"
@@ -50,14 +50,14 @@ def open_cluster(home: Path, *, durable: bool) -> tuple[Path, Account, str]:
         raise EmbeddedError(
             f"the database in {data} was made by PostgreSQL {major}, "
             f"this sched-engine brings {POSTGRES_MAJOR}",
-            cure="use the sched-engine that made it, or choose another --data-dir",
+            hint="use the sched-engine that made it, or choose another --data-dir",
         )
     try:
         password = (home / "password").read_text(encoding="ascii").strip()
     except FileNotFoundError:
         raise EmbeddedError(
             f"the database in {home} has lost its file `password`",
-            cure="restore the file, or move the folder away to begin with an empty database",
+            hint="restore the file, or move the folder away to begin with an empty database",
         ) from None
     return programs, account, password
 
@@ -78,7 +78,7 @@ def make_home(folder: Path) -> Path:
     """Return the home of a data folder's cluster; the first call creates it.
 
     Raises:
-        EmbeddedError: the home cannot be used; the error has the cure.
+        EmbeddedError: the home cannot be used; the error has the hint.
         OSError: a folder cannot be written.
     """
     home = home_of(folder)
@@ -87,7 +87,7 @@ def make_home(folder: Path) -> Path:
             # An empty ledger beside Temporal's full history must be the user's decision.
             raise EmbeddedError(
                 f"the database folder {home} named in {folder / 'postgres.path'} has gone",
-                cure="restore it, or delete that file to begin with an empty database",
+                hint="restore it, or delete that file to begin with an empty database",
             )
         return home
     home.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ def make_home(folder: Path) -> Path:
     if (home / "data").exists():
         raise EmbeddedError(
             f"the user {account.name}, who owns the database, cannot enter {home}",
-            cure="open the folders above it with chmod o+x, or choose another --data-dir",
+            hint="open the folders above it with chmod o+x, or choose another --data-dir",
         )
     outside = _outside(folder, account)
     pointer = folder / "postgres.path"
@@ -128,7 +128,7 @@ def _outside(folder: Path, account: Account) -> Path:
             home.rmdir()
     raise EmbeddedError(
         f"the user {account.name}, who must run PostgreSQL, can reach no folder for it",
-        cure="choose a --data-dir whose parent folders everybody may enter",
+        hint="choose a --data-dir whose parent folders everybody may enter",
     )
 
 
@@ -159,7 +159,7 @@ def _initialise(home: Path, programs: Path, account: Account, *, durable: bool) 
         raise EmbeddedError(
             f"PostgreSQL could not make its folder {unfinished} "
             f"({' | '.join(answer.stderr.strip().splitlines()[-3:])})",
-            cure="choose another --data-dir, or set SCHED_DATABASE_URL",
+            hint="choose another --data-dir, or set SCHED_DATABASE_URL",
         )
     unfinished.replace(home / "data")
 
@@ -293,7 +293,7 @@ class PostgresServer(Server):
         except asyncpg.PostgresError as error:
             raise EmbeddedError(
                 f"the database in {self.data_dir} refuses the connection ({error})",
-                cure="choose another --data-dir, or move this one away to begin afresh",
+                hint="choose another --data-dir, or move this one away to begin afresh",
             ) from error
         return True
 

@@ -80,7 +80,7 @@ class Server(abc.ABC):
         A server of this folder that a killed owner left behind is stopped first.
 
         Raises:
-            EmbeddedError: the server cannot run here; one sentence with the cure.
+            EmbeddedError: the server cannot run here; one sentence with the hint.
         """
         try:
             await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ class Server(abc.ABC):
             except PermissionError:
                 raise EmbeddedError(
                     f"{self.name} still runs as process {pid} of another user",
-                    cure="stop it as that user, or choose another --data-dir",
+                    hint="stop it as that user, or choose another --data-dir",
                 ) from None
             while self._runs(pid):
                 if time.monotonic() > deadline:
@@ -207,7 +207,7 @@ class Server(abc.ABC):
                 return
         raise EmbeddedError(
             f"{self.name} (process {pid}) does not end",
-            cure="choose another --data-dir until this machine has been restarted",
+            hint="choose another --data-dir until this machine has been restarted",
         )
 
     def _runs(self, pid: int) -> bool:
@@ -231,7 +231,7 @@ class Server(abc.ABC):
         else:
             return
         raise EmbeddedError(
-            f"{self.name} {fault} ({self._last_lines()})", cure=f"its log {self.log} may say more"
+            f"{self.name} {fault} ({self._last_lines()})", hint=f"its log {self.log} may say more"
         )
 
     def _last_lines(self) -> str:
@@ -284,7 +284,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
             if holder := _holder_of(file):
                 raise EmbeddedError(
                     f"another `sched up` (process {holder}) uses the data folder {folder}",
-                    cure="stop it or give this one another --data-dir",
+                    hint="stop it or give this one another --data-dir",
                 )
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -308,7 +308,7 @@ def unwritable(path: Path, error: OSError) -> EmbeddedError:
     """Return the error for a data folder that cannot be written."""
     return EmbeddedError(
         f"the data folder {path} cannot be written ({error.strerror or error})",
-        cure="choose another with --data-dir, or make it writable for this user",
+        hint="choose another with --data-dir, or make it writable for this user",
     )
 
 
@@ -359,7 +359,7 @@ def require_free(wanted: Mapping[str, int | None]) -> None:
             chosen[option] = _another(port, option, chosen.values())
     options = " ".join(f"{option} {port}" for option, port in chosen.items())
     what = "it" if len(holders) == 1 else "them"
-    raise EmbeddedError(text, cure=f"stop {what}, or add {options}")
+    raise EmbeddedError(text, hint=f"stop {what}, or add {options}")
 
 
 def _is_taken(port: int, option: str) -> bool:
@@ -372,7 +372,7 @@ def _is_taken(port: int, option: str) -> bool:
                 return True
             raise EmbeddedError(
                 f"port {port} cannot be used ({error.strerror})",
-                cure=f"choose another with {option}",
+                hint=f"choose another with {option}",
             ) from error
     return False
 

@@ -58,7 +58,7 @@ async def servers(
         durable: False trades PostgreSQL's survival of a power loss for speed (tests).
 
     Raises:
-        EmbeddedError: one sentence with the obstacle and its cure.
+        EmbeddedError: one sentence with the obstacle and its hint.
     """
     ports = {
         "--temporal-port": temporal_port,
@@ -69,7 +69,7 @@ async def servers(
     if len(set(chosen)) < len(chosen):
         raise EmbeddedError(
             f"two of the ports {', '.join(map(str, chosen))} are the same",
-            cure="give --temporal-port, --ui-port and --postgres-port one each",
+            hint="give --temporal-port, --ui-port and --postgres-port one each",
         )
     temporal = TemporalServer(data_dir, temporal_port, ui_port)
     postgres = PostgresServer(data_dir, postgres_port, durable=durable)

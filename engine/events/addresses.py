@@ -48,7 +48,7 @@ _ISATAP: Final = frozenset({0x5EFE, 0x2005EFE})
 """Of the last 64 bits the first 32, if the rest are an IPv4 address within the network."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-ALLOW_CURE: Final = "name it in SCHED_HOOKS_ALLOW of the workers if it is meant"
+ALLOW_HINT: Final = "name it in SCHED_HOOKS_ALLOW of the workers if it is meant"
 
 
 class AddressRefused(Exception):
@@ -130,8 +130,8 @@ class Allowed:
                 networks.append((ipaddress.ip_network(host), port))
             except ValueError:
                 if not _HOST.fullmatch(host.lower()):
-                    cure = "write hooks.internal:8443,10.1.0.0/16"
-                    raise ValueError(f"{item} is no host, address or network; {cure}") from None
+                    hint = "write hooks.internal:8443,10.1.0.0/16"
+                    raise ValueError(f"{item} is no host, address or network; {hint}") from None
                 hosts.append((host.lower(), port))
         return cls(tuple(hosts), tuple(networks))
 
@@ -216,7 +216,7 @@ async def checked(url: str, allowed: Allowed, *, resolve: Resolve = _resolve) ->
     if not allowed.has_host(host, port):
         refused = [each for each in found if not allowed.has_address(each, port)]
         if refused:
-            text = f"{host} is {refused[0]}, which is not public; {ALLOW_CURE}"
+            text = f"{host} is {refused[0]}, which is not public; {ALLOW_HINT}"
             raise AddressRefused(text)
     address = str(found[0])
     target = f"[{address}]" if ":" in address else address

@@ -92,7 +92,7 @@ _ALL_FAIL: Final = 5
 """Events that fail until it opens, where no schedule is known to be accepted."""
 _LONGEST_REST: Final = 30.0
 LEASE: Final = timedelta(seconds=30)
-_DEAD_CURE: Final = "`sched events --dead` lists them"
+_DEAD_HINT: Final = "`sched events --dead` lists them"
 
 _Id = tuple[int, str]
 """Position and name of an event."""
@@ -471,7 +471,7 @@ class Subscriber:
             if of is None:
                 self._failed.clear()
             text = f"{number} events of {self.name} were given up after a day: {self._error}"
-            self._around.report(f"{text}; {_DEAD_CURE}", False)
+            self._around.report(f"{text}; {_DEAD_HINT}", False)
 
     def _report(self, failed: Sequence[Attempt]) -> None:
         """Report the first failure, the success after the last one, and deaths."""
@@ -485,7 +485,7 @@ class Subscriber:
         if dead := [each for each in failed if each.wait is None]:
             self._failed -= {(each.position, each.name) for each in dead}
             which = f"{len(dead)} events of {self.name} were given up after {dead[0].attempts}"
-            self._around.report(f"{which} attempts: {dead[0].error}; {_DEAD_CURE}", False)
+            self._around.report(f"{which} attempts: {dead[0].error}; {_DEAD_HINT}", False)
         self._attempted = 0
 
     def _clear_queues(self) -> None:

@@ -122,8 +122,8 @@ class HookSender:
             return f"the event is larger than {_MOST_SENT // 1024} KB"
         signed = self._signed(body, message_id(event))
         if signed is None:
-            cure = f"set {self._secret} to whsec_… and 24 to 64 bytes in base64"
-            return f"the signature cannot be made: {cure}"
+            hint = f"set {self._secret} to whsec_… and 24 to 64 bytes in base64"
+            return f"the signature cannot be made: {hint}"
         to = await checked(self._url, self._allowed, resolve=self._resolve)
         async with self._http.stream(
             "POST",

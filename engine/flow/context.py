@@ -139,7 +139,7 @@ class Context:
         if found is None:
             raise EngineError(
                 "Context.current() was called outside of a run of a @workflow class",
-                cure="call it in run, or in a handler of a signal, an update or a query",
+                hint="call it in run, or in a handler of a signal, an update or a query",
             )
         return found
 
@@ -167,7 +167,7 @@ class Context:
             raise EngineError(
                 f"ctx.fire: no schedule started the run {temporalio.workflow.info().workflow_id!r}"
                 f" ({error})",
-                cure="ask ctx.scheduled first",
+                hint="ask ctx.scheduled first",
             ) from None
 
     @property
@@ -752,7 +752,7 @@ class Context:
         if self._children.under_way:
             raise EngineError(
                 "ctx.continue_as_new: a child is open, and would be ended with this run",
-                cure="wait for it first",
+                hint="wait for it first",
             )
         carried: dict[str, Any] = {**await self._signals.left()}
         if undo == "carry":
@@ -794,7 +794,7 @@ def refuse_forgotten(to_undo: Sequence[str], undo: str) -> None:
         raise EngineError(
             f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
             " the next run knows nothing of that",
-            cure='write undo="carry" or undo="commit"',
+            hint='write undo="carry" or undo="commit"',
         )
 
 

@@ -446,12 +446,12 @@ def _check_inputs(definition: WorkflowDefinition, inputs: tuple[Any, ...]) -> No
     if inputs and not definition.accepts_input:
         raise EngineError(
             f"the workflow {definition.type} takes no input, but was started with one",
-            cure="remove `input:` from the schedule, or add a parameter to run(self, ctx)",
+            hint="remove `input:` from the schedule, or add a parameter to run(self, ctx)",
         )
     if not inputs and definition.requires_input:
         raise EngineError(
             f"the workflow {definition.type} needs an input, but was started without",
-            cure="add `input:` to the schedule, or give the parameter of run a default",
+            hint="add `input:` to the schedule, or give the parameter of run a default",
         )
 
 

@@ -28,7 +28,7 @@ from engine.flow.restrictions import refused_text
 
 
 class FatalError(ApplicationError):
-    """Error of a step or of ``run`` that a retry cannot cure.
+    """Error of a step or of ``run`` that a retry cannot hint.
 
     Neither the step nor the run is retried, whatever their retry rules; a run still undoes its
     work. A subclass works the same way, on any Temporal worker.
@@ -85,13 +85,13 @@ class CompensationFailed(ApplicationError):
         )
 
 
-_CURE = "Give the call idempotency_key="
+_HINT = "Give the call idempotency_key="
 
 
-def refusal(why: str, cure: str = _CURE) -> ApplicationError:
+def refusal(why: str, hint: str = _HINT) -> ApplicationError:
     """Return the failure of a call, or of a run, that cannot be made safely after a reset."""
     return ApplicationError(
-        f"{why}. {cure}, or undo by hand what the earlier run did and start a new run",
+        f"{why}. {hint}, or undo by hand what the earlier run did and start a new run",
         type=Code.RESET_UNSAFE,
         non_retryable=True,
     )

@@ -1,4 +1,4 @@
-"""Sentences about calls that Temporal's sandbox refuses: the call, its place, and the cure.
+"""Sentences about calls that Temporal's sandbox refuses: the call, its place, and the hint.
 
 The SDK's own advice is to pass the import through, which makes such a call possible and the run
 non-deterministic. Nothing here changes what is refused, or how a run ends.
@@ -102,7 +102,7 @@ def shown_file(file: str, module: str) -> str:
 # --- sentences ---
 
 _STEP: Final = "do it in a step"
-_CURES: Final = {
+_HINTS: Final = {
     "__builtins__.input": "wait for a signal: await ctx.wait_for(...)",
     "asyncio": _STEP,
     "concurrent": "use ctx.parallel, or do it in a step",
@@ -124,11 +124,11 @@ _CURES: Final = {
 _NOT_SHOWN: Final = ("__builtins__.", "datetime.datetime.", "datetime.date.")
 
 
-def cure_of(name: str) -> str:
+def hint_of(name: str) -> str:
     """Return what a workflow does instead of a call, by the full name of what it calls."""
     parts = name.split(".")
     beginnings = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((_CURES[each] for each in beginnings if each in _CURES), _STEP)
+    return next((_HINTS[each] for each in beginnings if each in _HINTS), _STEP)
 
 
 def shown_name(name: str) -> str:
@@ -170,4 +170,4 @@ def refused_text(error: BaseException) -> str | None:
         return None
     place = next((each for each in reversed(places_of(error)) if each.is_users), None)
     where = f" ({place})" if place else ""
-    return f"a workflow cannot use {shown_name(name)}{where}; {cure_of(name)}"
+    return f"a workflow cannot use {shown_name(name)}{where}; {hint_of(name)}"

@@ -433,7 +433,7 @@ class Saga:
             raise EngineError(
                 f"ctx.step({call.name}, idempotency_key={call.key!r}): the call that had this key"
                 " was undone",
-                cure="give each try a key of its own",
+                hint="give each try a key of its own",
             )
 
     def on_failure(self, undo: StepCall) -> None:

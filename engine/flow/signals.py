@@ -125,7 +125,7 @@ class Signals:
         if temporalio.workflow.get_signal_handler(name) is not None:
             raise EngineError(
                 f"ctx.wait_for({name!r}): the workflow has a @workflow.signal of that name",
-                cure="wait for what the handler sets, or take the handler away",
+                hint="wait for what the handler sets, or take the handler away",
             )
 
         self._take_carried(name)

@@ -417,7 +417,7 @@ def _checked(
         raise TypeError(_NAMED_CLOSURE.format(fn))
     definition = step_definition_of(fn)
     if definition is None and not hasattr(fn, "__temporal_activity_definition"):
-        raise TypeError(f"{who_needs} a function marked with {mark}: {_cure(fn, mark)}")
+        raise TypeError(f"{who_needs} a function marked with {mark}: {_hint(fn, mark)}")
     return definition
 
 
@@ -428,7 +428,7 @@ _NAMED_CLOSURE: Final = (
 )
 
 
-def _cure(fn: Any, mark: str) -> str:
+def _hint(fn: Any, mark: str) -> str:
     name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
     if callable(fn) and name and module:
         if "<" in name:  # <lambda>, or <locals>

@@ -156,7 +156,7 @@ def step_info() -> StepInfo:
     if not activity.in_activity():
         raise EngineError(
             "step_info() was called outside of a step",
-            cure="in a unit test run the step with temporalio.testing.ActivityEnvironment",
+            hint="in a unit test run the step with temporalio.testing.ActivityEnvironment",
         )
     info = activity.info()
     # Not isinstance: another copy of this module may have created it.
@@ -165,7 +165,7 @@ def step_info() -> StepInfo:
         raise EngineError(
             f"step_info() of {info.activity_id}: this worker has no SchedulePlugin, so the key that"
             " the run gave the call did not reach the step",
-            cure="give the worker plugins=[SchedulePlugin(None)]",
+            hint="give the worker plugins=[SchedulePlugin(None)]",
         )
     note = note or NOTHING
     return StepInfo(

@@ -27,7 +27,7 @@ def zone(name: str) -> ZoneInfo:
     Raises:
         TimezoneInvalid: The installed ``tzdata`` has no such zone.
     """
-    unknown = TimezoneInvalid(f"unknown timezone {name!r}", cure="use an IANA name")
+    unknown = TimezoneInvalid(f"unknown timezone {name!r}", hint="use an IANA name")
     if not _NAME.fullmatch(name):
         raise unknown
     try:

@@ -70,10 +70,10 @@ def read_jobs(name: str, options: Options) -> Import:
     jobs = get_jobs() if callable(get_jobs) else found
     if not isinstance(jobs, list | tuple) or not all(hasattr(job, "trigger") for job in jobs):
         raise ImportUnreadable(
-            f"{name} is no scheduler and no list of jobs", cure=f"write {_EXAMPLE}"
+            f"{name} is no scheduler and no list of jobs", hint=f"write {_EXAMPLE}"
         )
     if not jobs:
-        raise ImportUnreadable(f"{name} has no job", cure="add them before the import reads it")
+        raise ImportUnreadable(f"{name} has no job", hint="add them before the import reads it")
     entries = Collector(options, WORKFLOW)
     scheduler = _Scheduler.of(found)
     for job in jobs:

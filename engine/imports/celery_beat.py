@@ -76,7 +76,7 @@ def read_beat(name: str, options: Options) -> Import:
             draft = Draft(str(task_name), "", str(task_name))
             entries.add(draft, partial(_fill, entry=entry, beat=beat))
     if not (isinstance(tasks, list | Mapping) and tasks and entries.found):
-        raise ImportUnreadable(f"{name} has no periodic task", cure=beat.cure)
+        raise ImportUnreadable(f"{name} has no periodic task", hint=beat.hint)
     return entries.imported(f"the periodic tasks of {name}", *remarks)
 
 
@@ -87,7 +87,7 @@ class _Beat(NamedTuple):
     now: datetime
     remarks: tuple[Remark, ...] = ()
     late: timedelta | None = None
-    cure: str = f"write {_EXAMPLE}"
+    hint: str = f"write {_EXAMPLE}"
 
     @classmethod
     def of(cls, conf: Any, beside: Any, options: Options) -> _Beat:
@@ -97,13 +97,13 @@ class _Beat(NamedTuple):
         source = conf if is_app else beside
         named = next(filter(None, (getattr(source, name, None) for name in names)), None)
         utc = not is_app or getattr(conf, "enable_utc", True)
-        remarks, cure = [], cls._field_defaults["cure"]
+        remarks, hint = [], cls._field_defaults["hint"]
         if not (named or utc):
             sentence = f"enable_utc is off: {options.timezone} stands for the clock of its machine"
             remarks.append(Remark("difference", "timezone", sentence))
         scheduler = str(getattr(conf, "beat_scheduler", None) or _FILE)
         if is_app and not scheduler.endswith(_FILE):
-            cure = f"beat reads its tasks with {scheduler}; see `sched docs coming-from`"
+            hint = f"beat reads its tasks with {scheduler}; see `sched docs coming-from`"
             sentence = f"beat reads its tasks with {scheduler}, and this import does not"
             if scheduler.startswith("django_celery_beat."):
                 sentence += "; `manage.py dumpdata django_celery_beat` prints them for it"
@@ -115,7 +115,7 @@ class _Beat(NamedTuple):
             remarks.append(Remark("note", "action", f"{sentence} at 04:00, too"))
         late = getattr(conf, "beat_cron_starting_deadline", None)
         zone = str(named) if named else "UTC" if is_app and utc else options.timezone
-        return cls(zone, options.now, tuple(remarks), late and timedelta(seconds=late), cure)
+        return cls(zone, options.now, tuple(remarks), late and timedelta(seconds=late), hint)
 
 
 def _remarks(beat: _Beat) -> Iterator[Remark]:
@@ -138,7 +138,7 @@ def _from_json(name: str) -> Any:
     try:
         return json.loads(read_text(name))
     except ValueError as error:
-        raise ImportUnreadable(f"{name} is no JSON: {error}", cure=f"write {_EXAMPLE}") from None
+        raise ImportUnreadable(f"{name} is no JSON: {error}", hint=f"write {_EXAMPLE}") from None
 
 
 def _from_module(name: str) -> tuple[Any, Any]:
@@ -154,7 +154,7 @@ def _from_module(name: str) -> tuple[Any, Any]:
         except Exception as error:  # code of the user, which may fail with anything
             raise ImportUnreadable(
                 f"loading the tasks of {name} failed: {type(error).__name__}: {error}",
-                cure="run it where celery beat runs, with its packages",
+                hint="run it where celery beat runs, with its packages",
             ) from error
     return getattr(given, "conf", given), sys.modules.get(name.partition(":")[0])
 

@@ -29,7 +29,7 @@ from engine.imports.entries import (
 )
 
 WORKFLOW: Final = "run_target"
-_CURE: Final = "write aws scheduler get-schedule …, or gcloud scheduler jobs list --format json"
+_HINT: Final = "write aws scheduler get-schedule …, or gcloud scheduler jobs list --format json"
 _NO_EXPRESSION: Final = (
     "rules of events have none; aws scheduler list-schedules leaves it out, get-schedule prints it"
 )
@@ -57,7 +57,7 @@ def read_cloud(name: str, options: Options) -> Import:
         fill = partial(_amazon if is_amazon else _google, entry=each, options=options)
         entries.add(Draft("schedule", ""), fill)
     if not entries.found:
-        raise ImportUnreadable(f"{name} has no schedule", cure=_CURE)
+        raise ImportUnreadable(f"{name} has no schedule", hint=_HINT)
     return entries.imported(f"the schedules of {name}", *_remarks())
 
 
@@ -77,7 +77,7 @@ def _objects(name: str) -> Iterator[Any]:
         try:
             found, end = decoder.raw_decode(text)
         except ValueError as error:
-            raise ImportUnreadable(f"{name} is no JSON: {error}", cure=_CURE) from None
+            raise ImportUnreadable(f"{name} is no JSON: {error}", hint=_HINT) from None
         for around in ("Schedules", "Rules"):
             if isinstance(found, Mapping) and isinstance(found.get(around), list):
                 found = found[around]

@@ -95,7 +95,7 @@ def read_crontab(name: str, options: Options, *, user_column: bool = False) -> I
     lines = [*_lines(read_text(name))]
     source = f"the crontab {name}" if name != "-" else "a crontab"
     if not lines:
-        raise ImportUnreadable(f"{source} has no entry", cure="write crontab -l | sched import …")
+        raise ImportUnreadable(f"{source} has no entry", hint="write crontab -l | sched import …")
     mails = {line.mail for line in lines}
     entries = Collector(options, WORKFLOW)
     for line in lines:

@@ -254,14 +254,14 @@ def as_input(**given: Any) -> dict[str, Any]:
     return read
 
 
-def resolve(found: Any, reference: str, cure: str) -> Any:
+def resolve(found: Any, reference: str, hint: str) -> Any:
     """Return what an entry refers to.
 
     Raises:
         NotExpressed: it was not found.
     """
     if found is None:
-        raise NotExpressed(f"{reference} is missing; {cure}")
+        raise NotExpressed(f"{reference} is missing; {hint}")
     return found
 
 
@@ -475,7 +475,7 @@ def read_text(name: str) -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ImportUnreadable(
-            f"{name} cannot be read: {why}", cure="name a file, or - for stdin"
+            f"{name} cannot be read: {why}", hint="name a file, or - for stdin"
         ) from None
 
 
@@ -489,7 +489,7 @@ def load_object(name: str, example: str) -> Any:
     """
     module, _, path = name.partition(":")
     if not module or not path:
-        raise ImportUnreadable(f"{name!r} names no object of a module", cure=f"write {example}")
+        raise ImportUnreadable(f"{name!r} names no object of a module", hint=f"write {example}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -498,11 +498,11 @@ def load_object(name: str, example: str) -> Any:
     except Exception as error:  # code of the user, which may fail with anything
         raise ImportUnreadable(
             f"importing {module} failed: {type(error).__name__}: {error}",
-            cure="run it where the application runs, with its packages",
+            hint="run it where the application runs, with its packages",
         ) from error
     for part in path.split("."):
         if not hasattr(found, part):
-            cure = did_you_mean(part, dir(found), f"write {example}")
-            raise ImportUnreadable(f"{module} has no {path!r}", cure=cure)
+            hint = did_you_mean(part, dir(found), f"write {example}")
+            raise ImportUnreadable(f"{module} has no {path!r}", hint=hint)
         found = getattr(found, part)
     return found

@@ -36,7 +36,7 @@ _SHORTEST: Final = timedelta(minutes=5)
 """Time between two runs of a workflow, at least."""
 _LOOK, _FIRES = 366, 200
 """Days, and fires, among which a shorter time is looked for."""
-_CURE: Final = "write sched import github-workflow .github/workflows/*.yml"
+_HINT: Final = "write sched import github-workflow .github/workflows/*.yml"
 _TWICE: Final = "several crons of a workflow are a schedule each, as there"
 
 
@@ -63,7 +63,7 @@ def read_workflows(names: Sequence[str], options: Options) -> Import:
                 )
                 entries.add(draft, fill)
     if not entries.found:
-        raise ImportUnreadable(f"{', '.join(names)} has no on.schedule", cure=_CURE)
+        raise ImportUnreadable(f"{', '.join(names)} has no on.schedule", hint=_HINT)
     return entries.imported("GitHub workflows", *_remarks(others))
 
 
@@ -73,7 +73,7 @@ def _documents(name: str) -> Iterator[tuple[str, Any]]:
         documents = [*yaml.load_all(read_text(name), Loader=yaml.BaseLoader)]
     except yaml.YAMLError as error:
         first = " ".join(str(error).split())[:200]
-        raise ImportUnreadable(f"{name} is no YAML: {first}", cure=_CURE) from None
+        raise ImportUnreadable(f"{name} is no YAML: {first}", hint=_HINT) from None
     for document in documents:
         yield ("workflow.yml" if name == "-" else Path(name).name), document
 

@@ -57,8 +57,8 @@ def read_cronjobs(name: str, options: Options) -> Import:
         documents = [*yaml.safe_load_all(read_text(name))]
     except yaml.YAMLError as error:
         first = " ".join(str(error).split())[:200]
-        cure = "a chart has to be rendered first, as by helm template"
-        raise ImportUnreadable(f"{name} is no YAML: {first}", cure=cure) from None
+        hint = "a chart has to be rendered first, as by helm template"
+        raise ImportUnreadable(f"{name} is no YAML: {first}", hint=hint) from None
     entries, others = Collector(options, WORKFLOW), []
     found = [each for document in documents for each in _objects(document)]
     for each in found:
@@ -68,7 +68,7 @@ def read_cronjobs(name: str, options: Options) -> Import:
             kind = each.get("kind") if isinstance(each, Mapping) else type(each).__name__
             others.append(str(kind))
     if len(others) == len(found):
-        raise ImportUnreadable(f"{name} has no CronJob", cure="write kubectl get cronjobs -o yaml")
+        raise ImportUnreadable(f"{name} has no CronJob", hint="write kubectl get cronjobs -o yaml")
     return entries.imported(f"the CronJobs of {name}", *_remarks(others))
 
 

@@ -29,7 +29,7 @@ from engine.imports.entries import (
 from engine.schedules import zone
 
 WORKFLOW: Final = "run_quartz_job"
-_CURE: Final = "write an XML file of job-scheduling-data, as of XMLSchedulingDataProcessorPlugin"
+_HINT: Final = "write an XML file of job-scheduling-data, as of XMLSchedulingDataProcessorPlugin"
 _MISFIRE: Final = "MISFIRE_INSTRUCTION_"
 _POLICIES: Final = {
     "": "latest",
@@ -54,7 +54,7 @@ def read_triggers(name: str, options: Options) -> Import:
     try:
         root = fromstring(read_text(name))  # noqa: S314 - the caller's own file; expat bounds entities
     except ParseError as error:
-        raise ImportUnreadable(f"{name} is no XML: {error}", cure=_CURE) from None
+        raise ImportUnreadable(f"{name} is no XML: {error}", hint=_HINT) from None
     jobs = {
         (str(job.get("name")), str(job.get("group", "DEFAULT"))): job
         for job in (_fields(each) for each in root.iter() if _tag(each) == "job")
@@ -65,7 +65,7 @@ def read_triggers(name: str, options: Options) -> Import:
             fill = partial(_fill, kind=_tag(kind), of=kind, jobs=jobs, options=options)
             entries.add(Draft("trigger", ""), fill)
     if not entries.found:
-        raise ImportUnreadable(f"{name} has no trigger", cure=_CURE)
+        raise ImportUnreadable(f"{name} has no trigger", hint=_HINT)
     return entries.imported(f"the triggers of {name}", *_remarks(options))
 
 

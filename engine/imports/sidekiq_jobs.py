@@ -30,7 +30,7 @@ from engine.imports.entries import (
 )
 
 WORKFLOW: Final = "run_ruby_job"
-_CURE: Final = "write the YAML file of the schedule, as config/schedule.yml"
+_HINT: Final = "write the YAML file of the schedule, as config/schedule.yml"
 _LEAST, _MOST = 5, 6
 """Fields of an expression."""
 _PLACE: Final = re.compile(r"[A-Z]\w+(?:/[\w+-]+)+|UTC|GMT|Z")
@@ -49,7 +49,7 @@ def read_ruby(name: str, options: Options) -> Import:
         found = yaml.safe_load(read_text(name))
     except yaml.YAMLError as error:
         first = " ".join(str(error).split())[:200]
-        raise ImportUnreadable(f"{name} is no YAML: {first}", cure=_CURE) from None
+        raise ImportUnreadable(f"{name} is no YAML: {first}", hint=_HINT) from None
     for around in ("scheduler", "schedule"):
         inner = _plain(found).get(around)
         found = inner if isinstance(inner, Mapping | list) else found
@@ -60,7 +60,7 @@ def read_ruby(name: str, options: Options) -> Import:
         draft = Draft(f"job {job}", "", str(job))
         entries.add(draft, partial(_fill, entry=entry, options=options))
     if not entries.found:
-        raise ImportUnreadable(f"{name} has no job", cure=_CURE)
+        raise ImportUnreadable(f"{name} has no job", hint=_HINT)
     return entries.imported(f"the jobs of {name}", *_remarks(options))
 
 

@@ -32,7 +32,7 @@ from engine.schedules import format_duration, zone
 
 WORKFLOW: Final = "run_unit"
 _HEADER: Final = re.compile(r"# (?:/[^/\s]+)*?/([^/\s]+\.\w+)(?:\.d/[^/\s]+\.conf)?")
-_CURE: Final = "write systemctl cat '*.timer' | sched import systemd-timer"
+_HINT: Final = "write systemctl cat '*.timer' | sched import systemd-timer"
 _TWICE: Final = (
     "several OnCalendar of a timer are a schedule each: fires at one moment are two runs, and"
     " overlap is that of each"
@@ -110,7 +110,7 @@ def read_timers(names: Sequence[str], options: Options) -> Import:
             fill = partial(_fill, name=name, unit=unit, units=units, text=text, options=options)
             entries.add(draft, fill)
     if not entries.found:
-        raise ImportUnreadable(f"{', '.join(names)} has no timer", cure=_CURE)
+        raise ImportUnreadable(f"{', '.join(names)} has no timer", hint=_HINT)
     return entries.imported("timers of systemd", *_remarks(options))
 
 

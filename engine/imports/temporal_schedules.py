@@ -102,7 +102,7 @@ async def read_schedules(
     if not found:
         what = f"no schedule that begins with {prefix!r}" if prefix else "no schedule"
         raise ImportUnreadable(
-            f"namespace {client.namespace} has {what}", cure="name its namespace"
+            f"namespace {client.namespace} has {what}", hint="name its namespace"
         )
     return entries.imported(f"the Temporal schedules of namespace {client.namespace}", *_remarks())
 

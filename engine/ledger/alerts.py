@@ -173,7 +173,7 @@ class Condition:
         name: the same in every process for as long as the condition lasts, and unique in the
             namespace; receivers get it as ``dedupKey``.
         code: the kind of the problem.
-        text: one sentence with the cause and the cure.
+        text: one sentence with the cause and the hint.
         since: when the condition began, as far as it is known.
         project, key: the schedule it concerns, or its project alone.
         cause: the probable cause in one word of a closed list, where there is one.

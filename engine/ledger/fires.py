@@ -636,15 +636,15 @@ class OldSnapshot:
         since = f" for {timedelta(seconds=int(self.age.total_seconds()))}" if self.age else ""
         who = f" ({self.application})" if self.application else ""
         if self.kind == "hidden session":
-            cure = "GRANT pg_monitor to the role of the workers to see which"
-            return f"a session or a replication slot {rows}; {cure}"
+            hint = "GRANT pg_monitor to the role of the workers to see which"
+            return f"a session or a replication slot {rows}; {hint}"
         if self.kind == "session":
-            cure = f"end its transaction, or: SELECT pg_terminate_backend({self.name})"
+            hint = f"end its transaction, or: SELECT pg_terminate_backend({self.name})"
         elif self.kind == "prepared transaction":
-            cure = f"COMMIT PREPARED or ROLLBACK PREPARED '{self.name}'"
+            hint = f"COMMIT PREPARED or ROLLBACK PREPARED '{self.name}'"
         else:
-            cure = "let its standby catch up, or drop it"
-        return f"the {self.kind} {self.name}{who} {rows}{since}; {cure}"
+            hint = "let its standby catch up, or drop it"
+        return f"the {self.kind} {self.name}{who} {rows}{since}; {hint}"
 
 
 # --- data intervals ---

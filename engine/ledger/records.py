@@ -405,7 +405,7 @@ class Action:
         if self.reason and (found := unsafe_in(self.reason)):
             raise ScheduleError(
                 f"the reason has the character {found}",
-                cure="write one line of visible characters",
+                hint="write one line of visible characters",
             )
 
 

@@ -42,7 +42,7 @@ from engine.schedules.planner import TIME_RULES, Plan, plan, unresolved_workflow
 
 _ASKS = "namespace"
 _LEASES = 4
-_UNVOUCHED_CURE = (
+_UNVOUCHED_HINT = (
     "windows of that time may have run if this ledger was restored from a backup, and are"
     " unvouched; after an outage `sched backfill KEY --include unvouched` starts them"
 )
@@ -95,13 +95,13 @@ class Presence:
         if found is None:
             raise TemporalUnavailable(
                 f"namespace {self._client.namespace} cannot be described",
-                cure="check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE",
+                hint="check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE",
             )
         if found.retention < self._settings.lease * _LEASES:
             raise RetentionTooShort(
                 f"namespace {self._client.namespace} keeps closed runs for {found.retention},"
                 f" less than {_LEASES} leases of {self._settings.lease}",
-                cure="raise the namespace's retention, or lower SCHED_LEASE",
+                hint="raise the namespace's retention, or lower SCHED_LEASE",
             )
         await self._ledger.bind(found, by=self._serving.replica)
         await self._announce(found.retention)
@@ -170,8 +170,8 @@ class Presence:
         others = await self._ledger.other_rules(project, alive=self._settings.alive)
         if others and others != self._others:
             text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
-            cure = "replicas with older ones leave schedules alone; give all the same image"
-            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
+            hint = "replicas with older ones leave schedules alone; give all the same image"
+            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} {', '.join(others)}; {hint}"))
         self._others = others
         if boottime() - self._asked < _REMIND:
             return
@@ -180,8 +180,8 @@ class Presence:
         self._asked = boottime()
         if newer:
             text = f"{newer} schedules of project {project} were computed by newer rules of time"
-            cure = "replicas with older ones leave them alone: give all replicas that image"
-            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
+            hint = "replicas with older ones leave them alone: give all replicas that image"
+            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {hint}"))
 
     async def end(self) -> None:
         """Withdraw the announcement of the replica."""
@@ -210,7 +210,7 @@ class Presence:
         if silent_since is not None:
             text = f"no worker was seen since {utc_text(silent_since)}"
             text += ", longer than Temporal keeps runs"
-            self._emit(Alert(Code.FIRE_UNVOUCHED, f"{text}; {_UNVOUCHED_CURE}"))
+            self._emit(Alert(Code.FIRE_UNVOUCHED, f"{text}; {_UNVOUCHED_HINT}"))
         now = boottime()
         unbroken = self._steady is not None and now - self._steady[1] <= self._gap
         self._steady = (self._steady[0] if self._steady and unbroken else now, now)

@@ -250,7 +250,7 @@ async def locked(
         if state.retired_at is not None and not retired:
             raise ScheduleRetired(
                 f"{key} was retired at {utc_text(state.retired_at)}",
-                cure="declare it again",
+                hint="declare it again",
             )
         yield Locked(transaction, state, await transaction.now(), by)
 
@@ -263,5 +263,5 @@ def require_present(state: ScheduleState) -> None:
     """
     if state.successor is not None:
         raise ScheduleRenamed(
-            f"{state.key} was renamed to {state.successor}", cure=f"name {state.successor}"
+            f"{state.key} was renamed to {state.successor}", hint=f"name {state.successor}"
         )

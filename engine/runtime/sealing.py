@@ -32,7 +32,7 @@ _AT_ONCE: Final = 200
 """Inputs in one call of the codec."""
 _PATIENCE: Final = 10.0
 """Seconds of one call of the codec, which may ask a server for its keys."""
-CODEC_CURE: Final = "name the team's codec: SCHED_SETUP=module:function"
+CODEC_HINT: Final = "name the team's codec: SCHED_SETUP=module:function"
 
 
 class Sealing:
@@ -158,7 +158,7 @@ class Sealing:
         if text is None:
             return None
         if self._converter is None:
-            raise InputsSealed(f"the inputs of project {project} are sealed", cure=CODEC_CURE)
+            raise InputsSealed(f"the inputs of project {project} are sealed", hint=CODEC_HINT)
         (key,) = await _attempt(self._converter.decode, [_payload(text)])
         self._keys[project] = bytes.fromhex(key)
         return self._keys[project]
@@ -190,7 +190,7 @@ async def opened(sealed: Sealed, converter: DataConverter | None) -> Any:
         InputsSealed: the converter is missing, or its codec fails.
     """
     if converter is None:
-        raise InputsSealed("the input is sealed", cure=CODEC_CURE)
+        raise InputsSealed("the input is sealed", hint=CODEC_HINT)
     (value,) = await _attempt(converter.decode, [payload_of(sealed)])
     return value
 
@@ -227,4 +227,4 @@ async def _attempt(convert: Callable[[Sequence[Any]], Any], values: Sequence[Any
             return cast("list[Any]", await convert(values))
     except Exception as error:
         text = f"the codec failed: {type(error).__name__}: {error}"
-        raise InputsSealed(text, cure="mend it, or give it its keys") from error
+        raise InputsSealed(text, hint="mend it, or give it its keys") from error

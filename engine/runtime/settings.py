@@ -386,10 +386,10 @@ def require_database_url(given: str | None = None) -> str:
 
 
 def no_ledger(more: str = "") -> LedgerRequired:
-    """Return the error for a process that nothing names a ledger to; ``more`` ends its cure."""
+    """Return the error for a process that nothing names a ledger to; ``more`` ends its hint."""
     return LedgerRequired(
         "there is no ledger: SCHED_DATABASE_URL is not set",
-        cure=f"set it, or run `sched up`, which brings a PostgreSQL of its own{more}",
+        hint=f"set it, or run `sched up`, which brings a PostgreSQL of its own{more}",
     )
 
 

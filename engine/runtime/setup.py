@@ -71,8 +71,8 @@ class Setup:
         known = [each.name for each in fields(cls)]
         for name in options:
             if name not in known:
-                cure = did_you_mean(name, known, f"there are {', '.join(known)}")
-                raise SetupInvalid(f"Setup has no option {name!r}", cure=cure)
+                hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+                raise SetupInvalid(f"Setup has no option {name!r}", hint=hint)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Setup:
         if self.payload_codec and converter and converter.payload_codec:
             raise SetupInvalid(
                 "Setup has two codecs, payload_codec and that of data_converter",
-                cure="give one of them",
+                hint="give one of them",
             )
 
     @classmethod
@@ -137,12 +137,12 @@ def _made_by(name: str) -> Setup:
         raise
     except Exception as error:
         raise SetupInvalid(
-            f"the setup {name} failed: {type(error).__name__}: {error}", cure="mend the function"
+            f"the setup {name} failed: {type(error).__name__}: {error}", hint="mend the function"
         ) from error
     if not isinstance(made, Setup):
         raise SetupInvalid(
             f"the setup {name} returned {type(made).__name__}",
-            cure="return an engine.runtime.Setup",
+            hint="return an engine.runtime.Setup",
         )
     return made
 
@@ -150,7 +150,7 @@ def _made_by(name: str) -> Setup:
 def _function(name: str) -> Callable[[], object]:
     module_name, colon, function_name = name.partition(":")
     if not colon or not all(part.isidentifier() for part in module_name.split(".")):
-        raise SetupInvalid(f"the setup is {name!r}", cure=_EXAMPLE)
+        raise SetupInvalid(f"the setup is {name!r}", hint=_EXAMPLE)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -162,15 +162,15 @@ def _function(name: str) -> Callable[[], object]:
         )
         if missing:
             text = f"the setup {name}: there is no module {module_name} here"
-            raise SetupInvalid(text, cure="run in the folder that holds it") from error
+            raise SetupInvalid(text, hint="run in the folder that holds it") from error
         raise SetupInvalid(
             f"the setup {name}: importing {module_name} failed: {type(error).__name__}: {error}",
-            cure="mend the module",
+            hint="mend the module",
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        cure = did_you_mean(function_name, vars(module), _EXAMPLE)
+        hint = did_you_mean(function_name, vars(module), _EXAMPLE)
         text = f"the setup {name}: {module_name} has no function {function_name!r}"
-        raise SetupInvalid(text, cure=cure)
+        raise SetupInvalid(text, hint=hint)
     checked: Callable[[], object] = function
     return checked

@@ -56,7 +56,7 @@ async def connect_temporal(**instead: Any) -> Client:
     except (RuntimeError, OSError) as error:
         raise TemporalUnavailable(
             f"no Temporal server answers at {place}",
-            cure="start it, or set TEMPORAL_ADDRESS",
+            hint="start it, or set TEMPORAL_ADDRESS",
         ) from error
     try:
         wanted = DescribeNamespaceRequest(namespace=namespace)
@@ -66,7 +66,7 @@ async def connect_temporal(**instead: Any) -> Client:
         if error.status == RPCStatusCode.NOT_FOUND:
             raise TemporalUnavailable(
                 f"the Temporal server at {place} has no namespace {namespace!r}",
-                cure=f"`temporal operator namespace create --namespace {namespace}` makes one, "
+                hint=f"`temporal operator namespace create --namespace {namespace}` makes one, "
                 "TEMPORAL_NAMESPACE names another",
             ) from error
         # A client without the permission to describe a namespace may still work in it.

@@ -34,8 +34,8 @@ def require_type(state: ScheduleState) -> None:
         WorkflowUnknown: no worker has ever announced the workflow.
     """
     if state.workflow_type is None:
-        cure = "start a worker that has it"
-        raise WorkflowUnknown(unresolved_workflow(state.schedule), cure=cure)
+        hint = "start a worker that has it"
+        raise WorkflowUnknown(unresolved_workflow(state.schedule), hint=hint)
 
 
 def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collection[str]]) -> str:
@@ -83,7 +83,7 @@ class MixedQueue:
 
     Attributes:
         since: when the first worker joined that differs from those before.
-        text: which workers these are, and the cure.
+        text: which workers these are, and the hint.
     """
 
     task_queue: str
@@ -111,14 +111,14 @@ def _mixed_text(queue: str, workers: Sequence[SeenReplica]) -> str:
     lacks = first_of(sorted(every - lacking.types), _NAMED)
     projects = sorted({each.project for each in workers})
     whose = f"projects {' and '.join(projects)}" if projects[1:] else f"project {projects[0]}"
-    cure = (
+    hint = (
         "give each project a task queue of its own (SCHED_TASK_QUEUE)"
         if projects[1:]
         else "a deploy ends it; else give all workers the same code"
     )
     return (
         f"workers of {whose} on task queue {queue} have different workflows: {lacking.replica}"
-        f" does not have {lacks}, and their tasks that it takes wait for another; {cure}"
+        f" does not have {lacks}, and their tasks that it takes wait for another; {hint}"
     )
 
 
@@ -130,8 +130,8 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
         f"{place} ({count} schedule{'' if count == 1 else 's'})"
         for place, count in sorted(places.items())
     )
-    cure = "start a worker (`sched up` or `sched worker`)"
-    return f"no worker lives that starts what comes due of {named}: {cure}"
+    hint = "start a worker (`sched up` or `sched worker`)"
+    return f"no worker lives that starts what comes due of {named}: {hint}"
 
 
 def no_worker_polls(row: PolledQueue) -> str:

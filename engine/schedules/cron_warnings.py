@@ -1,7 +1,7 @@
 """Warnings about cron expressions that probably do not mean what their author wants.
 
 Each is one of the mistakes that users of cron report most often. The words are those of ``next``,
-made from the parsed fields, and the cure is what to write instead.
+made from the parsed fields, and the hint is what to write instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CronWarning(NamedTuple):
     """A probable mistake, and what to write instead."""
 
     message: str
-    cure: str
+    hint: str
 
 
 class _Texts(NamedTuple):
@@ -81,8 +81,8 @@ def cron_doubts(schedule: Schedule, now: datetime) -> list[CronWarning]:
     found = [*_floods(spec, texts), *_uneven(spec, texts), *_days(spec, texts)]
     shifted = next_shifted(schedule.spec, now, now + _AHEAD)
     if shifted and "dst" not in schedule.model_fields_set:
-        cure = "write a time at which no clock changes, or dst: {gap: skip}"
-        found.append(CronWarning(shifted, cure))
+        hint = "write a time at which no clock changes, or dst: {gap: skip}"
+        found.append(CronWarning(shifted, hint))
     return found
 
 
@@ -117,8 +117,8 @@ def _floods(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
     fires = f'"{spec.expression}" fires {describe(spec)}'
     if texts.second == _EVERY:
         fewer = " ".join(texts[1:] if texts.minute == _EVERY else ("0", *texts[1:]))
-        cure = f'six fields begin with the second; for once a minute write "{fewer}"'
-        yield CronWarning(f"{fires}: 60 times a minute", cure)
+        hint = f'six fields begin with the second; for once a minute write "{fewer}"'
+        yield CronWarning(f"{fires}: 60 times a minute", hint)
     elif texts.minute == _EVERY and texts.hour != _EVERY and "-" not in texts.hour:
         once = " ".join(("0", *texts[2:]))
         yield CronWarning(f"{fires}: 60 times an hour", f'for once write "{once}"')
@@ -144,10 +144,10 @@ def _uneven(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
         named = numbered(field.name, values)
         gap = f"{rest} {field.name}{'s' if rest > 1 else ''}"
         unit = _UNITS.get(field.name)
-        cure = f"for every {step[1]} {field.name}s write every: {step[1]}{unit}"
+        hint = f"for every {step[1]} {field.name}s write every: {step[1]}{unit}"
         if unit is None:
-            cure = f"write the {field.name}s that are meant"
-        yield CronWarning(f'"{text}" is {named}, and then {values[0]} again after {gap}', cure)
+            hint = f"write the {field.name}s that are meant"
+        yield CronWarning(f'"{text}" is {named}, and then {values[0]} again after {gap}', hint)
 
 
 def _neighbours(values: Sequence[int], field: Field) -> bool:
@@ -163,11 +163,11 @@ def _days(spec: Cron, texts: _Texts) -> Iterator[CronWarning]:
     if texts.day not in _ANY and texts.weekday not in _ANY:
         both = "both fields have to match" if calendar.both else "either field is enough"
         nth = f"{texts.weekday}#1" if texts.weekday.isalnum() else "MON#1"
-        cure = f'write * in one of the two; the first such weekday of a month is "{nth}"'
-        yield CronWarning(f"{fires}: {both}", cure)
+        hint = f'write * in one of the two; the first such weekday of a month is "{nth}"'
+        yield CronWarning(f"{fires}: {both}", hint)
     elif step and int(step[1]) > 1:
-        cure = f"for every {step[1]} days write every: {int(step[1]) * 24}h"
-        yield CronWarning(f"{fires}, and begins anew on the 1st of each month", cure)
+        hint = f"for every {step[1]} days write every: {int(step[1]) * 24}h"
+        yield CronWarning(f"{fires}, and begins anew on the 1st of each month", hint)
     elif texts.weekday in _ANY:
         yield from _rare(fires, calendar)
 
@@ -179,10 +179,10 @@ def _rare(fires: str, calendar: DayFields) -> Iterator[CronWarning]:
         return
     months = bits(calendar.months)
     short = tuple(month for month in months if monthrange(_A_YEAR, month)[1] < first)
-    cure = "for the last day of the month write L as the day"
+    hint = "for the last day of the month write L as the day"
     if short == months:
-        yield CronWarning(f"{fires}: only in leap years, once in four years", cure)
+        yield CronWarning(f"{fires}: only in leap years, once in four years", hint)
     elif short:
         lacking = listed([MONTH_NAMES[month - 1] for month in short], "or")
         years = ", except in leap years" if first == _LATE else ""
-        yield CronWarning(f"{fires}: not in {lacking}{years}", cure)
+        yield CronWarning(f"{fires}: not in {lacking}{years}", hint)

@@ -50,8 +50,8 @@ _EVENT_PATTERN: Final = r"[a-z0-9_.*-]{1,250}"
 _KEY_PATTERN: Final = r"[a-z0-9._*-]{1,200}"
 _MOST_PATTERNS: Final = 100
 _LONGEST_URL: Final = 2000
-_URL_CURE: Final = "write an address as https://example.com/hook"
-_SECRET_CURE: Final = "write ${env:NAME}, and set NAME where the workers run"
+_URL_HINT: Final = "write an address as https://example.com/hook"
+_SECRET_HINT: Final = "write ${env:NAME}, and set NAME where the workers run"
 _SECRET: Final = r"\$\{env:([A-Za-z_][A-Za-z0-9_]{0,127})\}"
 
 
@@ -70,8 +70,8 @@ def event_patterns(value: Any, what: str = "events") -> tuple[str, ...]:
         if "*" not in first and (first != "schedule" or not rest):
             raise refuse(f"no event is named {each}", f"write schedule.{last}")
         if "*" not in last and last not in EVENT_TYPES:
-            cure = did_you_mean(last, EVENT_TYPES, f"write {', '.join(EVENT_TYPES)}")
-            raise refuse(f"no event is named {each}", cure)
+            hint = did_you_mean(last, EVENT_TYPES, f"write {', '.join(EVENT_TYPES)}")
+            raise refuse(f"no event is named {each}", hint)
     return found
 
 
@@ -95,7 +95,7 @@ def refusals() -> Iterator[None]:
         yield
     except PydanticCustomError as error:
         context = dict(error.context or {})
-        raise ScheduleError(context["message"], cure=context["cure"]) from None
+        raise ScheduleError(context["message"], hint=context["hint"]) from None
 
 
 def _texts(value: Any, what: str, example: str) -> tuple[str, ...]:
@@ -171,16 +171,16 @@ def place_of_url(url: str) -> str:
 
 def _url(value: Any, what: What) -> str:
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        raise refuse(f"the {what} is no address", _URL_CURE)
+        raise refuse(f"the {what} is no address", _URL_HINT)
     try:
         parts = urlsplit(value)
         sound = parts.hostname and parts.port != 0
     except ValueError:
-        raise refuse(f"the {what} is no address", _URL_CURE) from None
+        raise refuse(f"the {what} is no address", _URL_HINT) from None
     if not sound or " " in value or "\\" in value or len(value) > _LONGEST_URL:
-        raise refuse(f"the {what} is no address", _URL_CURE)
+        raise refuse(f"the {what} is no address", _URL_HINT)
     if parts.scheme not in {"http", "https"}:
-        raise refuse(f"the {what} is neither http nor https", _URL_CURE)
+        raise refuse(f"the {what} is neither http nor https", _URL_HINT)
     if "@" in parts.netloc:
         raise refuse(f"the {what} has a user", "remove it; the signature proves the sender")
     if parts.fragment:
@@ -192,7 +192,7 @@ def _secret(value: Any, what: What) -> str:
     # Never shown: it may be the secret itself.
     found = re.fullmatch(_SECRET, value) if isinstance(value, str) else None
     if found is None:
-        raise refuse(f"the {what} is not the name of a variable", _SECRET_CURE)
+        raise refuse(f"the {what} is not the name of a variable", _SECRET_HINT)
     return found[1]
 
 

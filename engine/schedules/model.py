@@ -122,7 +122,7 @@ class Part(BaseModel):
     """Field with nested fields; the title of its class is the name of the field.
 
     Attributes:
-        example: what a cure proposes to write.
+        example: what a hint proposes to write.
         short: the nested field for which a single value stands, if there is one.
         code: of the error for a value that is none.
         listed: the field whose items they are; without it the title is the field.
@@ -331,8 +331,8 @@ class RunTimeout(Part, title="timeout"):
     def _run_fits(self) -> Self:
         if self.run and self.execution and self.run > self.execution:
             message = f"timeout.run is {format_duration(self.run)}, which is longer than execution"
-            cure = f"write at most {format_duration(self.execution)}"
-            raise checks.refuse(message, cure)
+            hint = f"write at most {format_duration(self.execution)}"
+            raise checks.refuse(message, hint)
         return self
 
 
@@ -642,10 +642,10 @@ class Schedule(BaseModel):
             try:
                 _ = self.spec  # built now rather than during a tick
                 if self.exclusions is not None and self.first_start(EPOCH) is None:
-                    what, cure = "every window is excluded", "leave a day on which it fires"
-                    faults = [Fault(("exclude",), Code.FIELD_INVALID, what, cure)]
+                    what, hint = "every window is excluded", "leave a day on which it fires"
+                    faults = [Fault(("exclude",), Code.FIELD_INVALID, what, hint)]
             except ScheduleError as error:
-                faults = [Fault((), error.code, error.message, error.cure or "")]
+                faults = [Fault((), error.code, error.message, error.hint or "")]
         if faults:
             # Report every fault with its location; the error above has only the first.
             faults = spec_faults(self._given) + [fault for fault in faults if fault.path] or faults

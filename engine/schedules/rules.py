@@ -101,7 +101,7 @@ class Fault:
     path: tuple[str | int, ...]
     code: Code
     message: str
-    cure: str
+    hint: str
 
 
 def in_milliseconds(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -135,8 +135,8 @@ def relation_faults(model: type[BaseModel], given: Mapping[str, Any]) -> list[Fa
     ):
         pass  # its times come from its parents, whose fault is reported already
     elif not kinds:
-        cure = "give one of every, everyMs, cron and at"
-        faults.append(Fault((), Code.KIND_INVALID, "the schedule does not say when it fires", cure))
+        hint = "give one of every, everyMs, cron and at"
+        faults.append(Fault((), Code.KIND_INVALID, "the schedule does not say when it fires", hint))
     elif len(kinds) > 1:
         message = f"{' and '.join(kinds)} are given together"
         faults.append(Fault((kinds[1],), Code.KIND_INVALID, message, _KEEP_ONE))
@@ -165,8 +165,8 @@ def _beside_faults(model: type[BaseModel], kind: str, given: Mapping[str, Any]) 
         and not any(map(given.get, by_clock))
     ):
         message = "an interval without start, end or exclude has no timezone"
-        cure = "remove it, or use cron"
-        yield Fault(("timezone",), Code.FIELD_INVALID, message, cure)
+        hint = "remove it, or use cron"
+        yield Fault(("timezone",), Code.FIELD_INVALID, message, hint)
 
 
 def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -175,8 +175,8 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
         return []
     if spread <= timedelta(milliseconds=every):
         return []
-    cure = f"write at most {format_duration(timedelta(milliseconds=every))}"
-    return [Fault(("spread",), Code.FIELD_INVALID, "spread is longer than the interval", cure)]
+    hint = f"write at most {format_duration(timedelta(milliseconds=every))}"
+    return [Fault(("spread",), Code.FIELD_INVALID, "spread is longer than the interval", hint)]
 
 
 def _interval_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -190,8 +190,8 @@ def _interval_faults(given: Mapping[str, Any]) -> list[Fault]:
         return []
     message = "retry.intervals is given for an external workflow, and only workflows of this engine"
     message += " ask Temporal for the next wait"
-    cure = "write initial, coefficient and max"
-    return [Fault(("retry", "intervals"), Code.RETRY_POLICY_INVALID, message, cure)]
+    hint = "write initial, coefficient and max"
+    return [Fault(("retry", "intervals"), Code.RETRY_POLICY_INVALID, message, hint)]
 
 
 def _shadow_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -203,12 +203,12 @@ def _shadow_faults(given: Mapping[str, Any]) -> list[Fault]:
     if mode == "live":
         message = "shadowUntil is given, and the mode is not shadow"
         return [Fault(path, Code.FIELD_INVALID, message, "add mode: shadow, or remove it")]
-    cure = 'write a moment with its offset, for example "2027-01-01T09:00:00Z"'
+    hint = 'write a moment with its offset, for example "2027-01-01T09:00:00Z"'
     if is_local(until):
         message = f"shadowUntil is {show(until)}, without an offset"
-        return [Fault(path, Code.FIELD_INVALID, message, cure)]
+        return [Fault(path, Code.FIELD_INVALID, message, hint)]
     found = _refused("shadowUntil", moment, "shadowUntil", until, "UTC")
-    return [replace(fault, cure=cure) for fault in found]
+    return [replace(fault, hint=hint) for fault in found]
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -218,25 +218,25 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
         return []
     if policy == "allow":
         message = f"maxConcurrentRuns is {most}, and overlap allow sets no limit"
-        cure = "remove one of them"
+        hint = "remove one of them"
     elif policy in LOOKS and most > LOOKS_AT_ONCE:
         message = f"maxConcurrentRuns is {most}, and overlap {policy} looks at each of them first"
-        cure = f"write {LOOKS_AT_ONCE} or less, or overlap: queue"
+        hint = f"write {LOOKS_AT_ONCE} or less, or overlap: queue"
     elif policy in STOPS and most > 1:
         message = f"maxConcurrentRuns is {most}, and with overlap {policy} it is not known which"
         message += f" of {most} runs is the previous one"
-        cure = "write overlap: queue, queue_one or skip"
+        hint = "write overlap: queue, queue_one or skip"
     else:
         return []
-    return [Fault(("maxConcurrentRuns",), Code.FIELD_INVALID, message, cure)]
+    return [Fault(("maxConcurrentRuns",), Code.FIELD_INVALID, message, hint)]
 
 
 def _workflow_faults(workflow: str) -> list[Fault]:
     if _VERSIONED.fullmatch(workflow):
         return []
     message = f"workflow is {show(workflow)}, whose version is not dotted numbers"
-    cure = "write name@1 or name@1.2, or external: true for a Temporal type as written"
-    return [Fault(("workflow",), Code.FIELD_INVALID, message, cure)]
+    hint = "write name@1 or name@1.2, or external: true for a Temporal type as written"
+    return [Fault(("workflow",), Code.FIELD_INVALID, message, hint)]
 
 
 def build_spec(given: Mapping[str, Any]) -> Spec:
@@ -286,14 +286,14 @@ def _refused(field: str, read: Callable[..., Any], *values: Any, **more: Any) ->
     try:
         read(*values, **more)
     except ScheduleError as error:
-        return [Fault((field,), error.code, error.message, error.cure or "")]
+        return [Fault((field,), error.code, error.message, error.hint or "")]
     return []
 
 
-def error_of(code: Code, message: str, cure: str | None = None) -> ScheduleError:
+def error_of(code: Code, message: str, hint: str | None = None) -> ScheduleError:
     """Return the error with this code, of its own class if it has one."""
     classes = (each for each in ScheduleError.__subclasses__() if each.code == code)
-    return next(classes, ScheduleError)(message, cure=cure, code=code)
+    return next(classes, ScheduleError)(message, hint=hint, code=code)
 
 
 # --- pydantic errors ---
@@ -344,7 +344,7 @@ def _with_near(fault: Fault, model: type[BaseModel]) -> Fault:
         return fault
     known = [each.alias or name for name, each in model.model_fields.items()]
     meant = suggest(str(fault.path[0]), known, names_elsewhere(model))
-    return replace(fault, cure=meant.cure) if meant else fault
+    return replace(fault, hint=meant.hint) if meant else fault
 
 
 _MOST_NAMED: Final = 20
@@ -352,7 +352,7 @@ _MOST_NAMED: Final = 20
 
 def as_error(faults: Sequence[Fault]) -> ScheduleError:
     """Return the error with all of these faults, which has the code of the first."""
-    texts = [f"{each.message}; {each.cure}".rstrip("; ") for each in faults[:_MOST_NAMED]]
+    texts = [f"{each.message}; {each.hint}".rstrip("; ") for each in faults[:_MOST_NAMED]]
     return error_of(faults[0].code, "; ".join(texts))
 
 
@@ -360,7 +360,7 @@ def _as_fault(line: dict[str, Any]) -> Fault:
     path, code, context = tuple(line["loc"]), line["type"], line.get("ctx", {})
     name = str(path[-1]) if path else "the schedule"
     if code.startswith("SCHEDULE_"):
-        return Fault(path, Code(code), context["message"], context["cure"])
+        return Fault(path, Code(code), context["message"], context["hint"])
     if code == "missing":
         example = {
             "key": "key: nightly-report",
@@ -379,7 +379,7 @@ def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> Va
     lines = []
     for fault in faults:
         value = given.get(str(fault.path[0])) if fault.path else None
-        error = refuse(fault.message, fault.cure, fault.code)
+        error = refuse(fault.message, fault.hint, fault.code)
         lines.append(InitErrorDetails(type=error, loc=fault.path, input=value))
     return ValidationError.from_exception_data("Schedule", lines)
 
@@ -394,7 +394,7 @@ _COMPARED = 50  # characters
 _NO_NAMES: Final[Mapping[str, str]] = {}
 
 MAX_PROPOSED: Final = 200
-"""Maximum characters of a name that a cure proposes: those of a key."""
+"""Maximum characters of a name that a hint proposes: those of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +405,7 @@ class Suggestion:
     certain: bool
 
     @property
-    def cure(self) -> str:
+    def hint(self) -> str:
         """The question that proposes it. Names in a file may be long, or not printable."""
         return question(shorten(self.name, MAX_PROPOSED))
 

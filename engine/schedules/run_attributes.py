@@ -36,7 +36,7 @@ _WIDEST: Final = 2**63
 """Temporal's numbers have 64 bits."""
 
 _NAME: Final = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-_NAME_CURE: Final = "use 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-', beginning with a letter"
+_NAME_HINT: Final = "use 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-', beginning with a letter"
 _OF_TEMPORAL: Final = frozenset(
     {
         "BatcherNamespace",
@@ -98,7 +98,7 @@ def _attributes(given: Any) -> Any:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-        raise wrong("a search attribute", name, _NAME_CURE)
+        raise wrong("a search attribute", name, _NAME_HINT)
     if name == KEY_ATTRIBUTE:
         raise refuse(f"search attribute {name} is written by the engine", "remove it")
     if is_reserved(name):
@@ -129,7 +129,7 @@ ATTRIBUTES: Final = Check(
     _attributes,
     shape={
         "type": "object",
-        "propertyNames": pattern(f"^{_NAME}$", f"{_NAME_CURE.capitalize()}."),
+        "propertyNames": pattern(f"^{_NAME}$", f"{_NAME_HINT.capitalize()}."),
         "additionalProperties": {"anyOf": _ANY_VALUE},
         "maxProperties": MOST_ATTRIBUTES,
     },
@@ -142,7 +142,7 @@ def usual_kind(value: object) -> str:
 
 
 def attribute_fault(name: str, value: object, kinds: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return why a namespace would refuse a search attribute, and the cure; None if it fits.
+    """Return why a namespace would refuse a search attribute, and the hint; None if it fits.
 
     Args:
         name: its name.
@@ -187,7 +187,7 @@ def _memo(given: Any) -> Any:
         raise wrong("memo", given, "write a mapping, for example {runbook: wiki/billing}")
     for name in given:
         if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-            raise wrong("a field of memo", name, _NAME_CURE)
+            raise wrong("a field of memo", name, _NAME_HINT)
         if name == _OWN or name.startswith(f"{_OWN}."):
             raise refuse(f"memo.{name} is written by the engine", "choose another name")
     if len(given) > _MOST_FIELDS:
@@ -203,7 +203,7 @@ MEMO: Final = Check(
     _memo,
     shape={
         "type": "object",
-        "propertyNames": pattern(f"^{_NAME}$", f"{_NAME_CURE.capitalize()}."),
+        "propertyNames": pattern(f"^{_NAME}$", f"{_NAME_HINT.capitalize()}."),
         "maxProperties": _MOST_FIELDS,
     },
 )

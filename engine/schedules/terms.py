@@ -56,7 +56,7 @@ def parse_duration(text: str) -> timedelta:
         text: numbers with the units d, h, m, s, ms, largest first; no spaces, signs or fractions.
 
     Raises:
-        ValueError: the text is not a duration, or exceeds a hundred years. The message is the cure.
+        ValueError: the text is not a duration, or exceeds a hundred years. The message is the hint.
     """
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
@@ -124,7 +124,7 @@ def parse_rate(text: str) -> Rate:
     """Return the rate that ``text`` means.
 
     Raises:
-        ValueError: the text is not a rate, or its time exceeds a day; the message is the cure.
+        ValueError: the text is not a rate, or its time exceeds a day; the message is the hint.
     """
     match = _RATE_SHAPE.fullmatch(text)
     try:
@@ -615,7 +615,7 @@ class Sealed:
         if envelope.get("v") != _SEALED_VERSION:
             raise DefinitionUnreadable(
                 "its input is sealed in a way that this version does not know",
-                cure="use the version that wrote it",
+                hint="use the version that wrote it",
             )
         return cls(envelope["payload"], envelope["digest"])
 

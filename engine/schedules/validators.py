@@ -55,9 +55,9 @@ _DAYS_OFF: Final = rf"^({_DAY}(\.\.{_DAY})?|{_INSTANT}\.\.{_INSTANT})$"
 CALENDAR_NAME: Final = "^[a-z][a-z0-9._-]{0,199}$"
 
 
-def pattern(expression: str, cure: str, *examples: str) -> Shape:
-    """Return the shape of a text; editors show ``cure`` if it does not match ``expression``."""
-    shape = {"type": "string", "pattern": expression, "patternErrorMessage": cure}
+def pattern(expression: str, hint: str, *examples: str) -> Shape:
+    """Return the shape of a text; editors show ``hint`` if it does not match ``expression``."""
+    shape = {"type": "string", "pattern": expression, "patternErrorMessage": hint}
     return {**shape, "examples": list(examples)} if examples else shape
 
 
@@ -118,7 +118,7 @@ _WRITTEN_OUT: Final = mapping({"name": {"type": "string"}, "dates": DAYS_OFF_LIS
 
 # --- general fields ---
 # Every check raises a ``PydanticCustomError`` whose type is one of our codes and whose context
-# holds message and cure, so that no wording of pydantic reaches a user.
+# holds message and hint, so that no wording of pydantic reaches a user.
 
 What = str | ValidationInfo
 """What a message is about: a name, or the field that a model has checked."""
@@ -164,10 +164,10 @@ def shorten(text: str, limit: int = MAX_SHOWN) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
-def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
+def refuse(message: str, hint: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
     """Return the error that a validator raises."""
-    template = "{message}; {cure}" if cure else "{message}"
-    return PydanticCustomError(code, template, {"message": message, "cure": cure})
+    template = "{message}; {hint}" if hint else "{message}"
+    return PydanticCustomError(code, template, {"message": message, "hint": hint})
 
 
 def name_of(what: What) -> str:
@@ -178,9 +178,9 @@ def name_of(what: What) -> str:
     return f"{owner}.{field}" if owner[:1].islower() else field
 
 
-def wrong(what: What, value: Any, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
+def wrong(what: What, value: Any, hint: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
     """Return the error for a value that a field cannot have."""
-    return refuse(f"{name_of(what)} is {show(value)}", cure, code)
+    return refuse(f"{name_of(what)} is {show(value)}", hint, code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,11 +209,11 @@ def text(*examples: str, shape: Shape | None = None) -> Check:
 
     def check(value: Any, what: What) -> str:
         in_quotes = " in quotes" if isinstance(value, int | float) else ""
-        cure = f"write a text{in_quotes}, for example {example}"
+        hint = f"write a text{in_quotes}, for example {example}"
         if not isinstance(value, str):
-            raise wrong(what, value, cure)
+            raise wrong(what, value, hint)
         if not value or value.strip() != value:
-            raise wrong(what, value, f"{cure}, without blanks around it")
+            raise wrong(what, value, f"{hint}, without blanks around it")
         if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
             message = f"{name_of(what)} is longer than {_MAX_NAME_BYTES} bytes"
             raise refuse(message, "write a shorter one")
@@ -242,8 +242,8 @@ def _prose(value: Any, what: What) -> str | None:
 PROSE: Final = Check(_prose, shape={"type": "string"})
 """Any text, or None."""
 
-_KEY_CURE: Final = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-KEY_SHAPE: Final = pattern(KEY_PATTERN, f"{_KEY_CURE.capitalize()}.", "nightly-report")
+_KEY_HINT: Final = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+KEY_SHAPE: Final = pattern(KEY_PATTERN, f"{_KEY_HINT.capitalize()}.", "nightly-report")
 
 
 def can_be_shown(text: str) -> bool:
@@ -259,15 +259,15 @@ def check_key(value: Any, what: What) -> str:
     """
     if isinstance(value, str) and KEY.fullmatch(value):
         return value
-    cure = _KEY_CURE
+    hint = _KEY_HINT
     if isinstance(value, str):
         parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", value)  # NightlyReport
         proposal = re.sub(r"[^a-z0-9._-]+", "-", parts.lower()).strip("-._")[:200]
         if can_be_shown(proposal):
-            cure += f", for example {proposal}"
+            hint += f", for example {proposal}"
     elif isinstance(value, int | float):
-        cure = "put it in quotes"
-    raise wrong(what, value, cure, Code.KEY_INVALID)
+        hint = "put it in quotes"
+    raise wrong(what, value, hint, Code.KEY_INVALID)
 
 
 PARENT: Final = pattern(KEY_PATTERN, "Write the key of a schedule.")
@@ -284,9 +284,9 @@ def _topic(value: Any) -> str | None:
         return None
     if isinstance(value, str) and len(value) <= _LONGEST_TOPIC and re.fullmatch(_TOPIC, value):
         return value
-    cure = "write one to three segments of a-z, 0-9 and '-', each beginning with a letter, "
-    cure += "for example notifications.task-reminder"
-    raise wrong("topic", value, cure, Code.TOPIC_INVALID)
+    hint = "write one to three segments of a-z, 0-9 and '-', each beginning with a letter, "
+    hint += "for example notifications.task-reminder"
+    raise wrong("topic", value, hint, Code.TOPIC_INVALID)
 
 
 TOPIC: Final = Check(
@@ -319,8 +319,8 @@ def milliseconds(lowest: int, *examples: int) -> Check:
         if not _is_number(value, int):
             raise wrong(what, value, _whole(value, name_of(what)))
         if value < lowest == _SECOND_MS:
-            code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
-            raise refuse(f"{name_of(what)} is {show(value)}, which is below 1000", cure, code)
+            code, hint = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
+            raise refuse(f"{name_of(what)} is {show(value)}, which is below 1000", hint, code)
         if not lowest <= value <= MAX_MS:
             raise wrong(what, value, "write at most a hundred years in milliseconds")
         return value
@@ -330,7 +330,7 @@ def milliseconds(lowest: int, *examples: int) -> Check:
 
 
 def _whole(value: Any, of: str) -> str:
-    """Return the cure for a value of milliseconds, with the user's own number if it is readable."""
+    """Return the hint for a value of milliseconds, with the user's own number if it is readable."""
     example = "for example 300000"
     if isinstance(value, str):
         try:
@@ -410,7 +410,7 @@ def coded(check: Check, code: Code) -> Check:
             return check.of(value, what)
         except PydanticCustomError as error:
             context = error.context or {}
-            raise refuse(context["message"], context["cure"], code) from None
+            raise refuse(context["message"], context["hint"], code) from None
 
     return Check(recoded, shape=check.shape)
 
@@ -439,13 +439,13 @@ def _in_words(text: str) -> str:
     return parts.lower().rpartition("policy_")[2]
 
 
-def fits(is_valid: Callable[[Any], bool], cure: str, shape: Shape) -> Check:
-    """Return the check of a value by a question that has one cure."""
+def fits(is_valid: Callable[[Any], bool], hint: str, shape: Shape) -> Check:
+    """Return the check of a value by a question that has one hint."""
 
     def check(value: Any, what: What) -> Any:
         if is_valid(value):
             return value
-        raise wrong(what, value, cure)
+        raise wrong(what, value, hint)
 
     return Check(check, shape=shape)
 
@@ -589,7 +589,7 @@ def _dst(value: Any) -> Any:
     try:
         policy = dst_policy(value)
     except ScheduleError as error:
-        raise refuse(shorten(error.message, 2 * MAX_SHOWN), error.cure or "") from None
+        raise refuse(shorten(error.message, 2 * MAX_SHOWN), error.hint or "") from None
     return "standard" if policy == STANDARD else policy
 
 
@@ -609,7 +609,7 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     """Return a calendar of checked items.
 
     Raises:
-        PydanticCustomError: an item is invalid; the error has our code, message and cure.
+        PydanticCustomError: an item is invalid; the error has our code, message and hint.
     """
     what = f"calendar {shorten(name)}"
     if isinstance(dates, str) and dates.lower().endswith(".ics"):
@@ -627,8 +627,8 @@ def _check(text: str) -> None:
     try:
         check_item(text)
     except ValueError as error:
-        message, cure = error.args
-        raise refuse(str(message), str(cure)) from None
+        message, hint = error.args
+        raise refuse(str(message), str(hint)) from None
 
 
 def _day(value: Any) -> str:
@@ -694,7 +694,7 @@ TIME: Final = Check(
 
 MOST_TAGS: Final = 50
 _TAG: Final = r"[a-z0-9][a-z0-9._-]{0,63}"
-_TAG_CURE: Final = "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+_TAG_HINT: Final = "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -706,7 +706,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     for tag in value:
         if not isinstance(tag, str) or not re.fullmatch(_TAG, tag):
             in_quotes = isinstance(tag, int | float)
-            raise wrong("a tag", tag, "put it in quotes" if in_quotes else _TAG_CURE)
+            raise wrong("a tag", tag, "put it in quotes" if in_quotes else _TAG_HINT)
         if value.count(tag) > 1:
             raise refuse(f"tags has {tag} twice", "write it once")
     return tuple(sorted(value))
@@ -715,7 +715,7 @@ def _tags(value: Any) -> tuple[str, ...]:
 TAGS: Final = Check(
     _tags,
     shape={
-        **list_of(pattern(f"^{_TAG}$", f"{_TAG_CURE.capitalize()}.", "billing")),
+        **list_of(pattern(f"^{_TAG}$", f"{_TAG_HINT.capitalize()}.", "billing")),
         "maxItems": MOST_TAGS,
         "uniqueItems": True,
     },
@@ -726,8 +726,8 @@ MOST_NEEDED: Final = 100
 
 def _needs(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
-        cure = f"write [{value}]" if isinstance(value, str) else "write a list of keys, as [a, b]"
-        raise wrong("needs", value, cure)
+        hint = f"write [{value}]" if isinstance(value, str) else "write a list of keys, as [a, b]"
+        raise wrong("needs", value, hint)
     keys = tuple(check_key(key, "a key in needs") for key in value)
     if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")

@@ -145,8 +145,8 @@ class Accounts(ReadOperations):
         try:
             history, versions, _ = await self._history(standing)
         except UnreadableVersion as error:
-            cure = "ask with the version that wrote it"
-            raise DefinitionUnreadable(f"a definition of {key}: {error}", cure=cure) from error
+            hint = "ask with the version that wrote it"
+            raise DefinitionUnreadable(f"a definition of {key}: {error}", hint=hint) from error
         rows = await self._ledger.between(key, at, at, limit=10)
         rows = [row for row in rows if row.windows == 1] + [row for row in rows if row.windows > 1]
         together = await self._around(key, rows[0], at) if rows else []

@@ -173,10 +173,10 @@ async def _requested(
     require_in_order(begin, end)
     begin = max(begin, _FIRST)
     for word in sorted(set(include) - set(INCLUDED)):
-        cure = did_you_mean(word, INCLUDED, f"write one of {', '.join(INCLUDED)}")
-        raise ScheduleError(f"include has {word!r}", cure=cure)
+        hint = did_you_mean(word, INCLUDED, f"write one of {', '.join(INCLUDED)}")
+        raise ScheduleError(f"include has {word!r}", hint=hint)
     if end > now:
-        raise MomentInFuture(f"{utc_text(end)} is still to come", cure="end at one that has passed")
+        raise MomentInFuture(f"{utc_text(end)} is still to come", hint="end at one that has passed")
     spec = state.schedule.spec
     first, last = spec.next(begin - TICK), spec.previous(end)
     if first is None or last is None or first > end:
@@ -187,7 +187,7 @@ async def _requested(
             raise BackfillOverlaps(
                 f"a backfill of {state.key} from {utc_text(other.first)} to"
                 f" {utc_text(other.last)} is being laid",
-                cure=f"see `sched show {state.key}`; wait for it, or end it with"
+                hint=f"see `sched show {state.key}`; wait for it, or end it with"
                 f" `sched cancel {state.key}`",
             )
     by_default: BackfillOverlap = "allow" if state.schedule.overlap == "allow" else "queue"

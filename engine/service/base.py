@@ -128,7 +128,7 @@ def checked_project(value: Any) -> str:
         ScheduleError: it is none.
     """
     if not isinstance(value, str) or not KEY.fullmatch(value):
-        raise ScheduleError("project is no name of a project", cure="use a-z, 0-9, '.', '_', '-'")
+        raise ScheduleError("project is no name of a project", hint="use a-z, 0-9, '.', '_', '-'")
     return value
 
 
@@ -141,7 +141,7 @@ def require_in_order(begin: datetime, end: datetime) -> None:
     if begin > end:
         raise ScheduleError(
             f"the range begins at {utc_text(begin)} and ends before that, at {utc_text(end)}",
-            cure="write the earlier moment first",
+            hint="write the earlier moment first",
         )
 
 
@@ -215,7 +215,7 @@ class ReadOperations:
         """Return one schedule, even a retired one.
 
         Raises:
-            ScheduleNotFound: the ledger has no such key; the cure names similar ones.
+            ScheduleNotFound: the ledger has no such key; the hint names similar ones.
         """
         if (row := await self.find(key)) is not None:
             return row
@@ -365,14 +365,14 @@ class ReadOperations:
         if sum(given) != 1:
             raise ScheduleError(
                 f"{name} names {'no window' if not any(given) else 'a window more than once'}",
-                cure="give a key with a bucket or with the time of the window, or the id of a run",
+                hint="give a key with a bucket or with the time of the window, or the id of a run",
             )
         if parsed is None:
             row = await self.schedule(name)
             return await (self._opening(row, at) if at else self._numbered(row, bucket or 0, None))
         if parsed.bucket is None:
             raise WindowNotFound(
-                f"{name} is a run of no window", cure="see `sched fires` for those of windows"
+                f"{name} is a run of no window", hint="see `sched fires` for those of windows"
             )
         return await self._numbered(await self.schedule(parsed.key), parsed.bucket, name)
 
@@ -385,7 +385,7 @@ class ReadOperations:
             near = spec and spec.next(at)
             raise WindowNotFound(
                 f"{row.key} has no window at {utc_text(at)}",
-                cure=f"the next one opens at {utc_text(near)}" if near else None,
+                hint=f"the next one opens at {utc_text(near)}" if near else None,
             )
         return NamedWindow(row.key, spec.bucket(at), fire.series if fire else None, at, fire)
 
@@ -403,7 +403,7 @@ class ReadOperations:
         if at is None:
             raise WindowNotFound(
                 f"the ledger has no window {bucket} of {row.key}",
-                cure=f"see `sched fires {row.key}`",
+                hint=f"see `sched fires {row.key}`",
             )
         return NamedWindow(row.key, bucket, None, at, await self.fire_at(row.key, at))
 
@@ -462,7 +462,7 @@ class ReadOperations:
         if key.startswith(STARTS) and not starts:
             raise ScheduleNotFound(
                 key,
-                cure="applications start these runs, each with its own call; `sched cancel`"
+                hint="applications start these runs, each with its own call; `sched cancel`"
                 " and `sched dead rerun` take the id of one",
             )
         async with (
@@ -500,7 +500,7 @@ def require_version(held: Locked, version: int | None) -> None:
     if version is not None and version != now:
         raise VersionOutdated(
             f"{held.state.key} has version {now}, not {version}",
-            cure="read it again, and repeat the edit on what it is now",
+            hint="read it again, and repeat the edit on what it is now",
         )
 
 
@@ -511,11 +511,11 @@ def not_found(
     see: str = "`sched list` shows every key",
     of: str | None = None,
 ) -> ScheduleNotFound:
-    """Return the error for a key that is not in ``known``; its cure names similar ones.
+    """Return the error for a key that is not in ``known``; its hint names similar ones.
 
     ``of`` is the misspelt word, where ``key`` says more than that.
     """
-    return ScheduleNotFound(key, cure=question(*nearest(of or key, known, most=3), otherwise=see))
+    return ScheduleNotFound(key, hint=question(*nearest(of or key, known, most=3), otherwise=see))
 
 
 # --- request ids ---
@@ -533,7 +533,7 @@ def require_request_id(request_id: str) -> None:
     """
     if REQUEST_ID.fullmatch(request_id) is None:
         raise RequestInvalid(
-            f"request id {request_id[:_SHOWN]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
+            f"request id {request_id[:_SHOWN]!r}", hint="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
         )
 
 
@@ -571,6 +571,6 @@ def as_json(given: object) -> Any:
     except (PydanticSerializationError, ValueError) as error:
         raise ScheduleError(
             f"JSON cannot carry the input: {error}",
-            cure="use dataclasses, pydantic models and JSON values",
+            hint="use dataclasses, pydantic models and JSON values",
         ) from error
     return Start.checked_input(value)

@@ -109,7 +109,7 @@ class DeadLetters(Starting):
             if overlap is not None:
                 raise ScheduleError(
                     f"{start.workflow_id} belongs to no schedule, so no overlap applies to it",
-                    cure="leave the overlap out",
+                    hint="leave the overlap out",
                 )
             return await self._rerun_start(start, own_input, reason)
         letter = next((each for each in found if each.kind in OF_A_WINDOW), None)
@@ -121,14 +121,14 @@ class DeadLetters(Starting):
             )
             raise LetterNotFound(
                 f"no window stands behind {found[0].workflow_id}",
-                cure=f"{another}; `sched dead drop` discards it",
+                hint=f"{another}; `sched dead drop` discards it",
             )
         if letter.windows > 1:
             span = (letter.fire_time, letter.last_fire_time)
             first, last = (iso_text(each) for each in span)
             raise LetterNotFound(
                 f"{letter.windows} windows were rejected together",
-                cure=f"start them with `sched backfill {letter.key} --from {first} --to {last}`",
+                hint=f"start them with `sched backfill {letter.key} --from {first} --to {last}`",
             )
         given = own_input or (letter.arguments if letter.kind == "rerun" else ())
         return await self.rerun(
@@ -186,16 +186,16 @@ class DeadLetters(Starting):
     async def _none(self, name: str, bucket: int | None) -> EngineError:
         if ":" in name:  # a run id: keys have no colon
             return LetterNotFound(
-                f"there is no dead letter of {name}", cure="`sched dead list` shows every one"
+                f"there is no dead letter of {name}", hint="`sched dead list` shows every one"
             )
         if not await self._ledger.schedules(key=name):
             return ScheduleNotFound(name)
         if bucket is None:
             return LetterNotFound(
                 f"{name} is the key of a schedule, not a dead letter",
-                cure=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
+                hint=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
             )
         return LetterNotFound(
             f"there is no dead letter of window {bucket} of {name}",
-            cure=f"`sched dead list {name}` shows every one, `sched log {name}` those dealt with",
+            hint=f"`sched dead list {name}` shows every one, `sched log {name}` those dealt with",
         )

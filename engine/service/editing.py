@@ -125,11 +125,11 @@ class ScheduleEdits(ApplicationSchedules):
             require_version(held, version)
             heads = await transaction.heads("", [key, to])  # "" is no project: only the keys'
             if why := unfit_key(to, key, heads):
-                raise KeyInUse(why, cure="choose another key")
+                raise KeyInUse(why, hint="choose another key")
             if await transaction.backfills(key, laying=True):
                 raise ScheduleError(
                     f"a backfill of {key} is being laid",
-                    cure=f"wait for it, or end it with `sched cancel {key}`",
+                    hint=f"wait for it, or end it with `sched cancel {key}`",
                 )
             await rename(transaction, to, key, held.now, by=self._actor, why=reason)
         return await self.schedule(to)
@@ -157,14 +157,14 @@ def _require_alone(schedule: Schedule, children: Sequence[str]) -> None:
         raise ScheduleError(
             f"{schedule.key} cannot leave its project: `after` or `needs` bind it to"
             f" {', '.join(sorted(others))}",
-            cure="declare it without them in the other project",
+            hint="declare it without them in the other project",
         )
 
 
 def _require_editable(changes: Mapping[str, Any]) -> None:
     wrong = next((name for name in _NO_EDIT if name in changes), None)
     if wrong is not None:
-        raise ScheduleError(f"{wrong} cannot be edited", cure="leave it out")
+        raise ScheduleError(f"{wrong} cannot be edited", hint="leave it out")
 
 
 def _edited(schedule: Schedule, changes: Mapping[str, Any], given: tuple[Any, ...]) -> Schedule:

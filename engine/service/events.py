@@ -168,7 +168,7 @@ class EventOperations(ReadOperations):
         if wrong:
             raise ScheduleError(
                 f"{', '.join(wrong)[:80]} cannot be changed",
-                cure="leave it out, or declare another",
+                hint="leave it out, or declare another",
             )
         values = {
             "secret": f"${{env:{now.secret}}}",
@@ -196,7 +196,7 @@ class EventOperations(ReadOperations):
             if name in {each.name, each.short_name}:
                 _require_own_hook(each)
                 return each
-        raise HookNotFound(f"there is no hook {name[:80]}", cure="`sched events --subscribers`")
+        raise HookNotFound(f"there is no hook {name[:80]}", hint="`sched events --subscribers`")
 
     async def unsubscribe(self, name: str) -> bool:
         """Remove a subscription by its name, with what it has not got; False if there is none.
@@ -218,7 +218,7 @@ class EventOperations(ReadOperations):
 
 def _require_own_hook(hook: Subscription) -> None:
     if hook.origin == "file":
-        raise OwnedByFile(f"{hook.name} is declared by a file", cure="change the file and apply it")
+        raise OwnedByFile(f"{hook.name} is declared by a file", hint="change the file and apply it")
 
 
 def _noted(

@@ -246,5 +246,5 @@ async def _names_the_end(workflow_id: str) -> AsyncIterator[None]:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         raise RunEnded(
-            f"{workflow_id} has ended", cure="an id is one run for ever: start another id"
+            f"{workflow_id} has ended", hint="an id is one run for ever: start another id"
         ) from error

@@ -164,7 +164,7 @@ def identified(fields: Mapping[str, Any], *values: str | None) -> Mapping[str, A
         if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _LONGEST_ID):
             raise ScheduleError(
                 f"{name} is {value!r:.{_SHOWN}}",
-                cure=f"write a text of 1 to {_LONGEST_ID} characters",
+                hint=f"write a text of 1 to {_LONGEST_ID} characters",
             )
     return {**fields, "metadata": metadata} if metadata else fields
 
@@ -182,12 +182,12 @@ def in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
         ("timeoutSeconds", "timeout", ScheduleError),
     ):
         if theirs in ours and name in ours:
-            raise error(f"{name} and {theirs} are given", cure="keep one of the two")
+            raise error(f"{name} and {theirs} are given", hint="keep one of the two")
     if "maxRetries" in ours:
         retries = ours.pop("maxRetries")
         if type(retries) is not int or not 0 <= retries < MOST_TRIES:
             raise RetryPolicyInvalid(
-                f"maxRetries is {repr(retries)[:_SHOWN]}", cure=f"write 0 to {MOST_TRIES - 1}"
+                f"maxRetries is {repr(retries)[:_SHOWN]}", hint=f"write 0 to {MOST_TRIES - 1}"
             )
         ours["retry"] = {"attempts": retries + 1}
     if "timeoutSeconds" in ours:
@@ -224,14 +224,14 @@ async def _retired(transaction: Transaction, asked: _Request) -> ScheduleState |
     (before,) = await read_all(transaction, [key])
     require_present(before)
     if before.retired_at is None:
-        raise KeyInUse(f"there is a schedule {key}", cure="choose another key")
+        raise KeyInUse(f"there is a schedule {key}", hint="choose another key")
     if before.origin == "file" or before.project != asked.project:
         owner = f"{'a file' if before.origin == 'file' else 'an application'} of {before.project}"
-        raise KeyInUse(f"{key} was retired, and belongs to {owner}", cure="choose another key")
+        raise KeyInUse(f"{key} was retired, and belongs to {owner}", hint="choose another key")
     if asked.connection is not None:
         raise KeyInUse(
             f"{key} was retired, and returns only in a transaction of its own",
-            cure="leave out connection=, or choose another key",
+            hint="leave out connection=, or choose another key",
         )
     return before
 
@@ -246,7 +246,7 @@ def require_owned_by_application(state: ScheduleState, *, ended: str = "retired"
     """
     require_present(state)
     if state.origin == "file":
-        raise OwnedByFile(f"{state.key} is declared by a file", cure="change the file and apply it")
+        raise OwnedByFile(f"{state.key} is declared by a file", hint="change the file and apply it")
     if state.retired_at is not None:
         raise NotCancellable(f"{state.key} was {ended} at {utc_text(state.retired_at)}")
 
@@ -254,7 +254,7 @@ def require_owned_by_application(state: ScheduleState, *, ended: str = "retired"
 def _require_movable(state: ScheduleState, now: datetime) -> None:
     require_owned_by_application(state, ended="cancelled")
     if state.schedule.spec.next(now) is None:
-        raise NotCancellable(f"the last window of {state.key} has passed", cure="request a new one")
+        raise NotCancellable(f"the last window of {state.key} has passed", hint="request a new one")
 
 
 async def _parents(
@@ -377,7 +377,7 @@ def require_to_come(moment: datetime, now: datetime) -> None:
 
 
 def _passed(moment: str, now: datetime) -> MomentInPast:
-    return MomentInPast(f"{moment} has passed, it is {utc_text(now)}", cure="name one to come")
+    return MomentInPast(f"{moment} has passed, it is {utc_text(now)}", hint="name one to come")
 
 
 def fields_of_run(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -490,7 +490,7 @@ class ApplicationSchedules(ReadOperations):
 
     async def _create(self, asked: _Request) -> ApplicationSchedule:
         if "was" in asked.fields:
-            raise ScheduleError("a new schedule had no key before", cure="leave out was")
+            raise ScheduleError("a new schedule had no key before", hint="leave out was")
         fields = await self._with_times(in_our_words(asked.fields), asked.project)
         plain = _draft(fields, asked.key)
         (draft,) = await self._sealing.sealed(asked.project, [plain])
@@ -559,8 +559,8 @@ class ApplicationSchedules(ReadOperations):
         given = identified(_what(workflow, fields), owner_id, tenant_id, correlation_id, None)
         asked = _Request(given, self.project_of(project), key, reason)
         if asked.request_id is not None:
-            cure = "leave it out: the key makes the request safe to repeat"
-            raise ScheduleError(f"{_REQUEST_ID} is given with a key that is declared", cure=cure)
+            hint = "leave it out: the key makes the request safe to repeat"
+            raise ScheduleError(f"{_REQUEST_ID} is given with a key that is declared", hint=hint)
         for attempt in range(_ATTEMPTS):
             row = next(iter(await self._ledger.schedules(key=key)), None)
             if row is not None and row.state != "retired":
@@ -568,7 +568,7 @@ class ApplicationSchedules(ReadOperations):
                     return DeclaredByKey(await self.schedule(key), outcome)
                 continue  # it was retired meanwhile
             if version is not None:
-                raise VersionOutdated(f"there is no schedule {key}", cure="leave out the version")
+                raise VersionOutdated(f"there is no schedule {key}", hint="leave out the version")
             try:
                 await self._create(asked)
             except KeyInUse:  # another process may have created it just now
@@ -576,7 +576,7 @@ class ApplicationSchedules(ReadOperations):
                     raise
                 continue
             return DeclaredByKey(await self.schedule(key), "created")
-        raise KeyInUse(f"{key} is declared and retired again and again", cure="repeat the request")
+        raise KeyInUse(f"{key} is declared and retired again and again", hint="repeat the request")
 
     async def _replace(
         self, asked: _Request, row: ScheduleRow, version: int | None
@@ -584,7 +584,7 @@ class ApplicationSchedules(ReadOperations):
         """Replace the definition of a schedule; None if it was retired meanwhile."""
         key, project = row.key, asked.project
         if "was" in asked.fields:
-            raise ScheduleError("was is given", cure="leave it out; `rename` changes a key")
+            raise ScheduleError("was is given", hint="leave it out; `rename` changes a key")
         fields = await self._with_times(in_our_words(asked.fields), project)
         seed = {"was": row.schedule.was} if row.schedule and row.schedule.was else {}
         (draft,) = await self._sealing.sealed(project, [_draft({**fields, **seed}, key)])
@@ -600,7 +600,7 @@ class ApplicationSchedules(ReadOperations):
                 return None
             require_owned_by_application(before)
             if before.project != project:
-                raise KeyInUse(f"{key} is of project {before.project}", cure="choose another key")
+                raise KeyInUse(f"{key} is of project {before.project}", hint="choose another key")
             require_version(held, version)
             if draft.digest == before.schedule.digest:
                 return "unchanged"

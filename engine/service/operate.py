@@ -165,7 +165,7 @@ class Holding(ReadOperations):
                 if at <= state.cursor:
                     raise MomentInPast(
                         f"{utc_text(at)} has passed already",
-                        cure=f"see `sched fires {key}` for what became of it",
+                        hint=f"see `sched fires {key}` for what became of it",
                     )
                 decision = Decision(window, "skipped", why)
                 await schedule.transaction.note_ahead(Plan(state, (decision,), state.cursor, None))
@@ -190,7 +190,7 @@ class Holding(ReadOperations):
             if at <= schedule.state.cursor:
                 raise MomentInPast(
                     f"{utc_text(at)} has passed already",
-                    cure="start it with `sched backfill --include user`",
+                    hint="start it with `sched backfill --include user`",
                 )
             changed = await schedule.transaction.unskip(key, window.series, at)
             if changed:
@@ -224,7 +224,7 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
     if spec.previous(at) != at:
         following = spec.next(at)
         near = f"the next one opens at {utc_text(following)}" if following else None
-        raise WindowNotFound(f"{state.key} has no window at {utc_text(at)}", cure=near)
+        raise WindowNotFound(f"{state.key} has no window at {utc_text(at)}", hint=near)
     window = state.window(at)
     return window, window.workflow_id(state.suffixed)
 
@@ -328,7 +328,7 @@ class Running(Holding):
 
         faults: list[str] = []
         if definition is not None and given:
-            faults = [f"{each.message}; {each.cure}" for each in input_faults(given[0], definition)]
+            faults = [f"{each.message}; {each.hint}" for each in input_faults(given[0], definition)]
         elif announced is not None:
             faults = announced_faults(given, announced, workflow_type)
         if faults:
@@ -441,17 +441,17 @@ class Running(Holding):
                 workflow_id=letter
             ):
                 raise LetterNotFound(
-                    f"{letter} has been resolved meanwhile", cure=f"see `sched fires {key}`"
+                    f"{letter} has been resolved meanwhile", hint=f"see `sched fires {key}`"
                 )
             fire = await decided_window(schedule, bucket, series)
             if fire.status in OPEN and fire.windows == 1:
                 raise FireStillOpen(
-                    f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
+                    f"{fire.workflow_id} is {fire.status}", hint="wait for it, or cancel it first"
                 )
             if fire.reason_code == "shadow":
                 raise WindowDecided(
                     f"{fire.workflow_id} was recorded in shadow mode, in which others run it",
-                    cure=f"start a run beside the windows with `sched trigger {key}`",
+                    hint=f"start a run beside the windows with `sched trigger {key}`",
                 )
             opened = fire.fire_time
             if fire.windows > 1:
@@ -534,7 +534,7 @@ class Running(Holding):
                 workflow_id=fire.workflow_id,
                 refused=True,
                 reason_code=fire.reason_code,
-                cure=f"see `sched dead show {fire.workflow_id}`" if fire.status in DIED else None,
+                hint=f"see `sched dead show {fire.workflow_id}`" if fire.status in DIED else None,
             )
         return fire
 
@@ -585,7 +585,7 @@ class Running(Holding):
                 await schedule.transaction.backfills(key, laying=True) if parsed is None else []
             )
             if not fires and not laying and not retires and not was_retired:
-                raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
+                raise NotCancellable(f"no run of {name} is open", hint=f"see `sched fires {key}`")
             why = _by_a_user(reason or f"cancelled by {self._actor}")
             stop: Stop = "terminate" if terminate else "cancel"
             done = await _stop_all(schedule, fires, stop, reason, why)
@@ -628,7 +628,7 @@ class Running(Holding):
             if state.origin == "file" and not (state.absent_since or state.retired_at):
                 raise OwnedByFile(
                     f"{key} is declared by a file",
-                    cure="its next change would bring it back: remove it there, and `sched apply"
+                    hint="its next change would bring it back: remove it there, and `sched apply"
                     " --prune` retires it; where the file is no more, `sched retire --project"
                     f" {state.project}` retires all that it has",
                 )
@@ -647,7 +647,7 @@ def _late(fire: Fire, why: str | None) -> EnqueueFailure:
         workflow_id=fire.workflow_id,
         refused=False,
         reason_code=fire.reason_code,
-        cure="it begins once it can; the same call with the same id waits for it again",
+        hint="it begins once it can; the same call with the same id waits for it again",
     )
 
 
@@ -684,7 +684,7 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     if fire is None:
         raise WindowNotFound(
             f"the ledger has no window {bucket} of {state.key}",
-            cure=f"see `sched fires {state.key}`",
+            hint=f"see `sched fires {state.key}`",
         )
     return fire
 
@@ -756,7 +756,7 @@ def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
         raise ScheduleError(
             f"{schedule.key} has up to {most} runs at once, and with overlap {overlap} it is not"
             " known which of them is the previous one",
-            cure="write allow, queue, queue_one or skip, or cancel runs first",
+            hint="write allow, queue, queue_one or skip, or cancel runs first",
         )
 
 

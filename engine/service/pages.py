@@ -63,10 +63,10 @@ class Lists(ReadOperations):
             ScheduleError: ``limit`` is out of range, or ``due_before`` is naive.
         """
         if not 1 <= limit <= LONGEST_PAGE:
-            raise ScheduleError(f"limit is {limit}", cure=f"write 1 to {LONGEST_PAGE}")
+            raise ScheduleError(f"limit is {limit}", hint=f"write 1 to {LONGEST_PAGE}")
         due_before = filters.get("due_before")
         if due_before is not None and due_before.tzinfo is None:
-            raise ScheduleError("due_before is naive", cure="give it a time zone, e.g. tzinfo=UTC")
+            raise ScheduleError("due_before is naive", hint="give it a time zone, e.g. tzinfo=UTC")
         wanted = ScheduleFilter(project=project, **filters)
         mark = _mark(wanted)
         after = _key_after(cursor, mark) if cursor is not None else None
@@ -98,7 +98,7 @@ class Lists(ReadOperations):
         if every == (bool(keys) or project is not None or tag is not None):
             raise ScheduleError(
                 "all and others are named" if every else "no schedule is named",
-                cure="name keys, patterns such as 'billing.*', a tag or a project; or all",
+                hint="name keys, patterns such as 'billing.*', a tag or a project; or all",
             )
         with refusals():
             patterns = key_patterns(tuple(keys)) if keys else ()
@@ -125,7 +125,7 @@ def _unmatched(
         return not_found(of.strip(), tags if tag else projects, of=tag or project)
     first = by_key.get(missed[0])
     if first is not None and first.state == "retired":
-        return ScheduleRetired(f"{first.key} was retired", cure="leave it out")
+        return ScheduleRetired(f"{first.key} was retired", hint="leave it out")
     return not_found(f"{first_of(missed, _NAMED)}{of}", [*by_key], of=missed[0])
 
 
@@ -144,7 +144,7 @@ def as_cursor(*place: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def place_of_cursor(cursor: str, parts: int, *, cure: str) -> list[str]:
+def place_of_cursor(cursor: str, parts: int, *, hint: str) -> list[str]:
     """Return the place of a cursor, which has so many parts.
 
     Raises:
@@ -157,7 +157,7 @@ def place_of_cursor(cursor: str, parts: int, *, cure: str) -> list[str]:
         found = None
     texts = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
     if [each for each in texts if each.isprintable()] != found or len(texts) != parts:
-        raise CursorInvalid(cure=cure)
+        raise CursorInvalid(hint=hint)
     return texts
 
 
@@ -167,8 +167,8 @@ def _key_after(cursor: str, mark: str) -> str:
     Raises:
         CursorInvalid: no list with these filters gave this cursor.
     """
-    cure = "give the cursor of the page before with the same filters, or none"
-    given, key = place_of_cursor(cursor, 2, cure=cure)
+    hint = "give the cursor of the page before with the same filters, or none"
+    given, key = place_of_cursor(cursor, 2, hint=hint)
     if given != mark:
-        raise CursorInvalid(cure=cure)
+        raise CursorInvalid(hint=hint)
     return key

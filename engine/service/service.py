@@ -171,7 +171,7 @@ class FileOperations(ReadOperations):
             raise PruneRefused(
                 f"a worker serves project {project}: when it starts again, it applies its file, and"
                 " the keys return",
-                cure="stop the worker first; --force retires them all the same",
+                hint="stop the worker first; --force retires them all the same",
             )
         return await retire_project(
             self._ledger, project, by=self._actor, reason=reason, forget=forget

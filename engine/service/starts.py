@@ -109,7 +109,7 @@ class _Asked(Generic[R]):
             return found
         raise StartInvalid(
             f"a start cannot have the id {self.start.start_id[:_SHOWN]!r}",
-            cure="use 1 to 200 printable ASCII characters that do not end in :dead, :undo or"
+            hint="use 1 to 200 printable ASCII characters that do not end in :dead, :undo or"
             " :rerun:<number>",
         )
 
@@ -273,7 +273,7 @@ class Starting(Running):
             declared = self._code[requested].result_type
         name = Start.workflow_of(requested)
         if name is None:
-            raise StartInvalid(f"{requested!r} names no workflow", cure="write name or name@1")
+            raise StartInvalid(f"{requested!r} names no workflow", hint="write name or name@1")
         _refuse_unknown(options)
         project, task_queue = self.project_of(options.get("project")), options.get("task_queue")
         plain = () if given is NOT_GIVEN else (as_json(given),)
@@ -346,12 +346,12 @@ class Starting(Running):
         if first is None:
             raise StartInUse(
                 f"{workflow_id} was started before, in the same transaction",
-                cure="start it once, and keep what the first call returned",
+                hint="start it once, and keep what the first call returned",
             )
         if not await self._is_same(first, asked.start, asked.plain):
             raise StartInUse(
                 f"{workflow_id} was started before, with another input",
-                cure="give another id; or repeat the start with the input of the first",
+                hint="give another id; or repeat the start with the input of the first",
             )
         waits = fire is not None and fire.status in UNSTARTED
         waiting = await self._unserved(first) if waits else None
@@ -370,7 +370,7 @@ class Starting(Running):
                 workflow_id=started.workflow_id,
                 refused=False,
                 reason_code=None,
-                cure="call its run after the commit",
+                hint="call its run after the commit",
             )
         if fire is None:  # retention has removed it
             return None
@@ -442,7 +442,7 @@ class Starting(Running):
             if not await transaction.resolve_dead_letters([letter.workflow_id]):
                 raise LetterNotFound(
                     f"{letter.workflow_id} was resolved meanwhile",
-                    cure=f"see `sched fires {letter.key}`",
+                    hint=f"see `sched fires {letter.key}`",
                 )
             start = letter.started and await transaction.started(*letter.started)
             if start is None or start.workflow_id is None:
@@ -533,11 +533,11 @@ def _tries(retry: Any) -> dict[str, Any]:
     from engine.flow import Retry  # it loads Temporal's SDK
 
     if not isinstance(retry, Retry):
-        raise RetryPolicyInvalid(f"retry is {retry!r:.{_SHOWN}}", cure="write Retry(...)")
+        raise RetryPolicyInvalid(f"retry is {retry!r:.{_SHOWN}}", hint="write Retry(...)")
     if retry.jitter or retry.give_up_on or retry.max_attempts is None:
         raise RetryPolicyInvalid(
             "the retry of a start has jitter, give_up_on or no end",
-            cure="write those at the workflow's class",
+            hint="write those at the workflow's class",
         )
     if retry.intervals:
         return {"attempts": retry.max_attempts, "intervals": list(retry.intervals)}
@@ -566,6 +566,6 @@ async def _type_of(transaction: Transaction, start: Start) -> str:
         names = {each.partition("@")[0] for each in announced} - {start.workflow}
         raise WorkflowUnknown(
             f"no worker on task queue {start.task_queue} knows {start.requested}",
-            cure=did_you_mean(start.workflow, names, "start a worker that has it"),
+            hint=did_you_mean(start.workflow, names, "start a worker that has it"),
         )
     return found

@@ -252,7 +252,7 @@ class Takeovers(Accounts):
             state = await native.state(name)
             if state is None:
                 raise TakeoverRefused(
-                    f"Temporal has no schedule {name}", cure="`temporal schedule list` shows all"
+                    f"Temporal has no schedule {name}", hint="`temporal schedule list` shows all"
                 )
             now = await schedule.transaction.now()  # it may have waited for Temporal
             notes = _agreeing(declared, name, state, now, at)
@@ -261,7 +261,7 @@ class Takeovers(Accounts):
             if not await native.end(name, at - TICK, note=note, within=within):
                 raise TakeoverUncertain(
                     f"schedule {name} did not confirm in time that it ends before {utc_text(at)}",
-                    cure=f"repeat it, or give {key} a later shadowUntil",
+                    hint=f"repeat it, or give {key} a later shadowUntil",
                 )
             after = {"temporalSchedule": name, "from": exact_text(at)}
             await schedule.act("takeover", reason=reason, after=after)
@@ -283,15 +283,15 @@ def _first_here(schedule: Locked) -> datetime:
     if declared.shadow_end is None or declared.shadow_until is None:
         raise TakeoverRefused(
             f"{key} has no moment at which its shadow mode ends",
-            cure="write mode: shadow and shadowUntil, some minutes ahead, and apply the file",
+            hint="write mode: shadow and shadowUntil, some minutes ahead, and apply the file",
         )
     if schedule.state.hold is not None:
-        raise TakeoverRefused(f"{key} is {schedule.state.hold}", cure="let it go on first")
+        raise TakeoverRefused(f"{key} is {schedule.state.hold}", hint="let it go on first")
     if declared.shadow_end - schedule.now < _ROOM:
         raise TakeoverRefused(
             f"the shadow mode of {key} ends at {utc_text(declared.shadow_end)}, and it is"
             f" {utc_text(schedule.now)}",
-            cure=f"write a shadowUntil that is more than {format_duration(_ROOM)} ahead, and apply"
+            hint=f"write a shadowUntil that is more than {format_duration(_ROOM)} ahead, and apply"
             " the file; `sched compare` shows whether windows ran twice",
         )
     return declared.shadow_end
@@ -308,14 +308,14 @@ def _agreeing(
     if state.paused:
         raise TakeoverRefused(
             f"schedule {name} is paused, so that nothing runs the windows before {utc_text(at)}",
-            cure="unpause it; if it is to stay so, remove mode: shadow instead",
+            hint="unpause it; if it is to stay so, remove mode: shadow instead",
         )
     if state.ends_at is not None and state.ends_at < at - TICK:
         last = declared.first_start(state.ends_at + TICK)
         if last is not None and last < at:
             raise TakeoverRefused(
                 f"schedule {name} ends at {utc_text(state.ends_at)}, before {utc_text(at)}",
-                cure="write that moment as shadowUntil, or remove the end there",
+                hint="write that moment as shadowUntil, or remove the end there",
             )
     notes = []
     if state.is_limited:
@@ -333,6 +333,6 @@ def _agreeing(
         side = "here, and not" if odd in mine else "not here, but"
         raise TakeoverRefused(
             f"a window opens at {utc_text(odd)} {side} in schedule {name}",
-            cure="correct the definition until `sched compare` finds no difference",
+            hint="correct the definition until `sched compare` finds no difference",
         )
     return tuple(notes)

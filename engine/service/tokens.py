@@ -109,7 +109,7 @@ class Tokens(ReadOperations):
         if until is not None and not now < until.astimezone(UTC) <= now + _LONGEST:
             raise TokenInvalid(
                 f"a token cannot end at {utc_text(until)}, it is {utc_text(now)}",
-                cure="name a moment of the next ten years",
+                hint="name a moment of the next ten years",
             )
         token_id, secret = new_secret()
         row = TokenRow(
@@ -128,7 +128,7 @@ class Tokens(ReadOperations):
         if await self._ledger.access.add(row) is None:
             raise TokenNameInUse(
                 f"there is a token {name}",
-                cure=f"choose another name, or revoke it with `sched token revoke {name}`",
+                hint=f"choose another name, or revoke it with `sched token revoke {name}`",
             )
         return NewToken(row, secret)
 
@@ -148,7 +148,7 @@ class Tokens(ReadOperations):
         """
         if not await self._ledger.access.revoke(name, by=self._actor):
             raise TokenNotFound(
-                f"there is no token {name[:64]!r} in force", cure="`sched token list` shows each"
+                f"there is no token {name[:64]!r} in force", hint="`sched token list` shows each"
             )
 
     async def token_of(self, secret: str) -> TokenRow | None:
@@ -205,10 +205,10 @@ def _require_valid(name: str, scope: str) -> None:
     if not _NAME.fullmatch(name):
         raise TokenInvalid(
             f"{name[:64]!r} is no name of a token",
-            cure="use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a letter or digit",
+            hint="use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a letter or digit",
         )
     if scope not in SCOPES:
-        raise TokenInvalid(f"{scope[:64]!r} is no scope", cure=f"write one of {', '.join(SCOPES)}")
+        raise TokenInvalid(f"{scope[:64]!r} is no scope", hint=f"write one of {', '.join(SCOPES)}")
 
 
 def _require_patterns(
@@ -218,9 +218,9 @@ def _require_patterns(
     if wrong is not None:
         raise TokenInvalid(
             f"{wrong[:64]!r} stands for no {what}",
-            cure=f"write a {what}, with * for any text and ? for one character, as {as_in}",
+            hint=f"write a {what}, with * for any text and ? for one character, as {as_in}",
         )
     if not 0 < len(patterns) <= _MOST_PATTERNS:
         raise TokenInvalid(
-            f"a token is for 1 to {_MOST_PATTERNS} patterns of {what}s", cure="write *, or fewer"
+            f"a token is for 1 to {_MOST_PATTERNS} patterns of {what}s", hint="write *, or fewer"
         )

@@ -67,8 +67,8 @@ def exporter_of(signal: Signal, name: str) -> Any:
     found = next(iter(entry_points(group=f"opentelemetry_{signal}_exporter", name=name)), None)
     if found is None:
         asked = "otlp" if name in _OTLP.values() else name
-        cure = "pip install 'sched-engine[otlp]'" if asked == "otlp" else "install its package"
-        raise SettingsInvalid([f"no {signal} exporter {asked!r} is installed here; {cure}"])
+        hint = "pip install 'sched-engine[otlp]'" if asked == "otlp" else "install its package"
+        raise SettingsInvalid([f"no {signal} exporter {asked!r} is installed here; {hint}"])
     return found.load()()
 
 

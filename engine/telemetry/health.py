@@ -91,7 +91,7 @@ class Health:
             await asyncio.sleep(_BEAT)
 
     def live(self) -> HealthVerdict:
-        """Return whether the process works, whatever its servers do; a restart is the cure if not.
+        """Return whether the process works, whatever its servers do; a restart is the hint if not.
 
         Before the first ``beat`` the event loop is not judged.
         """

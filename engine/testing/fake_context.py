@@ -282,7 +282,7 @@ class FakeContext(Context):
         if isinstance(child, str) and child not in self._stand_ins:
             raise EngineError(
                 f"nothing stands for the child {child}",
-                cure=f"say it: FakeContext(children={{{child!r}: ...}})",
+                hint=f"say it: FakeContext(children={{{child!r}: ...}})",
             )
         definition = definition_of(child) if isinstance(child, type) else None
         declared = definition.result_type if definition else None
@@ -339,7 +339,7 @@ class FakeContext(Context):
         if longest is None:
             raise EngineError(
                 f"no signal {signal} is left, and ctx.wait_for without timeout waits for ever",
-                cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
+                hint=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
             )
         self.clock.advance(longest)
         raise TimeoutError
@@ -378,7 +378,7 @@ class FakeContext(Context):
         if self._fire is None:
             raise EngineError(
                 "ctx.fire: this FakeContext was given no fire",
-                cure="ask ctx.scheduled first, or give it one: FakeContext(fire_for(...))",
+                hint="ask ctx.scheduled first, or give it one: FakeContext(fire_for(...))",
             )
         return self._fire
 

@@ -30,7 +30,7 @@ from engine.flow import (
 )
 from engine.runtime.runs.calls import RunInterceptor
 from engine.runtime.tracking.replay import (
-    CURE,
+    HINT,
     HistoryStep,
     explain_nondeterminism,
     history_step,
@@ -91,7 +91,7 @@ async def assert_replayable(
     if wrong:
         listed = "\n".join(f"  {each}" for each in wrong)
         raise AssertionError(
-            f"{len(wrong)} of {len(found)} histories do not replay; {CURE}:\n{listed}"
+            f"{len(wrong)} of {len(found)} histories do not replay; {HINT}:\n{listed}"
         )
     return len(found)
 

@@ -350,8 +350,8 @@ def _span(at: datetime | str | None, between: Between | None) -> tuple[datetime,
 def _chosen(file: ScheduleFile, key: str | None, code: ServedCode) -> list[Schedule]:
     found = [each for each in file.schedules if key in {None, each.key}]
     if not found:
-        cure = did_you_mean(key or "", [each.key for each in file.schedules])
-        raise ScheduleNotFound(key or "", cure=cure or None)
+        hint = did_you_mean(key or "", [each.key for each in file.schedules])
+        raise ScheduleNotFound(key or "", hint=hint or None)
     _check(found, code)
     return found
 
@@ -362,8 +362,8 @@ def _check(schedules: Sequence[Schedule], code: ServedCode) -> None:
         known = each.workflow in code.types
         if not known and (each.external or resolve_type(each.workflow, code.types) is None):
             near = nearest_name(each.workflow, code.types)
-            cure = question(near, otherwise="import it, or name it in workflows=")
-            raise WorkflowUnknown(f"{each.key}: there is no workflow {each.workflow}", cure=cure)
+            hint = question(near, otherwise="import it, or name it in workflows=")
+            raise WorkflowUnknown(f"{each.key}: there is no workflow {each.workflow}", hint=hint)
         if each.overlap in _NEEDS_TWO_AT_ONCE:
             raise ValueError(f"{each.key}: overlap {each.overlap} cannot be played in a test")
 

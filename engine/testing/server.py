@@ -83,7 +83,7 @@ class DevServer:
         if self._database_url is None:
             raise LedgerRequired(
                 "this test server has no PostgreSQL",
-                cure="set SCHED_TEST_DATABASE_URL, or use dev_server(), which brings one",
+                hint="set SCHED_TEST_DATABASE_URL, or use dev_server(), which brings one",
             )
         return self._database_url
 

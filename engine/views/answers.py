@@ -77,7 +77,7 @@ PARTS: Final = (
     ),
     JsonView(TakenOver),
     JsonView(MoveReport, "moved_from unvouched lost bindings"),
-    JsonView(EngineError, "", title="Error", code=str, message=str, cure=str | None),
+    JsonView(EngineError, "", title="Error", code=str, message=str, hint=str | None),
     JsonView(Problem),
     JsonView(Starts, "count fire_times=first"),
     JsonView(

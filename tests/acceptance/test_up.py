@@ -194,7 +194,7 @@ async def test_check_prints_every_mistake_with_its_place(home: Home):
         assert int(number) > 2
         assert int(column) > 0
         assert problem.startswith(" SCHEDULE_")
-        assert ";" in problem, "no cure"
+        assert ";" in problem, "no hint"
     assert len({line.split(":")[1] for line in lines}) == 10
 
 

@@ -139,6 +139,6 @@ async def test_nobody_takes_the_place_of_one_among_several(bench, policy):
     ops = operator(bench)
     with pytest.raises(ScheduleError, match="which of them is the previous one") as found:
         await ops.trigger("k", overlap=policy)
-    assert "cancel runs first" in (found.value.cure or "")
+    assert "cancel runs first" in (found.value.hint or "")
     (still,) = await ops.fires(key="k", status="queued")
     assert still.workflow_id == waiting[0]

@@ -245,7 +245,7 @@ async def rejected_together(bench) -> None:
         await transaction.record([step])
 
 
-async def test_windows_rejected_together_are_one_letter_whose_cure_is_a_backfill(bench):
+async def test_windows_rejected_together_are_one_letter_whose_hint_is_a_backfill(bench):
     await rejected_together(bench)
     (letter,) = await operator(bench).dead_letters()
     assert letter.windows > 50

@@ -91,7 +91,7 @@ async def test_a_key_that_its_file_lacks_is_retired_by_hand_and_a_declared_one_i
     await bench.declare(OLD)
     with pytest.raises(OwnedByFile, match="bring it back") as told:
         await service.retire("old.daily")
-    assert "sched retire --project old" in str(told.value.cure)
+    assert "sched retire --project old" in str(told.value.hint)
     await bench.declare(OLD.partition("  - {key: old.daily")[0])
     assert (await service.retire("old.daily")).changed
     assert not (await service.retire("old.daily")).changed

@@ -27,7 +27,7 @@ from engine.testing.worker import PluginWithoutReplica
 from tests.fundamentals.samples.refused import WAYS, AskedTheTime, Refused
 from tests.servers import Temporal
 
-CURES = {
+HINTS = {
     "datetime.now()": "use ctx.now()",
     "date.today()": "use ctx.now().date()",
     "time.time()": "use ctx.now()",
@@ -45,10 +45,10 @@ HERE = Path(__file__).parent / "samples/refused.py"
 LINES = HERE.read_text(encoding="utf-8").splitlines()
 
 
-async def test_a_call_that_a_run_must_not_make_is_named_with_its_line_and_the_cure(
+async def test_a_call_that_a_run_must_not_make_is_named_with_its_line_and_the_hint(
     server: DevServer,
 ):
-    assert CURES.keys() == WAYS.keys()
+    assert HINTS.keys() == WAYS.keys()
     runs = await asyncio.gather(
         *(run_workflow(Refused, way, workflows=[Refused], steps=[], server=server) for way in WAYS)
     )
@@ -60,7 +60,7 @@ async def test_a_call_that_a_run_must_not_make_is_named_with_its_line_and_the_cu
         assert ended.status == "failed"
         assert ended.error
         text = str(ended.error)
-        assert text.partition(": ")[2] == f"a workflow cannot use {way} ({where}); {CURES[way]}"
+        assert text.partition(": ")[2] == f"a workflow cannot use {way} ({where}); {HINTS[way]}"
 
 
 async def test_a_query_that_reads_the_clock_says_so_to_its_caller(client: Client):

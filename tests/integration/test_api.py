@@ -391,7 +391,7 @@ async def test_a_hook_is_declared_changed_and_removed_and_shows_no_secret(api, c
     listed = await client.get("/api/v1/hooks")
     assert listed.json()["hooks"] == [changed.json()]
     near = await client.patch(place, json={"events": ["schedule.faild"]})
-    assert (near.status_code, near.json()["cure"]) == (422, "did you mean failed?")
+    assert (near.status_code, near.json()["hint"]) == (422, "did you mean failed?")
     plain = await client.post("/api/v1/hooks", json={"url": address, "secret": "hunter2"})
     assert plain.status_code == 422
     assert (await client.delete(place, params={"reason": "moved"})).status_code == 204

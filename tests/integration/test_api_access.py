@@ -152,7 +152,7 @@ async def test_a_token_of_some_keys_sees_and_makes_only_those(api):
         assert (await client.post(PATH, json=child)).status_code == 403
         missing = await client.get(f"{PATH}/billing.filled")
         assert missing.status_code == 404
-        assert "filed" not in missing.json()["detail"] + (missing.json()["cure"] or "")
+        assert "filed" not in missing.json()["detail"] + (missing.json()["hint"] or "")
         assert (await client.get("/api/v1/dead?key=filed")).status_code == 403
         assert (await client.get("/api/v1/dead")).json() == {"letters": []}
 

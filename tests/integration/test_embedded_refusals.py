@@ -1,4 +1,4 @@
-"""Where `sched up` cannot run, it says so in one sentence that holds the cure."""
+"""Where `sched up` cannot run, it says so in one sentence that holds the hint."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ async def test_a_taken_port_is_named_with_its_holder_and_its_option(
     assert said.startswith(f"port {taken} is taken")
     if sys.platform == "linux":
         assert f"by process {os.getpid()} (" in said
-    cure = re.search(rf"; stop it, or add {option} (\d+)$", said)
-    assert cure, said
-    with socket.create_server(("127.0.0.1", int(cure[1]))):
+    hint = re.search(rf"; stop it, or add {option} (\d+)$", said)
+    assert hint, said
+    with socket.create_server(("127.0.0.1", int(hint[1]))):
         pass
 
 

@@ -239,7 +239,7 @@ async def test_more_than_half_of_a_project_is_not_retired_by_a_save(followed: Fo
     assert "a, b; that is more than half, so none of them is retired, and they continue" in refusal
     assert f"`sched apply {followed.path} --prune --force`" in refusal
     assert not any("retired in" in line for line in followed.said), "no promise is taken back"
-    # The cure, while the file is being followed.
+    # The hint, while the file is being followed.
     async with followed.desk.service() as service:
         file = read_file(followed.path)
         await service.apply(file, prune=True, force=True)
@@ -250,7 +250,7 @@ async def test_more_than_half_of_a_project_is_not_retired_by_a_save(followed: Fo
     assert sum("2 of the 3" in line for line in followed.said) == 1
 
 
-async def test_the_cure_names_the_data_folder_where_it_is_not_the_usual_one(followed: Followed):
+async def test_the_hint_names_the_data_folder_where_it_is_not_the_usual_one(followed: Followed):
     again = Followed(followed.path, followed.desk)
     watch = again.watch(read_file(followed.path), data_dir=Path("my data"))
     followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")

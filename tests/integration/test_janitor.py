@@ -559,7 +559,7 @@ async def test_a_schedule_that_somebody_has_locked_is_not_waited_for(past):
     assert past.heard == []
 
 
-async def test_a_session_with_an_old_snapshot_is_named_once_with_its_cure(past, monkeypatch):
+async def test_a_session_with_an_old_snapshot_is_named_once_with_its_hint(past, monkeypatch):
     monkeypatch.setattr(janitor, "_OLD", timedelta(0))
     monkeypatch.setattr(janitor, "_DEAD", 0)
     await apply_hourly(past)

@@ -97,7 +97,7 @@ async def test_a_role_that_may_not_migrate_is_sent_to_the_command_that_does(
     worker = f"{scheme}://sched_worker:{password}@{place.partition('@')[2]}"
     with pytest.raises(LedgerError, match="this role may not change that") as told:
         await Ledger.connect(worker)
-    assert told.value.cure == "run `sched migrate` as a role that may"
+    assert told.value.hint == "run `sched migrate` as a role that may"
 
 
 async def test_no_function_runs_as_its_owner_or_is_open_to_everybody(admin, roles):

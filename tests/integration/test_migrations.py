@@ -111,7 +111,7 @@ async def test_a_ledger_of_an_earlier_commit_is_refused(database_url, session):
     )
     with pytest.raises(LedgerError, match=UNRELEASED) as raised:
         await Ledger.connect(database_url)
-    assert "SCHED_SCHEMA" in (raised.value.cure or "")
+    assert "SCHED_SCHEMA" in (raised.value.hint or "")
     assert await session.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'sched'") == 1
 
 

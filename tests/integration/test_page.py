@@ -161,7 +161,7 @@ async def test_no_form_reaches_a_schedule_that_the_token_is_not_for_nor_one_that
     notice = re.search(r'<p class="said[^>]*>(.*?)</p>', (await some.get("/")).text)
     assert notice
     assert "there is no schedule billing.filled" in notice[1]
-    assert "mean" not in notice[1], "a cure would name what is not the visitor's"
+    assert "mean" not in notice[1], "a hint would name what is not the visitor's"
     assert await api.stored() == before
 
 

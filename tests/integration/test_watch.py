@@ -51,7 +51,7 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
 
     async def connect() -> Client:
         if temporal_is_away:
-            raise TemporalUnavailable("no Temporal server answers at example:7233", cure="start it")
+            raise TemporalUnavailable("no Temporal server answers at example:7233", hint="start it")
         return client
 
     port = urlsplit(database_url).port

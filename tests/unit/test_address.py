@@ -87,5 +87,5 @@ async def test_a_host_without_an_address_is_named_and_no_password():
     with pytest.raises(LedgerUnavailable) as told:
         await Ledger.connect(f"postgresql://me:{SECRET}@ledger.invalid:5433/sched")
     assert told.value.message.startswith("the host of ledger.invalid:5433 has no address: ")
-    assert told.value.cure == "check SCHED_DATABASE_URL, and DNS"
+    assert told.value.hint == "check SCHED_DATABASE_URL, and DNS"
     assert SECRET not in str(told.value)

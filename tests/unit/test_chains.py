@@ -1,4 +1,4 @@
-"""`after` and `needs` in a file: what is understood, and what is refused, with place and cure."""
+"""`after` and `needs` in a file: what is understood, and what is refused, with place and hint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problems(*schedules: str) -> tuple[Problem, ...]:
 
 
 def said(problem: Problem) -> str:
-    return f"{problem.line}:{problem.code}: {problem.message}; {problem.cure}"
+    return f"{problem.line}:{problem.code}: {problem.message}; {problem.hint}"
 
 
 def test_after_means_that_the_same_window_of_the_parent_completed():
@@ -117,10 +117,10 @@ def test_the_same_window_needs_the_same_times_and_both_are_named(parent, child, 
 
 def test_a_hashed_time_is_another_for_each_key():
     (problem,) = problems('key: a, cron: "H 2 * * *"', "key: b, needs: [a]")
-    assert "instead of H" in problem.cure
+    assert "instead of H" in problem.hint
 
 
-def test_every_mistake_between_schedules_is_told_at_once_with_its_place_and_a_cure():
+def test_every_mistake_between_schedules_is_told_at_once_with_its_place_and_a_hint():
     found = problems(
         f"key: nightly-report, {NIGHTLY}",
         f"key: b, {NIGHTLY}, needs: [nightly-reprot]",
@@ -169,7 +169,7 @@ def test_one_that_was_to_have_its_parents_times_is_told_what_is_wrong_and_no_mor
 
 
 @pytest.mark.parametrize(
-    ("fields", "cure"),
+    ("fields", "hint"),
     [
         ("after: a", "write {schedule: a}"),
         ("after: {schedule: A}", "use 1 to 200 of"),
@@ -182,9 +182,9 @@ def test_one_that_was_to_have_its_parents_times_is_told_what_is_wrong_and_no_mor
         ("needs: [{}]", "use 1 to 200 of"),
     ],
 )
-def test_what_is_no_dependency_is_refused_with_what_to_write_instead(fields, cure):
+def test_what_is_no_dependency_is_refused_with_what_to_write_instead(fields, hint):
     found = problems(f"key: a, {NIGHTLY}", f"key: b, {NIGHTLY}, {fields}")
-    assert any(cure in problem.cure for problem in found)
+    assert any(hint in problem.hint for problem in found)
     assert {problem.line for problem in found} == {3}
 
 

@@ -159,7 +159,7 @@ class Failed:
 
     async def rerun_dead(self, run_id: str, **_) -> Requested:
         if "other" in run_id:
-            raise LetterNotFound("2 windows were rejected together", cure="backfill")
+            raise LetterNotFound("2 windows were rejected together", hint="backfill")
         return Requested(rerun_of(run_id, "claimed"), new=True)
 
 

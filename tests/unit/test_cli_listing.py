@@ -25,7 +25,7 @@ def row(
     )  # fmt: skip
 
 
-def test_windows_that_nobody_starts_are_told_with_the_cure():
+def test_windows_that_nobody_starts_are_told_with_the_hint():
     told = overdue([row("late", -60), row("later", -90), row("next", 5)], NOW)
     assert told.startswith(
         "no worker has started what is due since 2026-11-21T11:58:30Z (later, late):"

@@ -51,7 +51,7 @@ def test_a_moment_is_absolute_or_relative_to_now(text: str, bare: Side | None, f
 
 
 @pytest.mark.parametrize(
-    ("text", "bare", "cure"),
+    ("text", "bare", "hint"),
     [
         ("2h", None, "may lie before or after now; write [+]2h or -2h"),
         ("+2", None, "write a number and a unit"),
@@ -63,8 +63,8 @@ def test_a_moment_is_absolute_or_relative_to_now(text: str, bare: Side | None, f
         ("2026-11-25T12:00:00", "ago", "append Z for UTC"),
     ],
 )
-def test_what_is_no_moment_is_refused_with_what_to_write(text: str, bare: Side | None, cure: str):
-    with pytest.raises(typer.BadParameter, match=cure):
+def test_what_is_no_moment_is_refused_with_what_to_write(text: str, bare: Side | None, hint: str):
+    with pytest.raises(typer.BadParameter, match=hint):
         moment(text, "--from", bare=bare)
 
 

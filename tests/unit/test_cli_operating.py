@@ -89,7 +89,7 @@ class Several:
 
     async def pause(self, key: str, *, reason: str, until: datetime | None) -> Paused:
         if key == "b":
-            raise LedgerUnavailable("the line is cut", cure="wait")
+            raise LedgerUnavailable("the line is cut", hint="wait")
         return Paused(key, Pause(NOON, reason, "ops", until), None)
 
 

@@ -97,7 +97,7 @@ def test_without_either_there_is_no_ledger_and_one_sentence_says_what_to_do(tmp_
         target(tmp_path)
 
 
-def test_in_an_empty_folder_the_cure_names_init_and_beside_a_file_it_does_not(
+def test_in_an_empty_folder_the_hint_names_init_and_beside_a_file_it_does_not(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

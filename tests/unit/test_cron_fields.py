@@ -1,4 +1,4 @@
-"""The grammar of cron expressions: what is read, and what is refused with which cure."""
+"""The grammar of cron expressions: what is read, and what is refused with which hint."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_blanks_case_and_leading_zeros_change_nothing(text):
         ("1," * 600 + "1 * * * *", ["characters", "1000"]),
     ],
 )
-def test_what_is_refused_names_the_field_the_value_and_the_cure(expression, names):
+def test_what_is_refused_names_the_field_the_value_and_the_hint(expression, names):
     with pytest.raises(CronInvalid) as caught:
         Cron(expression)
     assert caught.value.code == "SCHEDULE_CRON_INVALID"
@@ -335,7 +335,7 @@ def test_any_text_is_either_read_or_refused_with_our_own_error(text):
     try:
         Cron(text)
     except CronInvalid as error:
-        assert error.cure  # noqa: PT017 - both outcomes are right
+        assert error.hint  # noqa: PT017 - both outcomes are right
 
 
 # --- the second opinion ---------------------------------------------------------------------

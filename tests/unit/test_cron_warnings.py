@@ -23,7 +23,7 @@ def doubts(cron: str, timezone: str = "UTC", **fields) -> list[CronWarning]:
 
 
 @pytest.mark.parametrize(
-    ("cron", "message", "cure"),
+    ("cron", "message", "hint"),
     [
         ("* 5 * * *", "every minute from 05:00 to 05:59 every day: 60 times", '"0 5 * * *"'),
         ("* 0,12 * * *", "60 times an hour", '"0 0,12 * * *"'),
@@ -46,10 +46,10 @@ def doubts(cron: str, timezone: str = "UTC", **fields) -> list[CronWarning]:
         ("0 0 29 2 *", "only in leap years, once in four years", "L as the day"),
     ],
 )  # fmt: skip
-def test_a_classic_mistake_is_a_warning_with_what_to_write(cron, message, cure):
+def test_a_classic_mistake_is_a_warning_with_what_to_write(cron, message, hint):
     (found,) = doubts(cron)
     assert message in found.message
-    assert cure in found.cure
+    assert hint in found.hint
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_step_is_called_uneven_only_if_two_fires_are_nearer_than_the_others(pa
         {"key": "k", "workflow": "w", "cron": " ".join(parts), "timezone": timezone}
     )
     found = cron_doubts(schedule, NOW)
-    assert all(each.message and each.cure for each in found)
-    uneven = [each for each in found if " again after " in each.message and "minute" in each.cure]
+    assert all(each.message and each.hint for each in found)
+    uneven = [each for each in found if " again after " in each.message and "minute" in each.hint]
     if len(parts) == 5 and parts[1:] == ["*"] * 4:
         fires = [*schedule.spec.fires(NOW, NOW + timedelta(hours=5))]
         gaps = {later - fire for fire, later in pairwise(fires)}

@@ -106,7 +106,7 @@ def test_stretches_cover_a_span_without_gap_and_agree_with_single_windows(
         ("2026-12-25T25:00:00Z..2026-12-26T00:00:00Z", "no moment"),
     ],
 )
-def test_what_is_no_day_is_refused_with_a_cure(text, what):
+def test_what_is_no_day_is_refused_with_a_hint(text, what):
     with pytest.raises(ValueError, match=what) as caught:
         check_item(text)
     assert caught.value.args[1]

@@ -63,7 +63,7 @@ def test_a_calendar_file_without_the_extra_is_a_problem_with_its_place_and_the_c
     (problem,) = raised.value.problems
     assert (problem.code, problem.line) == (Code.EXTRA_MISSING, 1)
     assert problem.message == "calendar team needs icalendar, which is not installed"
-    assert problem.cure == "pip install 'sched-engine[calendars]'"
+    assert problem.hint == "pip install 'sched-engine[calendars]'"
 
 
 @pytest.mark.parametrize("setting", ["SCHED_ALERT_URL", "SCHED_HEARTBEAT_URL"])

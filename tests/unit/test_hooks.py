@@ -24,7 +24,7 @@ def problems(text: str) -> list[str]:
     assert "hunter2" not in str(error.value)
     assert "secret-path" not in str(error.value)
     return [
-        f"{each.line}:{each.column} {each.message}; {each.cure}" for each in error.value.problems
+        f"{each.line}:{each.column} {each.message}; {each.hint}" for each in error.value.problems
     ]
 
 

@@ -990,7 +990,7 @@ def test_the_exit_code_is_zero_when_everything_could_be_expressed(monkeypatch, c
         (["apscheduler", "json:dumps"], "is no scheduler and no list of jobs"),
     ],
 )
-def test_a_source_that_cannot_be_read_is_an_error_with_its_cure(
+def test_a_source_that_cannot_be_read_is_an_error_with_its_hint(
     tmp_path, monkeypatch, capsys, arguments, sentence
 ):
     monkeypatch.chdir(tmp_path)

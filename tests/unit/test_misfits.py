@@ -80,7 +80,7 @@ def test_where_nobody_knows_all_workflows_only_inputs_are_judged():
 def test_a_field_of_an_input_that_would_be_dropped_is_named():
     one = "{key: a, workflow: parcels, everyMs: 1000, input: {id: A1, cent: 5, at: home}}"
     found = mismatches(load_schedules(f"schedules: [{one}]").schedules, code())
-    assert [(each.message, each.cure, each.path) for each in found] == [
+    assert [(each.message, each.hint, each.path) for each in found] == [
         ("a: input.cent: Order has no such field", "did you mean cents?", ("input", "cent")),
         ("a: input.at: Order has no such field", "remove it", ("input", "at")),
     ]

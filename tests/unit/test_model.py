@@ -133,7 +133,7 @@ def test_changing_what_a_schedule_was_made_from_does_not_change_it():
 
 
 @pytest.mark.parametrize(
-    ("fields", "cure"),
+    ("fields", "hint"),
     [
         ({"overlap": "Cancel-Previous"}, "write cancel_previous"),
         ({"overlap": None}, "write allow, skip, queue, queue_one, cancel_previous or terminate"),
@@ -152,8 +152,8 @@ def test_changing_what_a_schedule_was_made_from_does_not_change_it():
         ({"catch_up": {"rate": "1/2d"}}, "at most a day"),
     ],
 )
-def test_a_policy_that_is_none_is_refused_with_what_to_write(fields, cure):
-    assert cure in refusal(**fields)
+def test_a_policy_that_is_none_is_refused_with_what_to_write(fields, hint):
+    assert hint in refusal(**fields)
 
 
 @pytest.mark.parametrize(

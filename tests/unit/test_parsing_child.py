@@ -117,7 +117,7 @@ def test_a_killed_child_is_one_clear_error():
     (found,) = caught.value.problems
     assert found.code == "SCHEDULE_FILE_UNREADABLE"
     assert found.message == "the process that reads it was ended by SIGKILL (Killed)"
-    assert found.cure
+    assert found.hint
 
 
 def test_a_child_that_is_killed_half_way_gives_nothing_away(monkeypatch):

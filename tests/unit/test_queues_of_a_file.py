@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_queue_is_named_at_its_place(text, place, code, mes
     (problem,) = refused.value.problems
     assert (problem.line, problem.column) == place
     assert problem.code == code
-    assert message in f"{problem.message}; {problem.cure}"
+    assert message in f"{problem.message}; {problem.hint}"
 
 
 def test_a_queue_that_two_files_declare_is_named_in_the_second():

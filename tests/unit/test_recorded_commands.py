@@ -512,7 +512,7 @@ def recorder(
             yield ScheduleService(ledger, actor="ops@host")
 
     async def nobody(*_: Any, **__: Any) -> Any:
-        raise TemporalUnavailable("no server here", cure="start it")
+        raise TemporalUnavailable("no server here", hint="start it")
 
     for name in MODULES:
         load(name)

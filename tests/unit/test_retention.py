@@ -50,7 +50,7 @@ def test_a_definition_without_retention_is_what_it_was_before():
         ("{days: 90}", "days is not a field of retention"),
     ],
 )
-def test_a_mistake_is_told_with_its_cure(wrong, said):
+def test_a_mistake_is_told_with_its_hint(wrong, said):
     with pytest.raises(ScheduleFileError) as caught:
         loaded(f", retention: {wrong}")
     assert said in str(caught.value)

@@ -29,7 +29,7 @@ def test_a_value_of_the_kind_that_is_registered_fits(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message", "cure"),
+    ("name", "value", "message", "hint"),
     [
         ("Regoin", "eu", "no search attribute Regoin", "--name Regoin --type Keyword"),
         ("Count", 3, "no search attribute Count", "--name Count --type Int"),
@@ -43,11 +43,11 @@ def test_a_value_of_the_kind_that_is_registered_fits(name, value):
         ("Due", "soon", "is a moment, and not", "with its offset"),
     ],
 )
-def test_a_value_that_the_namespace_would_refuse_is_explained(name, value, message, cure):
+def test_a_value_that_the_namespace_would_refuse_is_explained(name, value, message, hint):
     found = attribute_fault(name, value, KINDS)
     assert found is not None
     assert message in found[0]
-    assert cure in found[1]
+    assert hint in found[1]
 
 
 def test_a_schedule_keeps_them_and_one_without_them_is_what_it_was():
@@ -72,7 +72,7 @@ def test_a_file_shares_them_name_by_name():
 
 
 @pytest.mark.parametrize(
-    ("line", "cure"),
+    ("line", "hint"),
     [
         ("searchAttributes: eu", "write a mapping"),
         ("searchAttributes: {Region: {a: 1}}", "a text, a number"),
@@ -88,12 +88,12 @@ def test_a_file_shares_them_name_by_name():
         ("memo: {sched.undo.1: 1}", "choose another name"),
     ],
 )
-def test_a_mistake_is_one_problem_at_its_line_with_a_cure(line, cure):
+def test_a_mistake_is_one_problem_at_its_line_with_a_hint(line, hint):
     with pytest.raises(ScheduleFileError) as caught:
         load_schedules(f"schedules:\n- {{key: a, workflow: b, every: 1h, {line}}}")
     (found,) = caught.value.problems
     assert (found.code, found.key, found.line) == (Code.FIELD_INVALID, "a", 2)
-    assert cure in found.cure
+    assert hint in found.hint
 
 
 @pytest.mark.parametrize(

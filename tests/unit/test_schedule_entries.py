@@ -8,7 +8,7 @@ from tests.unit.schedule_files import entry, load, only, problems
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "cure"),
+    ("line", "code", "hint"),
     [
         ("everyMs: 5m", "SCHEDULE_FIELD_INVALID", "write 300000"),
         ("everyMs: 1_000", "SCHEDULE_FIELD_INVALID", "write 1000"),
@@ -96,10 +96,10 @@ from tests.unit.schedule_files import entry, load, only, problems
         ("input: 1", "SCHEDULE_KIND_INVALID", "give one of"),
     ],
 )
-def test_one_mistake_is_one_problem_with_a_cure(line, code, cure):
+def test_one_mistake_is_one_problem_with_a_hint(line, code, hint):
     found = only(entry(line))
     assert (found.code, found.key, found.line) == (code, "a", 2)
-    assert cure in found.cure
+    assert hint in found.hint
 
 
 def test_all_mistakes_of_one_schedule_are_reported_together():
@@ -186,7 +186,7 @@ def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way
         "- {key: c, workflow: w, everyMs: 60000, spread: 0s, exclude: []}\n"
         "- {key: d, workflow: w, everyMs: 60000, spread: 2m}\n"
     )
-    assert [(each.line, each.message, each.cure) for each in problems(text)] == [
+    assert [(each.line, each.message, each.hint) for each in problems(text)] == [
         (
             5,
             "spread is longer than the interval, by defaults on line 3",
@@ -202,7 +202,7 @@ def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way
 
 
 @pytest.mark.parametrize(
-    ("line", "message", "cure"),
+    ("line", "message", "hint"),
     [
         ("exclude: [saturday]", "'saturday' is no date", "write SAT"),
         ("exclude: [FRI-MON]", "'FRI-MON' is no date", "name each day: FRI, SAT, SUN, MON"),
@@ -226,16 +226,16 @@ def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way
         ),
     ],
 )
-def test_the_cure_for_a_slip_is_what_was_meant(line, message, cure):
+def test_the_hint_for_a_slip_is_what_was_meant(line, message, hint):
     head = "calendars: {holidays: [2026-12-25]}\nschedules:\n"
     found = only(head + f"- {{key: a, workflow: w, cron: '0 9 * * *', {line}}}\n")
     assert found.message.startswith(message)
-    assert found.cure == cure
+    assert found.hint == hint
 
 
 def test_a_calendar_that_is_the_bare_name_of_a_file_is_told_how_to_name_it():
     found = only("calendars: {team: team.ics}\n" + entry("everyMs: 1000"))
-    assert (found.line, found.cure) == (1, "write {ics: team.ics}")
+    assert (found.line, found.hint) == (1, "write {ics: team.ics}")
 
 
 def test_a_part_that_is_missing_is_named_beside_what_else_is_wrong():

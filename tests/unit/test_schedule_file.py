@@ -39,7 +39,7 @@ def test_a_file_with_ten_mistakes_gives_ten_located_problems():
         (26, 10, "SCHEDULE_KEY_DUPLICATE", "soon"),
         (31, 11, "SCHEDULE_YAML_INVALID", "unquoted"),
     ]
-    assert all(problem.cure for problem in found)
+    assert all(problem.hint for problem in found)
     assert found[1].located("s.yaml") == (
         "s.yaml:9:14: SCHEDULE_FIELD_INVALID: everyMs is 'soon'; "
         "write a whole number of milliseconds, for example 300000"
@@ -56,7 +56,7 @@ def test_a_file_with_ten_mistakes_gives_ten_located_problems():
 )
 def test_a_key_that_is_none_is_proposed_as_it_could_be_written(key, meant):
     (found,) = problems(f"schedules: [{{key: {key}, workflow: b, everyMs: 1000}}]")
-    assert found.cure.endswith(f"for example {meant}")
+    assert found.hint.endswith(f"for example {meant}")
 
 
 # --- the frame ---
@@ -124,7 +124,7 @@ def test_another_shape_is_one_problem(text):
 
 def test_a_misspelt_list_is_one_problem():
     found = only("schedule: [{key: a, workflow: b, everyMs: 1000}]")
-    assert (found.code, found.cure) == ("SCHEDULE_FIELD_UNKNOWN", "did you mean schedules?")
+    assert (found.code, found.hint) == ("SCHEDULE_FIELD_UNKNOWN", "did you mean schedules?")
 
 
 # --- defaults ---

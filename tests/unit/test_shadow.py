@@ -96,7 +96,7 @@ def refusal(text: str) -> str:
         ("shadowuntil: x", "shadowUntil"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_with_a_cure(text, said):
+def test_a_value_that_cannot_be_meant_is_refused_with_a_hint(text, said):
     assert said in refusal(text)
 
 

@@ -374,7 +374,7 @@ def test_the_time_may_begin_and_end_within_a_minute():
         (0, 24, (23, 24), "does not begin and end within"),
     ],
 )
-def test_times_that_do_not_fit_are_refused_with_a_cure(begin, end, outage, said):
+def test_times_that_do_not_fit_are_refused_with_a_hint(begin, end, outage, said):
     gaps = [Outage(at(outage[0]), at(outage[1]))] if outage else []
     with pytest.raises(ValueError, match=said):
         simulate([schedule(everyMs=1000)], at(begin), at(end), outages=gaps)

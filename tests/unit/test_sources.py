@@ -102,7 +102,7 @@ def test_what_is_too_much_to_list_is_counted_over_all_files(tmp_path):
 
 def test_a_folder_without_schedule_files_is_one_clear_problem(tmp_path):
     (found,) = problems(Source(tmp_path))
-    assert (found.code, found.cure) == (
+    assert (found.code, found.hint) == (
         "SCHEDULE_FILE_UNREADABLE",
         "put a .yaml, .yml or .json file into it",
     )
@@ -201,7 +201,7 @@ def test_a_calendar_that_is_no_ordinary_file_is_refused_unread(tmp_path, kind):
     wrong = "is larger than 5 MB" if kind == "huge" else "is no ordinary file"
     assert (found.code, found.line) == ("SCHEDULE_FIELD_INVALID", 1)
     assert found.message == f"my team.ics: it {wrong}"
-    assert found.cure
+    assert found.hint
 
 
 @pytest.mark.parametrize("named", ["../team.ics", "{outside}/team.ics", "link.ics", "loop.ics"])

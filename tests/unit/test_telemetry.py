@@ -381,7 +381,7 @@ def test_a_disabled_sdk_exports_nothing_even_with_a_port():
         ),
     ],
 )
-def test_an_exporter_that_is_not_there_is_refused_with_its_cure(monkeypatch, given, text):
+def test_an_exporter_that_is_not_there_is_refused_with_its_hint(monkeypatch, given, text):
     monkeypatch.setattr(environment, "entry_points", lambda **_: [])
     with pytest.raises(SettingsInvalid, match=text.replace("[", r"\[")):
         configure(prometheus=False, environment=given)

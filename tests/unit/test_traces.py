@@ -113,7 +113,7 @@ def test_the_standard_variables_turn_traces_on(variables, names):
         ("otlp", "json", "OTEL_EXPORTER_OTLP_PROTOCOL is 'json'; write grpc or http/protobuf"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_with_its_cure(exporter, protocol, says, monkeypatch):
+def test_what_cannot_be_exported_is_refused_with_its_hint(exporter, protocol, says, monkeypatch):
     monkeypatch.setattr(environment, "entry_points", lambda **_: [])
     variables = {"OTEL_TRACES_EXPORTER": exporter, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
     with pytest.raises(SettingsInvalid, match=re.escape(says)):

@@ -217,7 +217,7 @@ def test_what_was_complete_before_a_syntax_error_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("line", "cure"),
+    ("line", "hint"),
     [
         ("cron: */5 * * * *", 'write cron: "*/5 * * * *"'),
         ("cron: * * * * *   # each minute", 'write cron: "* * * * *"'),
@@ -226,9 +226,9 @@ def test_what_was_complete_before_a_syntax_error_is_kept():
         ("- cron: *5 * * * *", 'write cron: "*5 * * * *"'),
     ],
 )
-def test_an_unquoted_cron_has_a_hint_of_its_own(line, cure):
+def test_an_unquoted_cron_has_a_hint_of_its_own(line, hint):
     found = read_yaml(f"x: 1\n{line}\n" if line.startswith("c") else line).problems
-    assert cure in [problem.cure for problem in found]
+    assert hint in [problem.hint for problem in found]
 
 
 def test_reading_goes_on_behind_an_unquoted_cron():
@@ -254,7 +254,7 @@ def test_no_text_raises_anything_unforeseen(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "message", "cure"),
+    ("text", "line", "message", "hint"),
     [
         ("a: 1\n\ufeffb: 2", 2, "a byte order mark (U+FEFF) begins this line", "two files"),
         ("l:\n  - key: a\n   b: 1", 3, "the indentation of b", "column 5, below key"),
@@ -266,18 +266,18 @@ def test_no_text_raises_anything_unforeseen(text):
         ("l: {every: @hourly}", 1, "a value cannot begin with @", 'write cron: "@hourly"'),
     ],
 )
-def test_a_slip_has_the_hint_that_fits_it(text, line, message, cure):
+def test_a_slip_has_the_hint_that_fits_it(text, line, message, hint):
     try:
         (found,) = read_yaml(text).problems
     except Unreadable as stop:
         found = stop.problem
     assert found.line == line
     assert message.replace("a value cannot", "value cannot") in found.message
-    assert cure in found.cure
+    assert hint in found.hint
 
 
 def test_wrong_indentation_is_one_problem_and_no_missing_fields():
     with pytest.raises(ScheduleFileError) as told:
         load_schedules("schedules:\n  - key: a\n   workflow: w\n    every: 1h\n")
     (found,) = told.value.problems
-    assert found.cure == "begin it in column 5, below key"
+    assert found.hint == "begin it in column 5, below key"

@@ -71,7 +71,7 @@ def test_iana_names_are_accepted(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "cure"),
+    ("name", "hint"),
     [
         ("EST", "America/New_York"),
         ("MST", "America/Phoenix"),
@@ -82,15 +82,15 @@ def test_iana_names_are_accepted(name):
         ("ist", "Asia/Kolkata"),
     ],
 )
-def test_an_abbreviation_is_refused_and_a_place_offered(name, cure):
+def test_an_abbreviation_is_refused_and_a_place_offered(name, hint):
     with pytest.raises(TimezoneInvalid, match="is an abbreviation") as caught:
         zone(name)
-    assert cure in str(caught.value)
+    assert hint in str(caught.value)
     assert caught.value.code == "SCHEDULE_TIMEZONE_INVALID"
 
 
 @pytest.mark.parametrize(
-    ("name", "cure"),
+    ("name", "hint"),
     [
         ("America/Sao Paulo", "America/Sao_Paulo"),
         ("america/new_york", "America/New_York"),
@@ -104,10 +104,10 @@ def test_an_abbreviation_is_refused_and_a_place_offered(name, cure):
         ("", "Europe/Paris"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_names_as_cure(name, cure):
+def test_an_unknown_name_is_refused_with_the_nearest_names_as_hint(name, hint):
     with pytest.raises(TimezoneInvalid) as caught:
         zone(name)
-    assert cure in str(caught.value)
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [3, None, ["UTC"], {"name": "UTC"}])

@@ -77,7 +77,7 @@ class FileWatch:
         project: the project that the replica serves.
         living: the number of schedules in force at the start.
         types: the worker's workflow types; inputs in the file are checked against them.
-        data_dir: the data folder of ``sched up``, for the commands suggested as a cure.
+        data_dir: the data folder of ``sched up``, for the commands suggested as a hint.
         show: receives each state of the file.
         on_event: receives notices about what was applied and retired.
         absent_for: how long a key must be absent from the file before it is retired.
@@ -216,8 +216,8 @@ class FileWatch:
             async with self._lazy.service() as service:
                 report = await service.prune(file, absent_for=self._absent_for)
         except PruneRefused as error:
-            cure = f"put them back, or retire them with `{self._by_hand}`"
-            self._emit(Notice(f"{error.message}; {cure}", good=False))
+            hint = f"put them back, or retire them with `{self._by_hand}`"
+            self._emit(Notice(f"{error.message}; {hint}", good=False))
             return
         except LedgerUnavailable:
             self._prune_at = _NOW

@@ -81,5 +81,5 @@ def _is_host(text: str) -> bool:
     return not colon or (port.isdecimal() and int(port) in _PORTS)
 
 
-def _unusable(name: str, what: str, cure: str) -> LedgerError:
-    return LedgerError(f"{name} {what}", cure=cure)
+def _unusable(name: str, what: str, hint: str) -> LedgerError:
+    return LedgerError(f"{name} {what}", hint=hint)

@@ -104,7 +104,7 @@ async def naming_blockers(
     except asyncpg.LockNotAvailableError as error:
         raise LedgerTimeout(
             f"{what} waited {blockers.lasted:.0f} s for a lock that {blockers.last} holds",
-            cure="end that session, or try again later",
+            hint="end that session, or try again later",
         ) from error
     finally:
         # A check in flight is not cancelled, because a silent server would not answer that either.

@@ -184,7 +184,7 @@ class Connections:
             if not isinstance(error.__cause__, socket.gaierror):
                 raise
             text = f"the host of {place_of(url)} has no address: {error.__cause__.strerror}"
-            raise LedgerUnavailable(text, cure="check SCHED_DATABASE_URL, and DNS") from error
+            raise LedgerUnavailable(text, hint="check SCHED_DATABASE_URL, and DNS") from error
 
     @classmethod
     async def _open(
@@ -345,7 +345,7 @@ async def _pool(
         named = {**_SETTINGS, **_LIMITS[0], **_LIMITS[1], **settings}
         raise LedgerError(
             f"what answers for the ledger's database is a pooler, and refuses: {error}",
-            cure="connect directly; or, in session mode, let it ignore_startup_parameters ="
+            hint="connect directly; or, in session mode, let it ignore_startup_parameters ="
             f" {', '.join(named)}",
         ) from error
 
@@ -357,7 +357,7 @@ async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
     if int(found) < _OLDEST * 10_000:
         raise LedgerError(
             f"the ledger's database is PostgreSQL {int(found) // 10_000}",
-            cure=f"use PostgreSQL {_OLDEST} or newer",
+            hint=f"use PostgreSQL {_OLDEST} or newer",
         )
     await _refuse_shared_sessions(pool)
 
@@ -408,7 +408,7 @@ async def _refuse_shared_sessions(pool: asyncpg.Pool[Any]) -> None:
             raise LedgerError(
                 "a pooler in transaction mode stands before the ledger's database: each transaction"
                 " has another session",
-                cure="connect directly, or through a pooler in session mode",
+                hint="connect directly, or through a pooler in session mode",
             )
 
 
@@ -477,13 +477,13 @@ def translated() -> Iterator[None]:
         raise _away(error) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise LedgerError(
-            f"the database refuses: {error}", cure="grant the role what `sched docs ledger` names"
+            f"the database refuses: {error}", hint="grant the role what `sched docs ledger` names"
         ) from error
     except asyncpg.DataError as error:
         if not _is_of_a_text(error):
             raise
         text = "a text holds a NUL or half a character, which no database keeps"
-        raise ScheduleError(text, cure="remove it") from None
+        raise ScheduleError(text, hint="remove it") from None
 
 
 def _is_of_a_text(error: asyncpg.DataError) -> bool:

@@ -82,7 +82,7 @@ async def write_within(
     if not connection.is_in_transaction():
         raise LedgerError(
             "the connection has no open transaction",
-            cure="call this within `async with connection.transaction():`",
+            hint="call this within `async with connection.transaction():`",
         )
     text = _text(statements, namespace, schema, ledger_id)
     savepoint = f"sched_{secrets.token_hex(4)}"
@@ -126,12 +126,12 @@ def _refusal(error: BaseException, schema: str) -> LedgerError | None:
     if code in {_NO_LEDGER, asyncpg.UndefinedTableError.sqlstate}:
         return LedgerError(
             f"the connection does not reach the ledger in schema {schema}",
-            cure="give a connection to the database of SCHED_DATABASE_URL",
+            hint="give a connection to the database of SCHED_DATABASE_URL",
         )
     if code == _NO_TRIGGERS:
         return LedgerError(
             "the triggers of the ledger are off on this connection",
-            cure="leave session_replication_role at origin",
+            hint="leave session_replication_role at origin",
         )
     return None
 

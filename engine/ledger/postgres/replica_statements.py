@@ -68,7 +68,7 @@ class ReplicaStatements(LedgerPart):
         raise BoundElsewhere(
             f"the ledger belongs to the namespace {self.namespace} of {own.place}, with the ID"
             f" {own.namespace_id}; that of {found.place} has the ID {found.id}",
-            cure="check TEMPORAL_ADDRESS and SCHED_DATABASE_URL; `sched move` moves the ledger"
+            hint="check TEMPORAL_ADDRESS and SCHED_DATABASE_URL; `sched move` moves the ledger"
             " here, with --old-is-gone if the other namespace is no more",
         )
 

@@ -191,7 +191,7 @@ def in_use(error: asyncpg.UniqueViolationError, new: NewDefinition) -> EngineErr
     if error.constraint_name == "schedules_request":
         return RequestInUse(f"request id {new.request_id} was used before")
     key = new.schedule.key
-    return KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+    return KeyInUse(f"there is, or was, a schedule {key}", hint="choose another key")
 
 
 class ScheduleStatements(ScheduleReads, InTransaction):
@@ -234,7 +234,7 @@ class ScheduleStatements(ScheduleReads, InTransaction):
             await self.run("define_versions", by, *arrays(versions))
         except asyncpg.UniqueViolationError as error:
             raise KeyInUse(
-                "an application has declared a key of the file meanwhile", cure="apply it again"
+                "an application has declared a key of the file meanwhile", hint="apply it again"
             ) from error
 
     async def create(self, new: NewDefinition, action: Action, *, by: str) -> None:

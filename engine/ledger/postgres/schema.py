@@ -131,7 +131,7 @@ def check_schema_name(schema: str) -> str:
     """
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise ScheduleError(
-            f"SCHED_SCHEMA is {schema!r}", cure="use lower-case letters, digits and underscores"
+            f"SCHED_SCHEMA is {schema!r}", hint="use lower-case letters, digits and underscores"
         )
     return schema
 
@@ -158,7 +158,7 @@ async def refuse_shadows(connections: Connections, schema: str) -> None:
         names = ", ".join(row["name"] for row in rows)
         raise LedgerError(
             f"the schema {schema} replaces functions of PostgreSQL: {names}",
-            cure="set SCHED_SCHEMA to a schema of the ledger's own; no worker uses one of the kit",
+            hint="set SCHED_SCHEMA to a schema of the ledger's own; no worker uses one of the kit",
         )
 
 
@@ -207,7 +207,7 @@ async def migrate(
             if asyncio.get_running_loop().time() > deadline:
                 raise LedgerUnavailable(
                     f"a migration waits for the lock of migrations that {others.last} holds",
-                    cure="wait for the other migration, or end that session",
+                    hint="wait for the other migration, or end that session",
                 )
     return turn.completed
 
@@ -226,7 +226,7 @@ async def _taken(turn: _MigrationRun, deadline: float) -> bool:
         raise LedgerError(
             f"the schema {turn.schema} is not up to date, and this role may not change that:"
             f" {error.__cause__}",
-            cure="run `sched migrate` as a role that may",
+            hint="run `sched migrate` as a role that may",
         ) from error
 
 
@@ -240,7 +240,7 @@ async def require_up_to_date(connections: Connections, schema: str) -> None:
     if not await _MigrationRun(connections, schema, migrations()).is_up_to_date():
         raise LedgerError(
             f"the schema {schema} is not there, or not up to date",
-            cure="`sched migrate` brings it up to date; SCHED_SCHEMA names another one",
+            hint="`sched migrate` brings it up to date; SCHED_SCHEMA names another one",
         )
 
 
@@ -352,7 +352,7 @@ class _MigrationRun:
                     if loop.time() + pause > deadline:
                         raise LedgerUnavailable(
                             f"a migration waits for a lock that {named.last} holds",
-                            cure="end that session, or wait: the steps that are done stay done",
+                            hint="end that session, or wait: the steps that are done stay done",
                         ) from error
                     await asyncio.sleep(pause)
                 else:
@@ -420,7 +420,7 @@ async def _applied(
 def _made_by_another(schema: str) -> LedgerError:
     return LedgerError(
         f"the schema {schema} has the ledger of an unreleased version of sched-engine",
-        cure=f"set SCHED_SCHEMA to a new schema, or drop this one: DROP SCHEMA {schema} CASCADE",
+        hint=f"set SCHED_SCHEMA to a new schema, or drop this one: DROP SCHEMA {schema} CASCADE",
     )
 
 
@@ -436,7 +436,7 @@ def _require_known(
     if any(each.beside is None or each.beside > newest for each in unknown.values()):
         raise LedgerTooNew(
             f"the ledger is at version {max(unknown)}, this sched-engine knows {newest}",
-            cure="run the newer sched-engine, or point SCHED_DATABASE_URL elsewhere",
+            hint="run the newer sched-engine, or point SCHED_DATABASE_URL elsewhere",
         )
 
 

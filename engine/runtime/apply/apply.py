@@ -272,7 +272,7 @@ def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
     if newest is not None and file.revision is not None and file.revision < newest:
         raise RevisionTooLow(
             f"{file.name} has revision {file.revision}, revision {newest} was applied before",
-            cure="apply the newer file, or force this one",
+            hint="apply the newer file, or force this one",
         )
 
 
@@ -284,13 +284,13 @@ async def _require_not_superseded(
     Raises:
         RevisionTooLow: it was applied before, or is another file of the same revision.
     """
-    cure = "deploy the newer file; if this one is meant, `sched apply FILE --force`"
+    hint = "deploy the newer file; if this one is meant, `sched apply FILE --force`"
     since = f"{last.file_name} of {utc_text(last.applied_at)}, by {last.applied_by}"
     if await transaction.is_superseded(file.project, file.digest):
-        raise RevisionTooLow(f"{file.name} was applied before, and replaced by {since}", cure=cure)
+        raise RevisionTooLow(f"{file.name} was applied before, and replaced by {since}", hint=hint)
     if file.revision is not None and file.revision == last.revision:
         raise RevisionTooLow(
-            f"{file.name} has revision {file.revision}, and so has {since}", cure=cure
+            f"{file.name} has revision {file.revision}, and so has {since}", hint=hint
         )
 
 
@@ -306,7 +306,7 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
         f"{len(absent)} of the {len(file.schedules) + len(absent)} schedules of project"
         f" {file.project} are not in {file.name}: {first_of(absent, _NAMED)}; that is more"
         " than half, so none of them is retired, and they continue to fire",
-        cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
+        hint=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )
 
 

@@ -47,7 +47,7 @@ def require_project(file: ScheduleFile, project: str) -> None:
     if file.project != project:
         raise KeyForeign(
             f"{file.name} is of project {file.project}, this worker serves {project}",
-            cure="start `sched up` or the worker again, or correct project:",
+            hint="start `sched up` or the worker again, or correct project:",
         )
 
 

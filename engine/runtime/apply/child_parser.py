@@ -25,9 +25,9 @@ from engine.schedules.loader.entries import OpenIcs
 from engine.schedules.loader.loader import NamedText, load_several
 
 
-def unreadable(name: str, what: str, cure: str) -> ScheduleFileError:
+def unreadable(name: str, what: str, hint: str) -> ScheduleFileError:
     """Return the error for a file that cannot be read."""
-    return ScheduleFileError(name, (Problem(Code.FILE_UNREADABLE, what, cure),))
+    return ScheduleFileError(name, (Problem(Code.FILE_UNREADABLE, what, hint),))
 
 
 # --- calendar files ---
@@ -40,7 +40,7 @@ MAX_BYTES: Final = 5_000_000
 def calendars_beside(name: str) -> OpenIcs:
     """Return a function that opens a calendar by its path relative to the folder of ``name``.
 
-    It raises OSError, or ValueError with the problem and the cure. Nothing outside of the folder is
+    It raises OSError, or ValueError with the problem and the hint. Nothing outside of the folder is
     opened: the author of a file may not read what a worker can.
     """
     folder = Path(name).parent
@@ -209,14 +209,14 @@ class _Child:
 
     def _broken(self, code: int) -> ScheduleFileError:
         if self._late:
-            what, cure = f"reading it took longer than {self._patience:.0f} s", "split it"
+            what, hint = f"reading it took longer than {self._patience:.0f} s", "split it"
         else:
             end = f"with code {code}"
             if code < 0:
                 end = f"by {Signals(-code).name} ({strsignal(-code)})"
             what = f"the process that reads it was ended {end}"
-            cure = "see whether memory is short, or split the file"
-        return unreadable(self._name, what, cure)
+            hint = "see whether memory is short, or split the file"
+        return unreadable(self._name, what, hint)
 
 
 def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:

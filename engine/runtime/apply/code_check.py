@@ -69,9 +69,9 @@ def mismatches(
 
 
 def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Mismatch:
-    cure = question(nearest_name(name, types), otherwise="import the package that has it")
+    hint = question(nearest_name(name, types), otherwise="import the package that has it")
     message = f"{key}: there is no {what} {name}"
-    return Mismatch(WorkflowUnknown.code, key, message, cure, (field,))
+    return Mismatch(WorkflowUnknown.code, key, message, hint, (field,))
 
 
 def _handler(
@@ -97,7 +97,7 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
             yield _wrong(key, f"the workflow {kind} needs an input", "add input:", "workflow")
         return
     for fault in input_faults(schedule.input, definition):
-        yield _wrong(key, fault.message, fault.cure, "input", *fault.path)
+        yield _wrong(key, fault.message, fault.hint, "input", *fault.path)
 
 
 def declarations_of(classes: Iterable[type]) -> tuple[Declaration, ...]:
@@ -144,7 +144,7 @@ class InputFault:
     """A fault of an input; ``path`` leads to its place."""
 
     message: str
-    cure: str
+    hint: str
     path: tuple[str | int, ...] = ()
 
 
@@ -159,8 +159,8 @@ def input_faults(given: object, definition: WorkflowDefinition) -> Iterator[Inpu
         name = ".".join(["input", *map(str, path)])
         yield InputFault(f"{name}: {fault}", f"the workflow {kind} takes {_name(wanted)}", path)
     for name in _left_out(given, wanted):
-        cure = did_you_mean(name, [each.name for each in fields(wanted)], "remove it")
-        yield InputFault(f"input.{name}: {_name(wanted)} has no such field", cure, (name,))
+        hint = did_you_mean(name, [each.name for each in fields(wanted)], "remove it")
+        yield InputFault(f"input.{name}: {_name(wanted)} has no such field", hint, (name,))
 
 
 # What workers announce of an input, for services that have no code. JSON Schema is stricter than
@@ -264,8 +264,8 @@ def _counts(_: object, value: object) -> bool:
     return True
 
 
-def _wrong(key: str, what: str, cure: str, *path: str | int) -> Mismatch:
-    return Mismatch(Code.INPUT_INVALID, key, f"{key}: {what}", cure, path)
+def _wrong(key: str, what: str, hint: str, *path: str | int) -> Mismatch:
+    return Mismatch(Code.INPUT_INVALID, key, f"{key}: {what}", hint, path)
 
 
 def _left_out(value: Any, wanted: Any) -> list[str]:

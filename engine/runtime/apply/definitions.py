@@ -155,6 +155,6 @@ async def read_all(transaction: Transaction, keys: Sequence[str]) -> list[Schedu
     if missing := sorted(set(keys) - {state.key for state in states}):
         raise DefinitionUnreadable(
             f"the present definitions of {', '.join(missing)} cannot be read by this version",
-            cure="apply with the version that wrote them",
+            hint="apply with the version that wrote them",
         )
     return states

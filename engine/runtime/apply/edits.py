@@ -19,7 +19,7 @@ from engine.runtime.apply.definitions import (
     renamed_definition,
 )
 from engine.runtime.schedule_lock import decided_to_the_end, owes_many, record_decided, still_valid
-from engine.runtime.sealing import CODEC_CURE, Sealing
+from engine.runtime.sealing import CODEC_HINT, Sealing
 from engine.schedules import (
     STARTS,
     TICK,
@@ -219,7 +219,7 @@ def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, 
     if foreign:
         raise KeyForeign(
             f"{file.name} declares queues of others: {', '.join(foreign)}",
-            cure="rename them; the name of a queue is, as a key, one project's in a namespace",
+            hint="rename them; the name of a queue is, as a key, one project's in a namespace",
         )
     edits = []
     for name, queue in file.queues.items():
@@ -643,7 +643,7 @@ class ApplyTransaction:
         if sealed := [s.key for s in states if isinstance(s.schedule.input, Sealed)]:
             raise InputsSealed(
                 f"the input of {', '.join(sealed)} is sealed",
-                cure=CODEC_CURE,
+                hint=CODEC_HINT,
             )
 
     async def _described(self, old: Schedule, new: Schedule) -> tuple[str, ...]:
@@ -763,15 +763,15 @@ async def take(
 
 def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
     named = ", ".join(f"{key} (of {owner})" for key, owner in owners.items())
-    cure = "rename them, or let their owners retire or cancel them"
+    hint = "rename them, or let their owners retire or cancel them"
     owner, *others = {*owners.values()}
     if not others and owner.startswith("project "):
-        cure = (
+        hint = (
             f"where the {owner} was renamed, let `sched apply --take-from"
             f" {owner.removeprefix('project ')}` move them: until then they start only where a"
-            f" worker still serves it; else {cure}"
+            f" worker still serves it; else {hint}"
         )
-    return KeyForeign(f"{file.name} declares keys of others: {named}", cure=cure)
+    return KeyForeign(f"{file.name} declares keys of others: {named}", hint=hint)
 
 
 def chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -205,11 +205,11 @@ def _files(path: Path) -> list[Path]:
             return [path]
         found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
-        raise unreadable(str(path), what, cure) from None
+        what, hint = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
+        raise unreadable(str(path), what, hint) from None
     if not found:
-        what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
-        raise unreadable(str(path), what, cure)
+        what, hint = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
+        raise unreadable(str(path), what, hint)
     return found
 
 
@@ -242,9 +242,9 @@ def _text(path: Path) -> str:
         size = max(size, len(data))
     except FileNotFoundError:
         what = "there is no such file"
-        cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
+        hint = "name the file, run in the folder that has it, or let `sched init` write a first one"
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
+        what, hint = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
     else:
         if size <= MAX_BYTES:
             text = decoded(data, str(path))
@@ -252,7 +252,7 @@ def _text(path: Path) -> str:
         what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
         too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")
         raise ScheduleFileError(str(path), (too_large,))
-    raise unreadable(str(path), what, cure)
+    raise unreadable(str(path), what, hint)
 
 
 # Windows has no named pipes in the file system, and without the flag it changes line ends.
@@ -330,7 +330,7 @@ class Mismatch:
     code: Code
     key: str
     message: str
-    cure: str
+    hint: str
     path: tuple[str | int, ...]
 
 
@@ -378,7 +378,7 @@ def doubtful(
     """
     crons = {each.key: each.cron for each in file.schedules}
     found = [
-        Mismatch(Code.CRON_DOUBTFUL, each.key, warning.message, warning.cure, ("cron",))
+        Mismatch(Code.CRON_DOUBTFUL, each.key, warning.message, warning.hint, ("cron",))
         for number, each in enumerate(file.schedules)
         if not any(crons.get(rule.parent) == each.cron for rule in each.follows)
         for warning in (
@@ -391,7 +391,7 @@ def doubtful(
     lines = {each.name: each.text.splitlines() for each in source.texts()}
     code = {each.file: _lines_of(each.file) for each in source.declared}
     return [
-        replace(each, cure=f"{each.cure}; {_silencing(each.file or '')}")
+        replace(each, hint=f"{each.hint}; {_silencing(each.file or '')}")
         for each in locate(found, source)
         if not _is_meant(each, crons, lines, code)
     ]
@@ -472,5 +472,5 @@ def _problem(each: Mismatch, nodes: Mapping[str, tuple[str, Node]]) -> Problem:
     file, node = nodes.get(each.key, (None, Scalar(None, 0, 0)))
     place = descend(node, each.path)
     return Problem(
-        each.code, each.message, each.cure, place.line, place.column, key=each.key, file=file
+        each.code, each.message, each.hint, place.line, place.column, key=each.key, file=file
     )

@@ -22,11 +22,11 @@ from engine.flow.restrictions import shown_file
 from engine.runtime.code.step_check import steps_called
 from engine.schedules import nearest_name
 
-_CURES: Final = {
+_HINTS: Final = {
     "typed-dict-version": "import TypedDict from typing_extensions",
     "schema-for-unknown-type": "make it a dataclass or a pydantic model",
 }
-"""The cure for each of pydantic's reasons, by its code."""
+"""The hint for each of pydantic's reasons, by its code."""
 
 
 @lru_cache(maxsize=1000)
@@ -87,7 +87,7 @@ def _unread(fn: Callable[..., Any], what: str, kind: str, wanted: Any) -> Iterat
         code = error.code if isinstance(error, PydanticUserError) else None
         reason = str(error).partition("\n")[0]
         text = f"the {kind} of {what} cannot be read as {shown_type(wanted)}: {reason}"
-        yield _at(fn, text, _CURES.get(code or "", _PLAIN))
+        yield _at(fn, text, _HINTS.get(code or "", _PLAIN))
 
 
 _PLAIN: Final = "use plain values, a dataclass or a pydantic model"
@@ -137,11 +137,11 @@ def _lambdas(cls: type, what: str) -> Iterator[Problem]:
             )
 
 
-def _at(fn: Callable[..., Any], message: str, cure: str) -> Problem:
+def _at(fn: Callable[..., Any], message: str, hint: str) -> Problem:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     line = code.co_firstlineno if code else 0
     return Problem(
-        Code.WORKFLOW_INVALID, message, cure, line, 1 if line else 0, file=shown_file_of(fn)
+        Code.WORKFLOW_INVALID, message, hint, line, 1 if line else 0, file=shown_file_of(fn)
     )
 
 

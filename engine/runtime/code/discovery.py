@@ -120,7 +120,7 @@ def _import(module: str) -> ModuleType:
         place = _place_of(error)
         raise EngineError(
             f"importing {module} failed{place}: {type(error).__name__}: {error}",
-            cure="mend the module, or name others with --import",
+            hint="mend the module, or name others with --import",
         ) from error
 
 
@@ -160,7 +160,7 @@ def _modules(name: str) -> list[str]:
         spec = None
     if spec is None:
         raise EngineError(
-            f"there is no package {name} here", cure="run in the folder that holds it"
+            f"there is no package {name} here", hint="run in the folder that holds it"
         )
     places = spec.submodule_search_locations
     inner = pkgutil.walk_packages(places, prefix=f"{name}.") if places else ()

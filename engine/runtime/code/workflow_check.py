@@ -23,7 +23,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import _Definition
 
 from engine.errors import Code, Problem, WorkflowInvalid
-from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
+from engine.flow.restrictions import CodePlace, hint_of, places_of, restricted_name, shown_name
 from engine.runtime.code.declarations_check import misdeclared, shown_file_of, unreadable
 
 # --- sandbox ---
@@ -166,7 +166,7 @@ def _problems(workflows: Iterable[type], runner: WorkflowRunner) -> list[Problem
             except Exception as error:  # noqa: BLE001 - whatever it is, the run would meet it
                 problem = _problem(each, error)
                 # All workflows of a module meet the same fault.
-                found.setdefault((problem.file, problem.line, problem.cure), problem)
+                found.setdefault((problem.file, problem.line, problem.hint), problem)
     return list(found.values())
 
 
@@ -192,7 +192,7 @@ _APART: Final = (
 
 
 def _problem(cls: type, error: Exception) -> Problem:
-    """Return one sentence with the line of the user's code that matters, and the cure."""
+    """Return one sentence with the line of the user's code that matters, and the hint."""
     places = places_of(error)
     mine = [each for each in places if each.is_users and each.module == cls.__module__]
     last = next((each for each in reversed(places) if each.is_users), None)
@@ -200,8 +200,8 @@ def _problem(cls: type, error: Exception) -> Problem:
     name = restricted_name(error)
     fault = f"{type(error).__name__}: {error}" if name is None else shown_name(name)
     if library is None and last is not None and last.module == cls.__module__:
-        cure = _cure_here(name)
-        return _at(last, cls, f"{fault} is used" if name else f"it raises {fault}", cure)
+        hint = _hint_here(name)
+        return _at(last, cls, f"{fault} is used" if name else f"it raises {fault}", hint)
     place = mine[-1] if mine else last
     brings = library or (last.module if last else cls.__module__)
     at = f" ({last})" if last is not None and last != place else ""
@@ -219,20 +219,20 @@ def _library_after(places: Sequence[CodePlace], last: CodePlace | None) -> str |
     return next((top for top in tops if top not in ours and not top.startswith("_")), None)
 
 
-def _cure_here(name: str | None) -> str:
+def _hint_here(name: str | None) -> str:
     if name is None:
         return "mend the module"
-    if "ctx." in cure_of(name):
-        return f"{cure_of(name)} in run"
-    return cure_of(name)
+    if "ctx." in hint_of(name):
+        return f"{hint_of(name)} in run"
+    return hint_of(name)
 
 
-def _at(place: CodePlace | None, cls: type, what: str, cure: str) -> Problem:
+def _at(place: CodePlace | None, cls: type, what: str, hint: str) -> Problem:
     kind = getattr(cls, _MARK).name or cls.__name__
     return Problem(
         Code.WORKFLOW_INVALID,
         f"Temporal's sandbox cannot load the workflow {kind}: {what}",
-        cure,
+        hint,
         place.line if place else 0,
         place.column if place else 0,
         file=place.file if place else f"{cls.__module__.replace('.', '/')}.py",

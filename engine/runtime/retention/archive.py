@@ -17,7 +17,7 @@ from urllib.parse import quote
 from engine.errors import ArchiveFailed
 from engine.ledger import OldFire
 
-_CURE = "see that the folder exists, may be written and has room; nothing is deleted meanwhile"
+_HINT = "see that the folder exists, may be written and has room; nothing is deleted meanwhile"
 
 
 class Archive:
@@ -61,10 +61,10 @@ class Archive:
             for made in (folder, folder.parent, self._folder):
                 _sync(made)
         except (OSError, EOFError) as error:
-            raise ArchiveFailed(f"the archive {self._folder}: {error}", cure=_CURE) from error
+            raise ArchiveFailed(f"the archive {self._folder}: {error}", hint=_HINT) from error
         if not same:
             raise ArchiveFailed(
-                f"the archive: {path} reads back differently from what was written", cure=_CURE
+                f"the archive: {path} reads back differently from what was written", hint=_HINT
             )
         return path
 

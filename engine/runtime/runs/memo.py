@@ -270,8 +270,8 @@ class RunAttributes:
                 continue
             self._told.add(name)
             found = attribute_fault(name, value, self._kinds) if self._kinds is not None else None
-            why, cure = found or (f"search attribute {name}: {_UNEXPLAINED}", "see the Web UI")
-            text = f"{key}: {why}; {cure}. Its runs start without it"
+            why, hint = found or (f"search attribute {name}: {_UNEXPLAINED}", "see the Web UI")
+            text = f"{key}: {why}; {hint}. Its runs start without it"
             self._emit(Alert(Code.SEARCH_ATTRIBUTE_INVALID, text))
 
     def _read_again(self) -> None:

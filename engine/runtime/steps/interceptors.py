@@ -373,12 +373,12 @@ class EndingFailures(DefaultFailureConverter, WithSerializationContext):
             return
         # A codec that cannot reach its keys raises other errors; it may read the input later.
         if isinstance(exception.__cause__, TypeError | ValueError):
-            cure = "call it with what its annotations say"
+            hint = "call it with what its annotations say"
             waits = self._step is not None and self._step.sees_result
             if waits:
-                cure = "it waits for a worker whose code can"
+                hint = "it waits for a worker whose code can"
             why = plain_text(exception.__cause__)
-            failure.message = f"the input of the step cannot be read: {why}; {cure}"
+            failure.message = f"the input of the step cannot be read: {why}; {hint}"
             failure.application_failure_info.type = Code.INPUT_INVALID
             failure.application_failure_info.non_retryable = not waits
 

@@ -344,7 +344,7 @@ class WorkerResources:
         except KeyError:
             raise EngineError(
                 f"the resource {source.name} is not open",
-                cure="run the worker with its plugin; a FakeContext takes resources={...}",
+                hint="run the worker with its plugin; a FakeContext takes resources={...}",
             ) from None
 
     # Opening and closing.
@@ -421,8 +421,8 @@ class WorkerResources:
             except Exception as error:
                 why = _cause(error)
                 if not (waits and isinstance(error, definition.retry_on)):
-                    cure = "correct it, or what it reads; the worker has not started"
-                    raise ResourceFailed(f"{place} cannot be opened: {why}", cure=cure) from error
+                    hint = "correct it, or what it reads; the worker has not started"
+                    raise ResourceFailed(f"{place} cannot be opened: {why}", hint=hint) from error
                 if not reported:
                     self._emit(Degraded(_LOOP, f"{place} cannot be opened yet: {why}"))
                 reported = True
@@ -537,7 +537,7 @@ async def run_with_resources(worker: Worker, run: Callable[[Worker], Awaitable[N
     if not keeper.cancelled():
         keeper.result()
     elif ended_early:
-        raise ResourceFailed(cure="its error is in the log; the worker has stopped")
+        raise ResourceFailed(hint="its error is in the log; the worker has stopped")
 
 
 async def _keep(

@@ -65,7 +65,7 @@ class FailoverDetector:
         elif ledger_id != self._ledger_id:
             raise LedgerError(
                 f"the database has ledger {ledger_id}, not {self._ledger_id}",
-                cure="restart the replica if the change was meant",
+                hint="restart the replica if the change was meant",
             )
 
     def _fallen(self, probe: Probe) -> Iterator[str]:

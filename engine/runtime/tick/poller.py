@@ -639,14 +639,14 @@ class Poller:
         return planned.put_off(now, now + self._lookups.patience(planned))
 
 
-_OVERLOAD_CURE = "start fewer at one moment (`spread`), or add workers"
+_OVERLOAD_HINT = "start fewer at one moment (`spread`), or add workers"
 
 
 def _overload_alert(share: str, windows: int) -> Alert:
     noun = "window was" if windows == 1 else "windows were"
     text = f"{share_text(share)}: more is due than its share of the starts, and {windows} {noun}"
     return Alert(
-        Code.OVERLOADED, f"{text} coalesced; more will be until it catches up; {_OVERLOAD_CURE}"
+        Code.OVERLOADED, f"{text} coalesced; more will be until it catches up; {_OVERLOAD_HINT}"
     )
 
 
@@ -681,7 +681,7 @@ def _part(
 # --- full queues ---
 # Alerts for full queues: one each time a queue fills up, not one per window.
 
-_CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
+_HINT = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
 
 
 async def turned_full(transaction: Transaction, plans: Sequence[Plan]) -> list[Alert]:
@@ -714,4 +714,4 @@ def _queue_full_alert(planned: Plan, windows: int) -> Alert:
     noun = "window was" if windows == 1 else "windows were"
     most = planned.state.schedule.max_queued
     text = f"{planned.state.key}: its queue is full ({most}), {windows} {noun} skipped"
-    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_CURE}")
+    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_HINT}")

@@ -125,8 +125,8 @@ async def pause_failing(ledger: Ledger, *, on_event: OnEvent) -> list[str]:
     for found in paused:
         why = f": {found.error}" if found.error else ""
         text = f"{found.key} is paused: {found.failures} of its runs in a row failed, the last is"
-        cure = f"`sched resume {found.key}` when its runs can succeed"
-        on_event(Alert(Code.PAUSED_AFTER_FAILURES, f"{text} {found.newest}{why}; {cure}"))
+        hint = f"`sched resume {found.key}` when its runs can succeed"
+        on_event(Alert(Code.PAUSED_AFTER_FAILURES, f"{text} {found.newest}{why}; {hint}"))
     return [found.key for found in paused]
 
 

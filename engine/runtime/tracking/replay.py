@@ -26,7 +26,7 @@ from engine.runtime.settings import Settings
 # Temporal reports a nondeterminism error in terms of events and state machines. The author of the
 # workflow thinks in steps, so the message is built from the history and the commands of the replay.
 
-CURE: Final = "give the workflow a new version, or ask ctx.patched() before the changed part"
+HINT: Final = "give the workflow a new version, or ask ctx.patched() before the changed part"
 
 _EVENT_NUMBER: Final = re.compile(r"HistoryEvent\(id: (\d+)")
 _STEPS: Final = re.compile(
@@ -209,7 +209,7 @@ def task_failure(history: WorkflowHistory) -> tuple[str, str] | None:
             message = failed.failure.message
             kind = WorkflowTaskFailedCause.Name(failed.cause)
             if failed.cause == _DIFFERS:
-                return kind, f"{explain_nondeterminism(history, message, ())}; {CURE}"
+                return kind, f"{explain_nondeterminism(history, message, ())}; {HINT}"
             if message == _UNREAD:
                 return kind, _unread(history, failed.failure)
             return kind, message or kind

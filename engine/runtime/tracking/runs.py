@@ -47,7 +47,7 @@ VISIBILITY_LAG = timedelta(seconds=60)
 """Assumed maximum lag of visibility. Younger windows, and runs whose close appears later, are
 described one by one."""
 _LOST = "it was started, and Temporal does not know it any more"
-_LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
+_LOST_HINT = "find out whether it did its work; `sched rerun` starts it again"
 
 ObservedRun = tuple[Evidence, FireInfo | None]
 """A run of this ledger, and the window that its memo names; None if the ledger knows its chain."""
@@ -168,7 +168,7 @@ class RunInspector:
             return []
         lost = await self._ledger.lose(workflow_ids, _LOST)
         for workflow_id in lost:
-            self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
+            self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_HINT}"))
         return lost
 
     async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
@@ -430,8 +430,8 @@ async def reconcile_runs(
             evidence.append(replace(each, first_run_id=first))
         elif await ledger.note_second_run(each.workflow_id, each.run_id):
             text = f"{each.workflow_id}: run {each.run_id} is not of the chain of run"
-            cure = "the window has run twice; see what both did"
-            on_event(Alert(Code.RUN_DOUBLED, f"{text} {row.first_run_id}; {cure}"))
+            hint = "the window has run twice; see what both did"
+            on_event(Alert(Code.RUN_DOUBLED, f"{text} {row.first_run_id}; {hint}"))
     return await ledger.record_evidence(evidence) if evidence else []
 
 
@@ -455,8 +455,8 @@ async def _book_unknown(
     if info.key.startswith(STARTS):
         # Only the request has its task queue and its input.
         text = f"{seen.workflow_id} has a run, and the ledger does not know that start"
-        cure = "start it again with the same id and input, which finds this run"
-        on_event(Alert(Code.RUN_FOUND, f"{text}; {cure}"))
+        hint = "start it again with the same id and input, which finds this run"
+        on_event(Alert(Code.RUN_FOUND, f"{text}; {hint}"))
         return
     try:
         before = await _make_room(ledger, seen, info, by=by)

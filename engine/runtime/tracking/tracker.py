@@ -334,7 +334,7 @@ _RESTED = timedelta(seconds=10)
 """Longer than a tick: by then a run that counts on a denied window's data has started."""
 _GAPS = 100
 _DUTY = "tracker"
-_UNREAD_CURE = (
+_UNREAD_HINT = (
     "another replica tracks the runs for a while, because it may have the codec; give it to this"
     " worker too (SCHED_SETUP, or the data converter of its client)"
 )
@@ -756,7 +756,7 @@ class Tracker:
         self._unread = True
         if not self._told_unread:
             self._told_unread = True
-            self._emit(Alert(Code.UNREADABLE_HERE, f"{workflow_id}: {why}; {_UNREAD_CURE}"))
+            self._emit(Alert(Code.UNREADABLE_HERE, f"{workflow_id}: {why}; {_UNREAD_HINT}"))
         return True
 
     async def _hands_over(self) -> bool:

@@ -107,7 +107,7 @@ _PART_OF: Final = {"task_queue_unserved": "task_queue", "undecided": "workflow"}
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """An overdue window with its cause; ``why`` is the cause and its cure as a clause."""
+    """An overdue window with its cause; ``why`` is the cause and its hint as a clause."""
 
     window: Overdue
     cause: NotFiredCause
@@ -156,7 +156,7 @@ def _not_fired(
 def _cause(
     late: Overdue, living: Sequence[SeenReplica], around: WatchContext
 ) -> tuple[NotFiredCause, str]:
-    """Return the probable cause, and a clause with the cause and its cure."""
+    """Return the probable cause, and a clause with the cause and its hint."""
     if around.clock is not None:
         return "clock_hold", f"workers start nothing: {around.clock}"
     of_project = [each for each in living if each.project == late.project]

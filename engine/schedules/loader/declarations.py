@@ -82,7 +82,7 @@ def inline_file(schedules: Sequence[Schedule], project: str) -> ScheduleFile:
         if count > 1
     ]
     problems += [
-        Problem(fault.code, f"{key}: {fault.message}", fault.cure, key=key)
+        Problem(fault.code, f"{key}: {fault.message}", fault.hint, key=key)
         for key, fault in chain_faults(schedules, counts.keys())
     ]
     if problems:
@@ -101,12 +101,12 @@ def _read(declared: Declaration) -> tuple[Schedule | None, list[Problem]]:
 
 
 def _problem(declared: Declaration, key: str, fault: Fault) -> Problem:
-    cure = fault.cure
+    hint = fault.hint
     if fault.code == Code.FIELD_UNKNOWN and len(fault.path) == 1:
         meant = suggest(str(fault.path[0]), FIELDS, names_elsewhere(Schedule))
-        cure = replace(meant, name=FIELDS[meant.name]).cure if meant else cure
+        hint = replace(meant, name=FIELDS[meant.name]).hint if meant else hint
     message = f"{key}: {fault.message}"
-    return Problem(fault.code, message, cure, declared.line, 1, key=key, file=declared.file)
+    return Problem(fault.code, message, hint, declared.line, 1, key=key, file=declared.file)
 
 
 def _taken(

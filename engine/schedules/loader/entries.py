@@ -78,11 +78,11 @@ def read_fields(
             continue
         # A schedule's field in the wrong place is not a misspelling.
         meant = None if name in FIELDS or crowded else suggest(name, allowed, _ELSEWHERE)
-        cure = "write it in a schedule" if name in FIELDS else "remove it"
+        hint = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
-            cure = meant.cure
+            hint = meant.hint
         message = f"{shorten(name)} is not a field of {owner}"
-        report.add(written, Code.FIELD_UNKNOWN, message, cure, key=key, value=written)
+        report.add(written, Code.FIELD_UNKNOWN, message, hint, key=key, value=written)
         if meant is not None and meant.name not in given:
             broken = Scalar(BROKEN, value.line, value.column)
             given[meant.name] = (written, value if meant.certain else broken)
@@ -97,8 +97,8 @@ def plain_values(
     for name, value in values.items():
         if value is None and name != nullable:
             node = given[name][1]
-            cure = "write one, or remove the line"
-            report.add(node, Code.FIELD_INVALID, f"{name} has no value", cure, key=key)
+            hint = "write one, or remove the line"
+            report.add(node, Code.FIELD_INVALID, f"{name} has no value", hint, key=key)
             values[name] = BROKEN
     return values
 
@@ -140,11 +140,11 @@ class Shared:
         if name in own or name not in self._values:
             return fault
         line = self._given[name][0].line
-        cure = fault.cure
+        hint = fault.hint
         for field, fact in facts_of(Schedule):
             if field == name and isinstance(fact, Neutral):
-                cure = f"write {name}: {fact.text} here, or change the defaults"
-        return replace(fault, message=f"{fault.message}, by defaults on line {line}", cure=cure)
+                hint = f"write {name}: {fact.text} here, or change the defaults"
+        return replace(fault, message=f"{fault.message}, by defaults on line {line}", hint=hint)
 
     def _meant(self, fault: Fault, listed: Any) -> Fault:
         """Return ``fault``; for an item of ``exclude``, suggest the most similar calendar."""
@@ -153,7 +153,7 @@ class Shared:
                 item = listed[index]
                 if isinstance(item, str) and not is_item(item):
                     meant = suggest(item, self._calendars)
-                    return replace(fault, cure=meant.cure) if meant else fault
+                    return replace(fault, hint=meant.hint) if meant else fault
         return fault
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -230,8 +230,8 @@ def read_schedule(
     key = report.begin(node)
     if not isinstance(node, MapNode):
         if not isinstance(node, Scalar) or node.value is not BROKEN:
-            cure = "write a mapping with key, workflow and one of every, everyMs, cron and at"
-            report.add(node, Code.FIELD_INVALID, "this is not a schedule", cure, value=node)
+            hint = "write a mapping with key, workflow and one of every, everyMs, cron and at"
+            report.add(node, Code.FIELD_INVALID, "this is not a schedule", hint, value=node)
         return None
     given = read_fields(node, FIELDS, "a schedule", report, key)
     own = in_milliseconds(plain_values(given, report, key, nullable="input"))
@@ -301,13 +301,13 @@ def report_faults(
         given = node.entries if isinstance(node, MapNode) else {}
     for fault in faults:
         place, value = _locate(fault, node, given)
-        message, cure = fault.message, fault.cure
+        message, hint = fault.message, fault.hint
         if fault.code == Code.FIELD_UNKNOWN:  # a nested field
             name, owner = str(fault.path[-1]), str(fault.path[0])
             meant = suggest(name, [*map(to_camel, NESTED[owner].model_fields)])
             message = f"{shorten(name)} is not a field of {owner}"
-            cure = meant.cure if meant else f"write {NESTED[owner].example}"
-        report.add(place, fault.code, message, cure, key=key, value=value)
+            hint = meant.hint if meant else f"write {NESTED[owner].example}"
+        report.add(place, fault.code, message, hint, key=key, value=value)
 
 
 def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]:
@@ -378,7 +378,7 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
     if open_ics is None:
         raise refuse(f"calendar {shorten(name)} names a file", "load the schedules from a file too")
     if missing := extra_missing("calendars", f"calendar {shorten(name)}"):
-        raise refuse(missing.message, missing.cure or "", missing.code)
+        raise refuse(missing.message, missing.hint or "", missing.code)
     from engine.schedules.timing.ics import read_ics  # noqa: PLC0415 - an extra
 
     try:
@@ -387,8 +387,8 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         what = f"{shorten(file)} cannot be read: {error.strerror}"
         raise refuse(what, "correct its name") from None
     except ValueError as error:
-        what, cure = error.args if len(error.args) == len(("what", "cure")) else (error, "")
-        raise refuse(f"{shorten(file)}: {what}", str(cure)) from None
+        what, hint = error.args if len(error.args) == len(("what", "hint")) else (error, "")
+        raise refuse(f"{shorten(file)}: {what}", str(hint)) from None
 
 
 # --- queues and webhooks ---
@@ -461,8 +461,8 @@ def read_hooks(node: Node | None, report: Report) -> tuple[Hook, ...]:
         if hook is None:
             continue
         if hook.label in found:
-            message, cure = f"hook {number} has the url of another one", "write both as one"
-            report.add(item, Code.FIELD_INVALID, message, cure)
+            message, hint = f"hook {number} has the url of another one", "write both as one"
+            report.add(item, Code.FIELD_INVALID, message, hint)
         found.setdefault(hook.label, hook)
     return tuple(found.values())
 
@@ -474,6 +474,6 @@ def _read_hook(owner: str, node: Node, report: Report) -> Hook | None:
     checked = _checked(node, HOOK_FIELDS, owner, report, secret=True)
     for name in HOOK_NEEDS:
         if name not in node.entries:
-            message, cure = f"{owner} has no {name}", f"write {HOOK_EXAMPLE}"
-            report.add(node, Code.FIELD_MISSING, message, cure)
+            message, hint = f"{owner} has no {name}", f"write {HOOK_EXAMPLE}"
+            report.add(node, Code.FIELD_MISSING, message, hint)
     return Hook(**checked) if {*HOOK_NEEDS} <= checked.keys() else None

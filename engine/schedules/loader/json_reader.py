@@ -110,8 +110,8 @@ class JsonText:
         try:
             text = json.loads(match[0]) if "\\" in match[0] else match[0][1:-1]
         except json.JSONDecodeError as error:
-            cure = r"write \\ for a backslash"
-            raise self._stop(at + error.pos, "this escape is unknown in JSON", cure) from None
+            hint = r"write \\ for a backslash"
+            raise self._stop(at + error.pos, "this escape is unknown in JSON", hint) from None
         if is_storable(text):
             return text, match.end()
         self.tree.complain(Scalar(None, *self._place(at)), UNSTORABLE, "remove it")
@@ -132,5 +132,5 @@ class JsonText:
         line = bisect_right(self._lines, at)
         return line, at - self._lines[line - 1] + 1
 
-    def _stop(self, at: int, message: str, cure: str) -> Unreadable:
-        return Unreadable(Problem(Code.YAML_INVALID, message, cure, *self._place(at)))
+    def _stop(self, at: int, message: str, hint: str) -> Unreadable:
+        return Unreadable(Problem(Code.YAML_INVALID, message, hint, *self._place(at)))

@@ -144,8 +144,8 @@ class FileReader:
                 self._empty(root, "the file has no schedules")
         elif isinstance(listed, MapNode):
             message = "schedules is a mapping"
-            cure = "write a list: every schedule begins with '- key: …'"
-            self.report.add(listed, Code.FIELD_INVALID, message, cure, value=listed)
+            hint = "write a list: every schedule begins with '- key: …'"
+            self.report.add(listed, Code.FIELD_INVALID, message, hint, value=listed)
         elif listed.value is None:
             self._empty(fields["schedules"][0], "the file has no schedules")
         else:
@@ -228,8 +228,8 @@ class FileReader:
             parent = next((rule.parent for rule in schedule.follows if rule.parent in keys), None)
             if parent is not None:
                 message = f"the schedule does not say when it fires, and its parent {parent} is"
-                cure = "give one of every, everyMs, cron and at"
-                fault = Fault((), Code.KIND_INVALID, f"{message} in another file", cure)
+                hint = "give one of every, everyMs, cron and at"
+                fault = Fault((), Code.KIND_INVALID, f"{message} in another file", hint)
                 yield schedule.key, fault
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
@@ -246,9 +246,9 @@ class FileReader:
         earlier = self.keys.setdefault(value.value, value)
         if earlier is not value:
             message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
-            cure = "give every schedule a key of its own"
+            hint = "give every schedule a key of its own"
             self.report.add(
-                value, Code.KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+                value, Code.KEY_DUPLICATE, message, hint, key=show(value.value)[1:-1], value=value
             )
 
     def _read_head(self, nodes: Mapping[str, Node]) -> None:
@@ -265,8 +265,8 @@ class FileReader:
         if isinstance(node, MapNode):
             shared.read(node, self.report)
         elif node is not None and node.plain() is not None:
-            cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
-            self.report.add_wrong(node, "defaults", cure)
+            hint = "write a mapping, for example {timezone: America/Sao_Paulo}"
+            self.report.add_wrong(node, "defaults", hint)
 
     def top(self, field: str) -> Node:
         """Return the value of a field of the file, or the whole of it."""
@@ -274,10 +274,10 @@ class FileReader:
         pair = root.entries.get(field) if isinstance(root, MapNode) else None
         return pair[1] if pair else root or Scalar(None, 0, 0)
 
-    def complain(self, place: Node, message: str, cure: str) -> None:
+    def complain(self, place: Node, message: str, hint: str) -> None:
         """Report what contradicts another file."""
         value = place if isinstance(place, Scalar) else None
-        self.report.add(place, Code.FIELD_INVALID, message, cure, value=value)
+        self.report.add(place, Code.FIELD_INVALID, message, hint, value=value)
 
     def named(self, problems: Sequence[Problem], *, alone: bool) -> Sequence[Problem]:
         """Return problems with the name of the file, unless it is the only one."""
@@ -335,7 +335,7 @@ def joint_digest(digests: Sequence[str], *, warned: bool) -> str:
 
 
 # --- one file ---
-# Loader of one file. It reports all problems at once, each with its place and a cure.
+# Loader of one file. It reports all problems at once, each with its place and a hint.
 
 DEFAULT_PROJECT: Final = "default"
 
@@ -376,11 +376,11 @@ def decoded(data: str | bytes, name: str) -> str:
     Raises:
         ScheduleFileError: ``data`` is too large or not UTF-8; the problem has the place.
     """
-    code, cure, line, column = Code.YAML_INVALID, "save it as UTF-8", 0, 0
+    code, hint, line, column = Code.YAML_INVALID, "save it as UTF-8", 0, 0
     # Lone surrogates are refused later; here they must not raise.
     encoded = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
     if len(encoded) > MAX_BYTES:
-        code, cure = Code.FILE_TOO_LARGE, "split it into several projects"
+        code, hint = Code.FILE_TOO_LARGE, "split it into several projects"
         message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
     elif isinstance(data, str):
         return data.removeprefix("\ufeff")
@@ -394,7 +394,7 @@ def decoded(data: str | bytes, name: str) -> str:
             before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
             column = len(before.decode("utf-8", errors="replace")) + 1
             message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-    raise ScheduleFileError(name, (Problem(code, message, cure, line, column),))
+    raise ScheduleFileError(name, (Problem(code, message, hint, line, column),))
 
 
 def parse_text(text: str, name: str) -> Tree:
@@ -495,8 +495,8 @@ def _report_contradictions(found: Sequence[FileReader]) -> None:
     for key, each, owner in islice(_twins(found, lambda of: of.keys), _MOST):
         place = owner.keys[key]
         message = f"key '{key}' is taken by the schedule at {owner.file.name}:{place.line}"
-        cure, node = "give every schedule a key of its own", each.keys[key]
-        each.report.add(node, Code.KEY_DUPLICATE, message, cure, key=key, value=node)
+        hint, node = "give every schedule a key of its own", each.keys[key]
+        each.report.add(node, Code.KEY_DUPLICATE, message, hint, key=key, value=node)
 
 
 def _twins(

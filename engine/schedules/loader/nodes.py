@@ -124,10 +124,10 @@ class Tree:
         self._nodes = 0
         self._names: dict[str, str] = {}  # interned: a few names occur very often
 
-    def complain(self, node: Node, message: str, cure: str, *, value: str | None = None) -> None:
+    def complain(self, node: Node, message: str, hint: str, *, value: str | None = None) -> None:
         """Record a problem at ``node`` and continue."""
         self.problems.append(
-            Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=value)
+            Problem(Code.YAML_INVALID, message, hint, node.line, node.column, value=value)
         )
 
     def expects_name(self) -> bool:
@@ -145,8 +145,8 @@ class Tree:
         """Begin a list or mapping."""
         if len(self._open) >= MAX_DEPTH:
             message = f"the file is nested more than {MAX_DEPTH} levels deep here"
-            cure = "flatten it, or give the workflow one text to parse"
-            raise Unreadable(Problem(Code.FILE_TOO_LARGE, message, cure, node.line, node.column))
+            hint = "flatten it, or give the workflow one text to parse"
+            raise Unreadable(Problem(Code.FILE_TOO_LARGE, message, hint, node.line, node.column))
         self._open.append(node)
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class Report:
         place: Node,
         code: Code,
         message: str,
-        cure: str,
+        hint: str,
         *,
         key: str | None = None,
         value: Node | None = None,
@@ -247,13 +247,13 @@ class Report:
         """Record a problem at ``place``; ``value`` is the node to show."""
         self._watch()
         shown = None if value is None else _shown(value)
-        self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
+        self._problems.append(Problem(code, message, hint, place.line, place.column, key, shown))
 
-    def add_wrong(self, node: Node, what: str, cure: str) -> None:
+    def add_wrong(self, node: Node, what: str, hint: str) -> None:
         """Record that the value of a field has the wrong type, unless it is BROKEN."""
         value = node.plain()
         if value is not BROKEN:
-            self.add(node, Code.FIELD_INVALID, f"{what} is {show(value)}", cure, value=node)
+            self.add(node, Code.FIELD_INVALID, f"{what} is {show(value)}", hint, value=node)
 
     @contextmanager
     def refusals(self, place: Node) -> Iterator[None]:
@@ -262,7 +262,7 @@ class Report:
             yield
         except PydanticCustomError as error:
             context: dict[str, Any] = dict(error.context or {})
-            self.add(place, Code(error.type), context["message"], context["cure"], value=place)
+            self.add(place, Code(error.type), context["message"], context["hint"], value=place)
 
     def add_found(self, problems: Iterable[Problem]) -> None:
         """Record problems found while parsing the text, each with its schedule's key."""

@@ -55,13 +55,13 @@ def _rename_faults(
         heir = heirs.setdefault(schedule.was, schedule.key)
         if schedule.was in keys:
             message = f"{schedule.was} is the key of a schedule"
-            cure = "remove that one, or write the key that this one had before"
+            hint = "remove that one, or write the key that this one had before"
         elif heir != schedule.key:
             message = f"{schedule.was} became {heir}"
-            cure = "remove was: from one of the two"
+            hint = "remove was: from one of the two"
         else:
             continue
-        yield schedule.key, Fault(("was",), Code.FIELD_INVALID, message, cure)
+        yield schedule.key, Fault(("was",), Code.FIELD_INVALID, message, hint)
 
 
 def with_present_parents(schedules: Sequence[Schedule]) -> list[Schedule]:
@@ -94,7 +94,7 @@ def require_fitting(schedules: Sequence[Schedule], key: str) -> None:
     """
     for found, fault in chain_faults(schedules, {each.key for each in schedules}):
         if found == key:
-            raise error_of(fault.code, fault.message, fault.cure)
+            raise error_of(fault.code, fault.message, fault.hint)
 
 
 def rule_paths(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
@@ -118,8 +118,8 @@ def _name_fault(
         return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
     if keys is not None and rule.parent not in keys:
         meant = suggest(rule.parent, keys) if len(keys) <= _GUESSED else None
-        cure = meant.cure if meant else "name a schedule of this project"
-        return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
+        hint = meant.hint if meant else "name a schedule of this project"
+        return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", hint)
     return None
 
 
@@ -137,10 +137,10 @@ def _time_fault(
             f"{schedule.key} fires {_times(schedule)}, its parent {parent.key} {_times(parent)}"
         )
         by_key = any(depends_on_key(each.cron or "") for each in (parent, schedule))
-        cure = "write the same times for both, or after: {schedule: …, window: latest}"
+        hint = "write the same times for both, or after: {schedule: …, window: latest}"
         if by_key:
-            cure = "write the time instead of H, which is another one for each key"
-        return Fault(path, Code.PARENT_TIMES_DIFFER, message, cure)
+            hint = "write the time instead of H, which is another one for each key"
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, hint)
     return None
 
 
@@ -241,8 +241,8 @@ def unmet(schedule: Schedule) -> list[Fault]:
         wanted = [time if time.count(":") > 1 else f"{time}:00" for time in expected.fires]
         if times != wanted:
             message = f"on {expected.on} it fires {_listed(times)}, not {_listed(wanted)}"
-            cure = "correct the schedule or the expectation"
-            faults.append(Fault(("expect", index), Code.EXPECTATION_FAILED, message, cure))
+            hint = "correct the schedule or the expectation"
+            faults.append(Fault(("expect", index), Code.EXPECTATION_FAILED, message, hint))
     return faults
 
 

@@ -31,7 +31,7 @@ from engine.schedules.terms import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 # Messages for YAML syntax errors, including the most common one: an unquoted ``cron: */5``.
 
 _SENTENCES = (
-    # (texts in the message of PyYAML, C or pure; our message; the cure)
+    # (texts in the message of PyYAML, C or pure; our message; the hint)
     (
         "expected node content|expected the node content",
         "a value is missing here",
@@ -93,7 +93,7 @@ _INNER_MARK = re.compile(r"^\ufeff", re.MULTILINE)
 
 
 def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
-    """Return the syntax error as a problem with place, message and cure."""
+    """Return the syntax error as a problem with place, message and hint."""
     mark = error.problem_mark or error.context_mark
     if mark is None:  # pragma: no cover - every marked error has one of the two
         return Problem(Code.YAML_INVALID, "the file is not YAML")
@@ -101,17 +101,17 @@ def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
     source = "".join(text.splitlines()[mark.line : mark.line + 1])
     value = source.strip()[:_MAX_VALUE] or None
     if _CRON_LINE.search(source):
-        message, cure = "a cron expression is not quoted", _quote(source)
-        return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
+        message, hint = "a cron expression is not quoted", _quote(source)
+        return Problem(Code.YAML_INVALID, message, hint, line, column, value=value)
     says = error.problem or ""
-    message, cure = _sentence(says, source[mark.column : mark.column + 1])
+    message, hint = _sentence(says, source[mark.column : mark.column + 1])
     if "not allowed" in says or "expected" in says:
         lines = text.splitlines()[: mark.line + 1]
-        message, cure = _misindented(lines) or (message, cure)
+        message, hint = _misindented(lines) or (message, hint)
     begun = error.context_mark
     if begun is not None and begun.line != mark.line:
         message = f"{message}; what it belongs to begins on line {begun.line + 1}"
-    return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
+    return Problem(Code.YAML_INVALID, message, hint, line, column, value=value)
 
 
 def _sentence(says: str, sign: str) -> tuple[str, str]:
@@ -119,9 +119,9 @@ def _sentence(says: str, sign: str) -> tuple[str, str]:
         if sign == "\t":
             return "a tab is not possible here", "indent with spaces"
         return f"a value cannot begin with {sign or 'this character'}", "put the value in quotes"
-    for texts, message, cure in _SENTENCES:
+    for texts, message, hint in _SENTENCES:
         if any(text in says for text in texts.split("|")):
-            return message, cure
+            return message, hint
     return f"this is not YAML ({says})", "compare it with the lines around it"
 
 
@@ -136,8 +136,8 @@ def _misindented(lines: list[str]) -> tuple[str, str] | None:
     if len(here["indent"]) == column:
         return None
     name = here["name"][:MAX_NAME]
-    cure = f"begin it in column {column + 1}, below {above['name'][:MAX_NAME]}"
-    return f"the indentation of {name} does not fit", cure
+    hint = f"begin it in column {column + 1}, below {above['name'][:MAX_NAME]}"
+    return f"the indentation of {name} does not fit", hint
 
 
 def _quote(source: str) -> str:
@@ -167,13 +167,13 @@ def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str]
     value = (rest[0] if rest else "").strip()[:_MAX_VALUE]
     if cron:
         message = f"in YAML a value cannot begin with {value[:1]} unless it is quoted"
-        cure = _quote(f"cron: {value}")
+        hint = _quote(f"cron: {value}")
     else:
-        message, cure = f"a value cannot begin with {value[:1]}", "put the value in quotes"
+        message, hint = f"a value cannot begin with {value[:1]}", "put the value in quotes"
         if macro := _MACRO.fullmatch(value):
-            cure = _quote(f"cron: {macro[1]}")
+            hint = _quote(f"cron: {macro[1]}")
     column = at - begin + 1
-    problem = Problem(Code.YAML_INVALID, message, cure, mark.line + 1, column, value=value)
+    problem = Problem(Code.YAML_INVALID, message, hint, mark.line + 1, column, value=value)
     return problem, f"{text[:at]}x{text[at + 1 :]}"
 
 
@@ -333,9 +333,9 @@ class _TreeBuilder:
     def _warn_of_zeros(self, node: Scalar, text: str, value: int) -> None:
         # YAML 1.1 reads octal here, YAML 1.2 decimal, and the author often means a text.
         message = f"{text} is read as the number {value}"
-        cure = "put it in quotes to keep its zeros"
+        hint = "put it in quotes to keep its zeros"
         self.tree.warnings.append(
-            Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=text)
+            Problem(Code.YAML_INVALID, message, hint, node.line, node.column, value=text)
         )
 
     def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
@@ -369,8 +369,8 @@ class _TreeBuilder:
             named = ", ".join(str(line) for line in lines[:_MAX_LINES_NAMED])
             more = ", …" if len(lines) > _MAX_LINES_NAMED else ""
             message = f"{message} (also on line {named}{more})"
-        cure = "write the value out, or use defaults: for what all schedules share"
-        self.tree.problems.append(Problem(Code.YAML_INVALID, message, cure, *first))
+        hint = "write the value out, or use defaults: for what all schedules share"
+        self.tree.problems.append(Problem(Code.YAML_INVALID, message, hint, *first))
 
 
 def _place(event: Any) -> tuple[int, int]:
@@ -383,13 +383,13 @@ def _unwelcome(text: str, at: int) -> Unreadable:
     column = at - text.rfind("\n", 0, at)
     code = f"U+{ord(text[at]):04X}"
     if text[at] == "\0":
-        message, cure = "the file holds a NUL character", "save it as UTF-8 text"
+        message, hint = "the file holds a NUL character", "save it as UTF-8 text"
     elif not is_storable(text[at]):
-        message, cure = f"the file holds half a character, {code}", "save it as UTF-8 text"
+        message, hint = f"the file holds half a character, {code}", "save it as UTF-8 text"
     elif text[at] == "\ufeff":
         message = f"a byte order mark ({code}) begins this line"
-        cure = "remove it: it stays where two files are joined"
+        hint = "remove it: it stays where two files are joined"
     else:
         message = f"the file holds the control character {code}"
-        cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'
-    return Unreadable(Problem(Code.YAML_INVALID, message, cure, line, column, value=code))
+        hint = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'
+    return Unreadable(Problem(Code.YAML_INVALID, message, hint, line, column, value=code))

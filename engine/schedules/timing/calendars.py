@@ -68,7 +68,7 @@ def check_item(text: str) -> None:
     """Check one item that is not the name of a calendar.
 
     Raises:
-        ValueError: ``args`` are the message and the cure.
+        ValueError: ``args`` are the message and the hint.
     """
     if text.upper() not in WEEKDAYS:
         _span(text)

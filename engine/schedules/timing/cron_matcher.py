@@ -166,7 +166,7 @@ def readings(expression: str, key: str) -> tuple[Readings, bool]:
     """
     if not isinstance(expression, str):
         raise CronInvalid(
-            f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
+            f"cron {expression!r} is not text", hint='write a quoted string such as "0 2 * * *"'
         )
     # Without an H the key has no effect; dropping it lets equal expressions share one plan.
     return _plan(expression, key if key and depends_on_key(expression) else "")
@@ -179,7 +179,7 @@ def _plan(expression: str, key: str) -> tuple[Readings, bool]:
     if not any(found.masks):
         raise CronInvalid(
             f'day, month and weekday fields: "{expression[:60]}" can never fire',
-            cure="no month has such a day; write a day that exists, or L for the last day",
+            hint="no month has such a day; write a day that exists, or L for the last day",
         )
     return found, fields.wildcard
 

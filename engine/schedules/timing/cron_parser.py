@@ -219,7 +219,7 @@ def _weekday_special(item: str) -> Special | None:
 
 
 def _diagnosis(this: Field, item: str) -> tuple[str, str]:  # noqa: PLR0911 - one line a mistake
-    """Return the fault and the cure for an item of unknown form."""
+    """Return the fault and the hint for an item of unknown form."""
     if not item:
         return "is empty", "remove the extra comma"
     if re.fullmatch(r"R(\(.*\))?(/\d+)?", item):
@@ -235,8 +235,8 @@ def _diagnosis(this: Field, item: str) -> tuple[str, str]:  # noqa: PLR0911 - on
     return "cannot be read", f"write {this.accepts}, a range a-b, a list a,b or a step */n"
 
 
-def _wrong(this: Field, item: str, what: str, cure: str) -> CronInvalid:
-    return CronInvalid(f'{this.name} field: "{shown(item)}" {what}', cure=cure)
+def _wrong(this: Field, item: str, what: str, hint: str) -> CronInvalid:
+    return CronInvalid(f'{this.name} field: "{shown(item)}" {what}', hint=hint)
 
 
 def shown(text: str) -> str:
@@ -266,7 +266,7 @@ def _mask(values: Iterable[int]) -> int:
 #     any number      may have leading zeros
 #
 # Bit ``v`` of a mask stands for the value ``v``. Anything else raises `CronInvalid`, which names
-# the field, the value and the cure.
+# the field, the value and the hint.
 
 MACROS: Final = {
     "@YEARLY": "0 0 1 1 *",
@@ -319,13 +319,13 @@ def parse(expression: str, key: str = "") -> Fields:
         strange = next(character for character in expression if not character.isascii())
         raise CronInvalid(
             f'cron "{shown(expression)}" holds the character {strange!a}',
-            cure="write plain digits, letters and blanks",
+            hint="write plain digits, letters and blanks",
         )
     clock, _, rest = expression.strip().partition(" ")
     if clock.startswith(("TZ=", "CRON_TZ=")):
         raise CronInvalid(
             f'cron "{shown(expression)}" names a timezone',
-            cure=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
+            hint=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
         )
     if found := _of_aws(expression):
         raise found
@@ -348,15 +348,15 @@ def _of_aws(expression: str) -> CronInvalid | None:
     match = _OF_AWS.fullmatch(expression.strip())
     if match is None:
         return None
-    what, cure = f'"{shown(expression)}" is an expression of EventBridge', "write it as cron"
+    what, hint = f'"{shown(expression)}" is an expression of EventBridge', "write it as cron"
     *fields, _ = match[2].split() or [""]
     if length := _OF_RATE.fullmatch(match[2]):
-        cure = f"write every: {length[1]}{length[2].lower()}"
+        hint = f"write every: {length[1]}{length[2].lower()}"
     elif len(fields) == 5:  # those of its six without the year
-        cure = f'write cron: "{shown(" ".join(fields))}"'
+        hint = f'write cron: "{shown(" ".join(fields))}"'
         if re.search(r"\d", fields[-1]):
-            cure += ", with weekdays by name: there 1 is Sunday"
-    return CronInvalid(what, cure=cure)
+            hint += ", with weekdays by name: there 1 is Sunday"
+    return CronInvalid(what, hint=hint)
 
 
 def _fields(upper: str, key: str) -> Fields:
@@ -407,7 +407,7 @@ def _split(upper: str) -> list[str]:
     """Return six field texts; five-field expressions get second 0."""
     if len(upper) > _LONGEST:
         raise CronInvalid(
-            f"cron expression of {len(upper)} characters", cure=f"stay below {_LONGEST}"
+            f"cron expression of {len(upper)} characters", hint=f"stay below {_LONGEST}"
         )
     texts = upper.split()
     if len(texts) >= 1 and texts[0].startswith("@"):
@@ -415,12 +415,12 @@ def _split(upper: str) -> list[str]:
     if len(texts) == 7:  # Quartz's count, met only here
         raise CronInvalid(
             f'cron "{shown(upper)}" has seven fields and a year is not supported',
-            cure="write six (second minute hour day month weekday), or use at: for one moment",
+            hint="write six (second minute hour day month weekday), or use at: for one moment",
         )
     if len(texts) not in (5, 6):
         raise CronInvalid(
             f'cron "{shown(upper)}" has {len(texts)} fields',
-            cure="write five (minute hour day month weekday), or six with seconds in front",
+            hint="write five (minute hour day month weekday), or six with seconds in front",
         )
     return texts if len(texts) == 6 else ["0", *texts]  # six fields, see the module
 
@@ -429,12 +429,12 @@ def _macro(upper: str, texts: list[str]) -> str:
     if len(texts) == 1 and texts[0] in MACROS:
         return MACROS[texts[0]]
     length = "".join(texts[1:]).lower()
-    cures = {
+    hints = {
         "@EVERY": f"write every: {length or '15m'}",
         "@REBOOT": "start the workflow from your deployment; a schedule has no reboot",
     }
     known = " ".join(MACROS).lower()
     raise CronInvalid(
         f'cron macro "{shown(upper.lower())}" is not known',
-        cure=cures.get(texts[0], f"write one of {known}, alone"),
+        hint=hints.get(texts[0], f"write one of {known}, alone"),
     )

@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError as missing:
     raise EngineError(
         "croniter is not installed, which reads each cron expression a second time",
-        cure="install what sched-engine depends on again: `pip install croniter==7.0.0`",
+        hint="install what sched-engine depends on again: `pip install croniter==7.0.0`",
     ) from missing
 
 _YEARS: Final = 9

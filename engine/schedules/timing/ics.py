@@ -30,12 +30,12 @@ def read_ics(text: str) -> tuple[str, ...]:
     An event of whole days becomes dates, an event with times a stretch.
 
     Raises:
-        ValueError: ``args`` are the message and the cure.
+        ValueError: ``args`` are the message and the hint.
     """
     try:
         found = _events(icalendar.Calendar.from_ical(text))
     except TimezoneInvalid as error:
-        raise ValueError(error.message, error.cure or "") from None
+        raise ValueError(error.message, error.hint or "") from None
     except _Refused as error:
         raise ValueError(*error.args) from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
@@ -47,7 +47,7 @@ def read_ics(text: str) -> tuple[str, ...]:
 
 
 class _Refused(Exception):
-    """Fault of a calendar file; ``args`` are the message and the cure."""
+    """Fault of a calendar file; ``args`` are the message and the hint."""
 
 
 def _events(calendar: Any) -> set[str]:

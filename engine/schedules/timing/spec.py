@@ -114,7 +114,7 @@ class Interval:
         if self.every_ms < SHORTEST_INTERVAL_MS:
             raise IntervalTooShort(
                 f"everyMs {self.every_ms} is below {SHORTEST_INTERVAL_MS}",
-                cure=f"write {SHORTEST_INTERVAL_MS} (one second) or more",
+                hint=f"write {SHORTEST_INTERVAL_MS} (one second) or more",
             )
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
@@ -150,7 +150,7 @@ class Interval:
 def _check_whole(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ScheduleError(
-            f"{name} {value!r} is not a whole number", cure="write milliseconds, as 300000"
+            f"{name} {value!r} is not a whole number", hint="write milliseconds, as 300000"
         )
 
 
@@ -181,7 +181,7 @@ class At:
         milliseconds = _moment_ms(self.moment, self.timezone)
         if not _EARLIEST_MS <= milliseconds < _HORIZON_MS:
             raise ScheduleError(
-                f'at "{self.moment}" lies outside 1970 to 2100', cure="write a year of that range"
+                f'at "{self.moment}" lies outside 1970 to 2100', hint="write a year of that range"
             )
         object.__setattr__(self, "instant", from_ms(milliseconds))
 
@@ -211,14 +211,14 @@ def _moment_ms(moment: str | datetime, timezone: str | None) -> int:
         if timezone is not None:
             raise ScheduleError(
                 f'at "{moment}" has an offset and timezone "{timezone}" beside it',
-                cure="remove one of the two",
+                hint="remove one of the two",
             )
         return epoch_ms(read)
     if timezone is None:
         if isinstance(moment, datetime):
             return epoch_ms(moment)  # raises the ValueError for naive instants
         raise ScheduleError(
-            f'at "{moment}" has no offset and no timezone', cure="append Z, or write timezone:"
+            f'at "{moment}" has no offset and no timezone', hint="append Z, or write timezone:"
         )
     rules = zone(timezone)
     local_ms = (read - datetime(1970, 1, 1)) // timedelta(milliseconds=1)  # noqa: DTZ001 - local axis
@@ -236,7 +236,7 @@ def _read(moment: object) -> datetime:
     except ValueError:
         pass  # right form, but no such day or time
     raise ScheduleError(
-        f'at "{moment}" is not a date and time', cure='write it as "2027-01-01T09:00:00"'
+        f'at "{moment}" is not a date and time', hint='write it as "2027-01-01T09:00:00"'
     )
 
 
@@ -304,7 +304,7 @@ def bounded(spec: Spec, start: str | None, end: str | None, timezone: str) -> Sp
     found = Bounded(spec, first, last)
     if found.next(from_seconds(-1)) is None:
         between = " and ".join(f"{n} {v}" for n, v in (("start", start), ("end", end)) if v)
-        raise ScheduleError(f"nothing ever fires with {between}", cure="move or remove one of them")
+        raise ScheduleError(f"nothing ever fires with {between}", hint="move or remove one of them")
     return found
 
 
@@ -321,18 +321,18 @@ def moment(name: str, text: str, timezone: str) -> datetime:
         except ScheduleError as error:
             raise ScheduleError(
                 error.message.replace("at ", f"{name} ", 1),
-                cure="write it as 2027-01-01 or 2027-01-01T09:00:00",
+                hint="write it as 2027-01-01 or 2027-01-01T09:00:00",
             ) from None
     rules = zone(timezone)
     try:
         midnight = datetime.fromisoformat(f"{text}T00:00:00Z")
     except ValueError:
         raise ScheduleError(
-            f"{name} {text} is no day of the calendar", cure="write a day that exists"
+            f"{name} {text} is no day of the calendar", hint="write a day that exists"
         ) from None
     if not FIRST_YEAR <= midnight.year <= LAST_YEAR:
         what = f"{name} {text} lies outside 1970 to 2100"
-        raise ScheduleError(what, cure=f"remove {name}, or write a year of that range")
+        raise ScheduleError(what, hint=f"remove {name}, or write a year of that range")
     reading = int(midnight.timestamp())
     if name == "start":
         return from_seconds(rules.first_instant(reading))
@@ -403,7 +403,7 @@ _SHOWN: Final = 60
 def _wrong(shown: str) -> ScheduleError:
     return ScheduleError(
         f"dst {shown} is not a policy",
-        cure="write standard, or {gap: shift | skip, fold: first | last | both}",
+        hint="write standard, or {gap: shift | skip, fold: first | last | both}",
     )
 
 

@@ -123,11 +123,11 @@ def zone(name: str) -> Zone:
 
     Raises:
         TimezoneInvalid: ``name`` is an abbreviation, which stands for an offset or several
-            places, or is not in the pinned tzdata. The cure suggests IANA names.
+            places, or is not in the pinned tzdata. The hint suggests IANA names.
     """
     if not isinstance(name, str):
         raise TimezoneInvalid(
-            f"timezone {name!r} is not text", cure='write an IANA name such as "Europe/Paris"'
+            f"timezone {name!r} is not text", hint='write an IANA name such as "Europe/Paris"'
         )
     return _zone(name)
 
@@ -173,14 +173,14 @@ def _path(name: str) -> resources.abc.Traversable:
 def _unknown(name: str) -> TimezoneInvalid:
     place = _ABBREVIATIONS.get(name.upper())
     if place:
-        return TimezoneInvalid(f'timezone "{name}" is an abbreviation', cure=f"write {place}")
+        return TimezoneInvalid(f'timezone "{name}" is an abbreviation', hint=f"write {place}")
     fixed = re.fullmatch(r"(?:UTC|GMT|Z)?([+-])0?(\d{1,2})(?::?00)?", name.upper())
     if fixed:
         sign, hours = "-" if fixed[1] == "+" else "+", int(fixed[2])
-        cure = f"write Etc/GMT{sign}{hours} (the sign is reversed there)" if hours else "write UTC"
-        return TimezoneInvalid(f'timezone "{name}" is an offset, not an IANA name', cure=cure)
-    cure = question(*_nearest(name), otherwise='write a name such as "Europe/Paris"')
-    return TimezoneInvalid(f'timezone "{name[:80]}" is not an IANA name', cure=cure)
+        hint = f"write Etc/GMT{sign}{hours} (the sign is reversed there)" if hours else "write UTC"
+        return TimezoneInvalid(f'timezone "{name}" is an offset, not an IANA name', hint=hint)
+    hint = question(*_nearest(name), otherwise='write a name such as "Europe/Paris"')
+    return TimezoneInvalid(f'timezone "{name[:80]}" is not an IANA name', hint=hint)
 
 
 def _nearest(name: str) -> list[str]:
