@@ -69,6 +69,7 @@ from engine.service.base import (
     not_found as not_found,
     require_in_order as require_in_order,
 )
+from engine.service.doctor import Finding as Finding, TemporalFacts as TemporalFacts
 from engine.service.handles import (
     Started as Started,
     StepInProgress as StepInProgress,
@@ -91,10 +92,8 @@ from engine.service.pages import SchedulePage as SchedulePage
 from engine.service.service import ScheduleService as ScheduleService
 from engine.service.status import (
     MOST_COUNTED as MOST_COUNTED,
-    Finding as Finding,
     ServerState as ServerState,
     StatusReport as StatusReport,
-    TemporalFacts as TemporalFacts,
     WorkerRow as WorkerRow,
 )
 from engine.service.takeover import MoveReport as MoveReport, TakenOver as TakenOver

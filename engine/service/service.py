@@ -24,6 +24,7 @@ from engine.schedules import Declaration, ScheduleFile
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations, not_found
 from engine.service.dead_letters import DeadLetters
+from engine.service.doctor import Installation
 from engine.service.editing import ScheduleEdits
 from engine.service.events import EventOperations
 from engine.service.pages import Lists
@@ -187,6 +188,7 @@ class ScheduleService(
     EventOperations,
     Takeovers,
     Overview,
+    Installation,
     Tokens,
 ):
     """All operations on the schedules of one namespace.

@@ -19,7 +19,7 @@ from engine.runtime.apply.apply import apply
 from engine.runtime.temporal_client import describe_namespace, register_keyword
 from engine.schedules import KEY_ATTRIBUTE, load_schedules
 from engine.schedules.timing.zones import TZDATA_VERSION
-from engine.service.status import _of_clock, _of_queues, _of_retention, _of_tzdata
+from engine.service.doctor import _of_clock, _of_queues, _of_retention, _of_tzdata
 from engine.testing.server import register_namespace, run_apart
 from tests.servers import Temporal
 from tests.unit.test_cli_listing import row
