@@ -521,7 +521,7 @@ class Tracker:
             changed: bool | None = False  # it begins with what is near
         else:
             changed = await self._record_closed(max(watermark, since))
-        if changed is None or await self._go_on_whole() is None:
+        if changed is None or not await self._go_on_whole():
             return
         ends = await self._describe_ends()
         if ends is None or await self._hands_over():
@@ -557,7 +557,7 @@ class Tracker:
     async def _listed_whole(self, since: datetime) -> AsyncIterator[int]:
         """Record the runs that have closed since then, and second runs; yield their numbers."""
         begun = boottime()
-        async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
+        async for page in self._closed_since(since):
             await self._record_listed(page)
             yield len(page)
         self._listed_at = max(self._listed_at, begun)
@@ -567,15 +567,15 @@ class Tracker:
             await self._record(of_other_runs(page, known))
             yield len(page)
 
-    async def _go_on_whole(self) -> bool | None:
-        """Read a page of the whole listing; return None if this replica has lost the duty."""
+    async def _go_on_whole(self) -> bool:
+        """Read a page of the whole listing, if there is one; return whether the duty is kept."""
         if self._whole is None:
-            return False
+            return True
         read = 0
         try:
             async for count in self._whole.parts:
                 if await self._hold() is None:
-                    return None  # another replica has the duty
+                    return False  # another replica has the duty
                 read += count
                 if read >= self._page:
                     return True
@@ -622,7 +622,7 @@ class Tracker:
         None if this replica has lost the duty.
         """
         changed, begun = False, boottime()
-        async for page in self._pages(f'CloseTime >= "{since.isoformat()}"'):
+        async for page in self._closed_since(since):
             changed |= await self._record_listed(page)
             if await self._hold() is None:
                 return None  # another replica has the duty
@@ -704,6 +704,9 @@ class Tracker:
         if unread := [seen for seen in ends if seen.unread]:
             self.on_unread(unread)
         return changed
+
+    def _closed_since(self, since: datetime) -> AsyncIterator[list[WorkflowExecution]]:
+        return self._pages(f'CloseTime >= "{since.isoformat()}"')
 
     async def _pages(self, which: str) -> AsyncIterator[list[WorkflowExecution]]:
         """Yield the runs that visibility finds, in parts: at least one, perhaps empty."""
