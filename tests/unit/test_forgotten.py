@@ -92,6 +92,10 @@ async def test_what_waited_to_be_sent_is_looked_up_and_what_was_asked_for_since_
     outage, clock
 ):
     """In a copy of a ledger, both may wait; only the former may have run, and be forgotten."""
+    await outage._connections.fetch(
+        "UPDATE fires SET status = 'claimed', owner = NULL, starting_at = NULL"
+        " WHERE status = 'starting'"
+    )
     await ScheduleService(outage, actor="ops").trigger("pay", request_id="since")
     await announced(outage)
     took = await outage.take_over(SERVING, limit=10, lease=LEASE)
